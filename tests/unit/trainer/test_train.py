@@ -58,10 +58,21 @@ def warnings_in(lines: list[dict[str, Any]]) -> list[str]:
     return [line["reason"] for line in lines if line["event"] == "warning"]
 
 
-def test_train_writes_a_bundle_a_table_and_a_card(planted: Path, tmp_path: Path) -> None:
-    result, lines = trained(planted, tmp_path, "fielded", *TINY)
+@pytest.fixture(scope="module")
+def fielded(
+    planted: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainResult, list[dict[str, Any]]]:
+    """A training with seed 1; no test may change what it wrote."""
+    return trained(planted, tmp_path_factory.mktemp("fielded"), "fielded", *TINY)
+
+
+def test_train_writes_a_bundle_a_table_and_a_card(
+    fielded: tuple[TrainResult, list[dict[str, Any]]],
+) -> None:
+    result, lines = fielded
     bundle = open_bundle(result.path)
-    assert result.path.parent == tmp_path / "planted"
+    out = result.path.parent.parent
+    assert result.path.parent == out / "planted"
     assert [row.system for row in result.table] == ["fielded", "tfidf", "bm25"]
     for row in result.table:
         assert (row.split, row.queries) == ("valid", 30)
@@ -83,7 +94,7 @@ def test_train_writes_a_bundle_a_table_and_a_card(planted: Path, tmp_path: Path)
     assert (lines[0]["documents"], lines[0]["queries"]) == (36, 186)
     assert lines[-1]["event"] == "written"
     assert warnings_in(lines) == []
-    assert not (tmp_path / ".training").exists()
+    assert not (out / ".training").exists()
     assert json.loads(json.dumps(result.as_dict(), allow_nan=False))["version"] == result.path.name
 
 
@@ -170,20 +181,25 @@ def test_documents_can_be_queries(tmp_path: Path) -> None:
     assert result.table[0].measures["map"].mean > 0.9
 
 
-def test_same_seed_same_bundle_another_seed_another(planted: Path, tmp_path: Path) -> None:
-    ids: list[bytes] = []
-    for seed in (1, 1, 2):
-        result, _ = trained(planted, tmp_path / str(len(ids)), "fielded", *TINY, seed=seed)
-        bundle = open_bundle(result.path)
-        ids.append(np.asarray(bundle.encoded.whole().dense).tobytes())
+def test_same_seed_same_bundle_another_seed_another(
+    fielded: tuple[TrainResult, list[dict[str, Any]]], planted: Path, tmp_path: Path
+) -> None:
+    paths = [fielded[0].path]
+    for seed in (1, 2):
+        result, _ = trained(planted, tmp_path / str(seed), "fielded", *TINY, seed=seed)
+        paths.append(result.path)
+    ids = [np.asarray(open_bundle(path).encoded.whole().dense).tobytes() for path in paths]
     assert ids[0] == ids[1] != ids[2]
 
 
 def test_resuming_after_ctrl_c_gives_the_same_bundle(
-    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fielded: tuple[TrainResult, list[dict[str, Any]]],
+    planted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A command that is interrupted and resumed ends with the same bundle."""
-    whole, _ = trained(planted, tmp_path / "whole", "fielded", *TINY)
+    whole, _ = fielded
     log = Reporter.log
 
     def press(self: Reporter, event: str, **figures: Any) -> None:

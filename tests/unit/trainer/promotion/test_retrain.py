@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +60,47 @@ def bundles(tmp_path: Path) -> Path:
     return tmp_path / "bundles"
 
 
+@dataclass(frozen=True)
+class Learned:
+    """A folder of bundles whose active version has learned from a log.
+
+    Attributes:
+        bundles: The folder.
+        before: The version that was active before.
+        log: All people click what they search for.
+        found: What the training returned; its paths lead into the folder.
+    """
+
+    bundles: Path
+    before: Path
+    log: EventLog
+    found: Retrained
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """A training that no test may change."""
+    root = tmp_path_factory.mktemp("learned")
+    make_bundle(root / "bundles", "shop", DOCUMENTS)
+    before = find_bundle(root / "bundles", "shop")
+    log = logged(root / "log", clicked(range(40)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+        found = run(root / "bundles", log)
+    return Learned(root / "bundles", before, log, found)
+
+
+@pytest.fixture
+def learned(trained_once: Learned, tmp_path: Path) -> Learned:
+    """A copy that a test may train further."""
+    bundles = tmp_path / "learned"
+    shutil.copytree(trained_once.bundles, bundles, symlinks=True)
+    published = trained_once.found.published
+    assert published is not None, trained_once.found.gates
+    found = replace(trained_once.found, published=bundles / "shop" / published.name)
+    return Learned(bundles, bundles / "shop" / trained_once.before.name, trained_once.log, found)
+
+
 def clicked(
     wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9, model: str = "shop-1-1"
 ) -> Log:
@@ -99,9 +140,8 @@ def run(bundles: Path, log: EventLog, **options: Any) -> Retrained:
     )
 
 
-def test_a_better_candidate_is_published_with_its_gates(bundles: Path, tmp_path: Path) -> None:
-    old = find_bundle(bundles, "shop")
-    found = run(bundles, logged(tmp_path / "log", clicked(range(40))))
+def test_a_better_candidate_is_published_with_its_gates(trained_once: Learned) -> None:
+    bundles, found, old = trained_once.bundles, trained_once.found, trained_once.before
     assert found.published is not None, found.gates
     assert found.published == find_bundle(bundles, "shop") != old
     opened = open_bundle(found.published)
@@ -113,15 +153,14 @@ def test_a_better_candidate_is_published_with_its_gates(bundles: Path, tmp_path:
     assert not (bundles / SCRATCH / "shop").exists()
 
 
-def test_a_worse_candidate_changes_nothing(bundles: Path, tmp_path: Path) -> None:
-    learned = run(bundles, logged(tmp_path / "log", clicked(range(40)))).published
+def test_a_worse_candidate_changes_nothing(learned: Learned, tmp_path: Path) -> None:
     # Of the time of training all clicks mean something else; the newest ones are as they were.
     wrong = clicked([(i + 7) % 40 for i in range(40)], since=1.8e9 - 30 * DAY)
     later = clicked(range(40), lists=400)
-    found = run(bundles, logged(tmp_path / "moved", wrong, later))
+    found = run(learned.bundles, logged(tmp_path / "moved", wrong, later))
     assert found.published is None
     assert "clicks" in [gate.name for gate in found.gates if not gate.passed]
-    assert find_bundle(bundles, "shop") == learned
+    assert find_bundle(learned.bundles, "shop") == learned.found.published
 
 
 def test_without_clicks_there_is_nothing_to_learn(bundles: Path, tmp_path: Path) -> None:
@@ -239,12 +278,11 @@ def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
 
 
 def test_clicks_that_the_active_version_learned_from_do_not_judge(
-    bundles: Path, tmp_path: Path
+    learned: Learned, tmp_path: Path
 ) -> None:
-    first = clicked(range(40))
-    assert run(bundles, logged(tmp_path / "log", first)).published is not None
+    first, bundles = clicked(range(40)), learned.bundles
     # Without newer clicks nobody can say whether another training is better.
-    again = run(bundles, logged(tmp_path / "again", first))
+    again = run(bundles, learned.log)
     assert again.published is None
     [gate] = [gate for gate in again.gates if gate.name == "clicks"]
     assert gate.reason.startswith("0 people")
@@ -256,10 +294,9 @@ def test_clicks_that_the_active_version_learned_from_do_not_judge(
     assert f"of {newer} clicks" in gate.reason
 
 
-def test_compaction_keeps_what_a_training_noted(bundles: Path, tmp_path: Path) -> None:
+def test_compaction_keeps_what_a_training_noted(learned: Learned, tmp_path: Path) -> None:
     """As `bundles compact` writes it: the card of the training within another."""
-    log = logged(tmp_path / "log", clicked(range(40)))
-    first = run(bundles, log).published
+    bundles, log, first = learned.bundles, learned.log, learned.found.published
     assert first is not None
     staged = tmp_path / "staged" / "shop" / first.name
     shutil.copytree(first, staged)
