@@ -6,7 +6,6 @@ documentation (prose), or as a whole name that a file defines (names).
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import tokenize
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.walls.source import PACKAGES, ROOT, python_files, relative
+from tests.walls.source import PACKAGES, ROOT, outline, python_files, relative
 
 # Each pattern and what to write instead.
 PROSE = {
@@ -93,21 +92,6 @@ def prose_of(file: Path) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def names_of(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the functions, classes, arguments and module constants that a file defines."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.arg):
-            yield node.lineno, node.arg
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    yield node.lineno, node.id
-
-
 def joined(text: str) -> str:
     """Join lines, without the marks of comments."""
     return re.sub(r"\s+(# )?", " ", text)
@@ -141,7 +125,7 @@ def bad_prose(file: Path) -> list[str]:
 def bad_names(file: Path) -> list[str]:
     return [
         f"{relative(file)}:{line} {name}: use {NAMES[name]}"
-        for line, name in names_of(file.read_text("utf-8"))
+        for line, name in outline(file.read_text("utf-8")).names
         if name in NAMES
     ]
 
@@ -184,7 +168,7 @@ def test_a_plain_sentence_passes() -> None:
 
 def test_odd_names_are_found_where_they_are_defined() -> None:
     source = "_MANY = 3\ndef moved(room): ...\nclass Mark: ...\nfor times in range(2): ..."
-    assert [name for _, name in names_of(source) if name in NAMES] == [
+    assert [name for _, name in outline(source).names if name in NAMES] == [
         "moved",
         "Mark",
         "room",
