@@ -194,7 +194,10 @@ def test_what_is_old_is_removed_by_one_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
-async def test_a_full_log_loses_its_oldest_and_takes_events_again(tmp_path: Path) -> None:
+async def test_a_full_log_loses_its_oldest_and_takes_events_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.events.upkeep._MEASURE_S", 0.1)
     folder = tmp_path / "events"
     for day in range(10):
         at = datetime.now(UTC) - timedelta(days=day + 1)
