@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle import find_bundle, open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.models.familiar import Familiar
 from fullrank.retrieval import Floor
 from fullrank.text.words import words
@@ -21,15 +21,29 @@ from trainer.evaluation.judgement import judge
 from trainer.train import train
 
 
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_planted(tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def trained(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The bundle of each recipe; no test may change it."""
+    out = tmp_path_factory.mktemp("bundles")
+    return {
+        recipe: train(planted, out, recipe, recipe=recipe).path for recipe in ("bm25", "fielded")
+    }
+
+
 @pytest.mark.sweep
-def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -> None:
-    write_planted(tmp_path / "planted")
-    for recipe in ("bm25", "fielded"):
-        result = train(tmp_path / "planted", tmp_path / "bundles", recipe, recipe=recipe)
-        bundle = open_bundle(result.path)
+def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(
+    planted: Path, trained: dict[str, Path]
+) -> None:
+    for path in trained.values():
+        bundle = open_bundle(path)
         assert bundle.floor is not None
         assert bundle.card["floor"]["lexical"] == bundle.floor.lexical
-        collection = read_collection(tmp_path / "planted")
+        collection = read_collection(planted)
         for split in ("valid", "test"):
             judgements, _ = judge(collection, split)
             texts = query_texts(collection, bundle.model, [j.query for j in judgements])
@@ -46,10 +60,10 @@ def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -
 
 
 @pytest.mark.sweep
-def test_random_words_do_not_reach_the_standard_and_real_queries_do(tmp_path: Path) -> None:
-    write_planted(tmp_path / "planted")
-    result = train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="fielded")
-    bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+def test_random_words_do_not_reach_the_standard_and_real_queries_do(
+    planted: Path, trained: dict[str, Path]
+) -> None:
+    bundle, collection = open_bundle(trained["fielded"]), read_collection(planted)
     floor = bundle.floor
     assert floor is not None
     assert floor.share >= 0.5
@@ -76,11 +90,9 @@ def test_old_floors_keep_their_form() -> None:
 
 
 @pytest.mark.sweep
-def test_floors_follow_their_rule(tmp_path: Path) -> None:
+def test_floors_follow_their_rule(planted: Path, trained: dict[str, Path]) -> None:
     """By matrices of all queries and documents."""
-    write_planted(tmp_path / "planted")
-    result = train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="fielded")
-    bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+    bundle, collection = open_bundle(trained["fielded"]), read_collection(planted)
     judgements, _ = judge(collection, "valid")
     texts = query_texts(collection, bundle.model, [j.query for j in judgements])
     found = calibrate_floor(bundle.model, bundle.encoded.whole(), texts, judgements)
@@ -114,12 +126,12 @@ def test_floors_follow_their_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
-def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Path) -> None:
+def test_the_growth_by_words_keeps_judged_documents_without_a_word(
+    planted: Path, trained: dict[str, Path]
+) -> None:
     """By matrices of all queries and documents, and the words of their texts."""
-    write_planted(tmp_path / "planted")
-    for recipe in ("fielded", "bm25"):
-        result = train(tmp_path / "planted", tmp_path / "bundles", recipe, recipe=recipe)
-        bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+    for path in trained.values():
+        bundle, collection = open_bundle(path), read_collection(planted)
         judgements, _ = judge(collection, "valid")
         texts = query_texts(collection, bundle.model, [j.query for j in judgements])
         encoded = bundle.encoded.whole()
@@ -160,10 +172,8 @@ def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Pat
         assert floor.per_word == pytest.approx(min(0.8 * min(growth), 1.0), abs=1e-3)
 
 
-def test_a_model_without_dense_part_has_no_dense_floor(tmp_path: Path) -> None:
-    write_planted(tmp_path / "planted")
-    train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="bm25")
-    bundle = open_bundle(find_bundle(tmp_path / "bundles", "m"))
+def test_a_model_without_dense_part_has_no_dense_floor(trained: dict[str, Path]) -> None:
+    bundle = open_bundle(trained["bm25"])
     assert bundle.manifest.floor is not None
     assert bundle.manifest.floor.json()["dense"] is None
     none = calibrate_floor(bundle.model, bundle.encoded.whole(), ["", " "])

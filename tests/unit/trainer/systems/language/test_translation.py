@@ -22,6 +22,8 @@ from trainer.systems.language.translation import word_pairs
 from trainer.systems.registry import validate
 from trainer.train import train
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
+
 QUIET = Reporter(quiet=True)
 
 
