@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from urllib.parse import urlsplit
 
@@ -17,10 +19,25 @@ NewDatabase = Callable[[], str]
 """Makes an empty database and returns its address."""
 
 
+@contextmanager
+def database_server() -> Iterator[str]:
+    """Start a server that ends with its context; gives its address.
+
+    Its files are where those of the tests are, in memory if there is room: it syncs all of them when it stops, for
+    which a disk takes up to a minute.
+    """
+    with ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            if place := os.environ.get("PYTEST_DEBUG_TEMPROOT"):
+                patch.setattr(tempfile, "tempdir", place)
+            address = running.enter_context(pgvector_server())
+        yield address
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A server of this session; gives its address."""
-    with pgvector_server() as address:
+    with database_server() as address:
         yield address
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from benchmarks.harness.pgvector_server import pgvector_server
 from fullrank import Bundle
 from fullrank.engines import postgresql
 from fullrank.engines.postgresql import Queries, export_table, sparsevec
@@ -17,6 +16,7 @@ from fullrank.engines.source import Source
 from fullrank.engines.target import export
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
+from tests.databases import database_server
 from tests.unit.fullrank.engines.killed import export_killed
 from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top
 
@@ -28,7 +28,7 @@ Connection = psycopg.Connection[Any]
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of a server with pgvector."""
-    with pgvector_server() as address:
+    with database_server() as address:
         yield address
 
 

@@ -8,14 +8,13 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from benchmarks.harness.pgvector_server import pgvector_server
 from fullrank.errors import FullrankError
 from fullrank.partitions import PARTITIONS, partition_of
 from service.documents.logerrors import LogError
 from service.documents.logplace import LogPlace
 from service.documents.postgreslog import PostgresLog
 from service.documents.submission import Submission, Write
-from tests.databases import NewDatabase
+from tests.databases import NewDatabase, database_server
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 
 pytestmark = pytest.mark.server
@@ -58,7 +57,7 @@ def test_commits_are_synced_where_the_database_does_not_ask_for_it(address: str)
 
 
 def test_a_server_that_does_not_sync_is_refused() -> None:
-    with pgvector_server() as address:
+    with database_server() as address:
         run(address, "ALTER SYSTEM SET fsync = off")
         run(address, "SELECT pg_reload_conf()")
         with pytest.raises(LogError, match="fsync = off"):
