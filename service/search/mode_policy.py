@@ -15,7 +15,7 @@ every search on another thread, and for a share of those on the event loop.
 from __future__ import annotations
 
 from itertools import count
-from random import random
+from random import Random
 
 from fullrank.bundle import Bundle
 
@@ -37,6 +37,7 @@ class SearchModePolicy:
         self._exact = _RunningMeans()
         self._plain = _RunningMeans()
         self._auto_searches = count(1)
+        self._drawn = Random()
 
     def mode(self, bundle: Bundle, requested: str) -> str:
         """Return "exact" or "fast", given "exact", "fast" or "auto"."""
@@ -53,7 +54,7 @@ class SearchModePolicy:
 
     def measures_plain(self, bundle: Bundle, mode: str) -> bool:
         """Return whether to measure a plain search in this mode. Drawn, so that no mode is always left out."""
-        return not self.fits_event_loop(bundle, mode) or random() < _MEASURED_SHARE
+        return not self.fits_event_loop(bundle, mode) or self._drawn.random() < _MEASURED_SHARE
 
     def observe_exact(self, bundle: Bundle, seconds: float) -> None:
         """Note the time of an exact ranking."""
