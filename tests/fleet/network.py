@@ -55,6 +55,8 @@ class Network:
     def close(self) -> None:
         """Remove everything."""
         for number in range(1, self._count + 1):
+            # Connections that are still closing keep a namespace, and so its port, for minutes.
+            _ip("link", "delete", f"frkp{number}", check=False)
             _ip("netns", "delete", f"frk{number}", check=False)
         _ip("link", "delete", BRIDGE, check=False)
 
