@@ -44,7 +44,7 @@ def _is_word(key: UInt8, size: int) -> bool:
 
 @helper
 def _cut_e(key: UInt8, size: int) -> int:
-    """Make one ending of those that several singulars share, in place; return the size of the key."""
+    """Cut the end of a singular that other singulars share (cache, cach), in place; return the size of the key."""
     if size <= 3 or key[size - 1] != _E:
         return size
     before, two_before = key[size - 2], key[size - 3]
@@ -200,7 +200,7 @@ def weigh_buckets(
     """Add up the weights of a query by bucket: those of its words, and of its neighbouring words as one word.
 
     Args:
-        buckets, amounts: Of its words, in any order; float64 (m,).
+        buckets, amounts: Of its words, in any order; int32 and float64 (m,).
         names, bounds: The words in order, a space behind each.
         plain, plain_bounds: Their folded letters, a space behind each.
         plurals, plural_offsets, plural_slots: A table of irregular plurals.

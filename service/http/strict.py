@@ -42,7 +42,7 @@ FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 def empty(kind: type[list[Any]] | type[dict[str, Any]], **options: Any) -> Any:
     """Return a field that is empty by default.
 
-    Pydantic deep-copies a list or dict that is a default for each request, which takes longer than the validation.
+    A default that is a list or dict would be deep-copied for each request, which takes longer than the validation.
 
     Args:
         kind: list or dict.
