@@ -24,7 +24,7 @@ FROM python:3.13-slim
 RUN useradd --system --uid 10001 --user-group --home-dir /home/fullrank --create-home fullrank \
     && install --directory --owner=fullrank --group=fullrank /state /cache /var/cache/fullrank
 COPY --from=build /opt/fullrank /opt/fullrank
-# Ray reports its use otherwise, and counts mapped bundles as used memory.
+# Ray reports its use otherwise, counts mapped bundles as used memory, and ends nodes a minute after their head.
 ENV PATH=/opt/fullrank/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 \
@@ -33,6 +33,7 @@ ENV PATH=/opt/fullrank/bin:$PATH \
     NUMBA_NUM_THREADS=1 \
     RAY_USAGE_STATS_ENABLED=0 \
     RAY_memory_monitor_refresh_ms=0 \
+    RAY_gcs_rpc_server_reconnect_timeout_s=600 \
     FULLRANK_HOST=0.0.0.0 \
     FULLRANK_PORT=8000 \
     NUMBA_CACHE_DIR=/var/cache/fullrank

@@ -8,3 +8,9 @@ jobs/           index a corpus shard by shard
 serving/        a router over the shards of a sharded bundle
 commands/       what ``fullrank index --ray`` and its siblings run
 """
+
+import os
+
+# Ray reads it when it is imported. A call outside of a cluster would make Ray look for one, or start one, and hold up
+# all threads meanwhile.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"

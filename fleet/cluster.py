@@ -6,9 +6,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fullrank.errors import FullrankError
@@ -19,6 +20,8 @@ _NODE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray counts mapped bundles as used memory and would kill the processes that share them.
     "RAY_memory_monitor_refresh_ms": "0",
+    # For so many seconds a node outlives its head; Ray gives up after one minute.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
     # Without this Ray warns about accelerators, which Fullrank does not use.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -30,6 +33,8 @@ LOCAL = "local"
 # Longest wait for a connection.
 _CONNECT_S = 5.0
 NAMESPACE = "fullrank"
+HEAD = "node:__internal_head__"
+"""A resource that the node of the head alone has."""
 
 
 def node_environment() -> dict[str, str]:
@@ -80,10 +85,19 @@ def join(address: str) -> Any:
         )
     except OSError as error:  # ConnectionError is one
         raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
-    if callable(handler) and threading.current_thread() is threading.main_thread():
-        # Ray's handler ends the process at once; the service's own answers the open requests first.
-        signal.signal(signal.SIGTERM, handler)
+    if callable(handler):
+        restore_handler(handler)
     return ray
+
+
+def restore_handler(handler: Callable[[int, FrameType | None], Any]) -> None:
+    """Set the handler of SIGTERM, if this is the main thread: Ray's ends the process at once when it joins a cluster.
+
+    Args:
+        handler: That of the service, which answers the open requests first.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _has_token() -> bool:
@@ -99,6 +113,30 @@ def _check(address: str) -> None:
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.removeprefix("ray://"), int(port)), _CONNECT_S).close()
+
+
+def leave() -> None:
+    """Leave the cluster; handles of actors are of no use any more."""
+    import ray
+
+    ray.shutdown()
+
+
+def head_of(address: str) -> str | None:
+    """Return the id of the head's node in the cluster that this process has joined; None: no head answers.
+
+    Args:
+        address: As of ``join``.
+    """
+    import ray
+
+    nodes: Any = ray.nodes
+    try:
+        _check(address)
+        heads = [node for node in nodes() if node["Alive"] and HEAD in node["Resources"]]
+    except (OSError, ray.exceptions.RayError):
+        return None
+    return str(heads[-1]["NodeID"]) if heads else None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from fleet.cluster import HEAD
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.batching import Answers
@@ -33,6 +35,8 @@ COORDINATOR = "coordinator"
 _ALWAYS = -1
 # Of a core. Replicas share the cores of their node; the number only tells Ray that they need something.
 _CORES = 0.01
+# Of the head's resource (fleet.cluster).
+_LITTLE = 0.001
 # Threads of a replica that answer requests.
 _THREADS = 2
 Answer = TypeVar("Answer")
@@ -50,9 +54,9 @@ class ActorReplica:
         """See ReplicaHandle.load."""
         return await answer_of(self.actor.load.remote(source))
 
-    async def release(self, versions: Sequence[str]) -> None:
+    async def release(self, versions: Sequence[str]) -> Sequence[str]:
         """See ReplicaHandle.release."""
-        await answer_of(self.actor.release.remote(list(versions)))
+        return await answer_of(self.actor.release.remote(list(versions)))
 
     async def ping(self) -> str:
         """See ReplicaHandle.ping."""
@@ -113,10 +117,9 @@ class ShardActor:
         return self._server.versions
 
     @ray.method(concurrency_group="control")
-    def release(self, versions: list[str]) -> None:
-        """Drop versions."""
-        for version in versions:
-            self._server.release(version)
+    def release(self, versions: list[str]) -> tuple[str, ...]:
+        """Drop versions that nobody asks for; return those that are open."""
+        return self._server.release_idle(versions)
 
     @ray.method(concurrency_group="ping")
     def ping(self) -> str:
@@ -220,13 +223,10 @@ class Spawner:
 
     def __call__(self, number: int, place: int) -> ActorReplica:
         """Find or start a replica."""
-        name = f"shard-{number:05}-{place}"
-        try:
-            return ActorReplica(number, place, ray.get_actor(name))
-        except ValueError:
-            pass
+        with suppress(ValueError):
+            return running_replica(number, place)
         actor = _SHARD.options(
-            name=name,
+            name=_name_of(number, place),
             get_if_exists=True,
             lifetime="detached",
             max_restarts=_ALWAYS,
@@ -250,6 +250,15 @@ class Spawner:
         return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
 
 
+def running_replica(number: int, place: int) -> ActorReplica:
+    """Find a replica of the cluster that this process has joined. Raises ValueError: there is none."""
+    return ActorReplica(number, place, ray.get_actor(_name_of(number, place)))
+
+
+def _name_of(number: int, place: int) -> str:
+    return f"shard-{number:05}-{place}"
+
+
 def spread_of(nodes: Sequence[Mapping[str, Any]], replicas: int) -> str:
     """Return the strategy that places the replicas of a shard.
 
@@ -268,7 +277,7 @@ def spread_of(nodes: Sequence[Mapping[str, Any]], replicas: int) -> str:
 def coordinator_of(
     root: str, replicas: int, cache: str | None, log: LogSource | None = None
 ) -> Any:
-    """Find or start the coordinator of a fleet; there is one in a cluster.
+    """Find or start the coordinator of a fleet; there is one in a cluster, on the node of its head.
 
     One that runs keeps its own settings, which may be others: its snapshots say which they are.
     """
@@ -280,6 +289,8 @@ def coordinator_of(
             lifetime="detached",
             max_restarts=_ALWAYS,
             num_cpus=0,
+            # Without the head Ray starts no actor again, so a coordinator beside it depends on no other machine.
+            resources={HEAD: _LITTLE},
         )
         .remote(root, replicas, cache, log)
     )

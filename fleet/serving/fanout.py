@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from fleet.serving.replicas import Replica, ReplicaSet, Unavailable
 from fleet.serving.transport import Failure
 from service.telemetry.metrics import Metrics
+
+# Longest wait for the calls that run when a pause begins.
+_PAUSE_S = 2.0
 
 
 class ReplicatedShards:
@@ -25,6 +29,14 @@ class ReplicatedShards:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._sets: list[ReplicaSet] = []
+        self._running = 0
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+
+    @property
+    def replicas(self) -> list[list[Replica]]:
+        """The replicas of each shard."""
+        return [own.replicas for own in self._sets]
 
     def update(self, replicas: Sequence[Sequence[Replica]]) -> None:
         """Replace the replicas of each shard; those that stay keep their latencies and breakers.
@@ -37,6 +49,19 @@ class ReplicatedShards:
             if new:
                 own.update(new)
         self._metrics.shard_replicas.set(sum(map(len, replicas)))
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Begin no call while the block runs; requests wait, until their deadlines. Calls that run end before."""
+        self._resumed.clear()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PAUSE_S):
+                    while self._running:
+                        await asyncio.sleep(0.005)
+            yield
+        finally:
+            self._resumed.set()
 
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
@@ -51,7 +76,21 @@ class ReplicatedShards:
         try:
             if number >= len(self._sets):
                 raise Unavailable("no such shard")
-            return await self._sets[number].ask(payload, deadline_s)
+            if not self._resumed.is_set():
+                deadline_s -= await self._wait(deadline_s)
+            self._running += 1
+            try:
+                return await self._sets[number].ask(payload, deadline_s)
+            finally:
+                self._running -= 1
         except Unavailable as error:
             self._metrics.shards_missing.inc()
             return Failure(str(error))
+
+    async def _wait(self, deadline_s: float) -> float:
+        """Wait for the end of a pause; return the seconds that it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._resumed.wait(), deadline_s)
+        return loop.time() - began

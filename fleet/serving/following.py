@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from logging import getLogger
 from typing import Protocol, TypeVar
@@ -77,6 +77,7 @@ class Following:
         shards: Of the router; get the replicas.
         metrics: Count swaps.
         log: That this router writes; None: it takes no writes.
+        rejoin: Called when the coordinator is dead or does not answer; finds it where Ray would not.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class Following:
         shards: ReplicatedShards,
         metrics: Metrics,
         log: LogSource | None = None,
+        rejoin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._coordinator, self._log, self._metrics = coordinator, log, metrics
+        self._rejoin = rejoin
         self._models, self._shards = models, shards
         self._id = secrets.token_hex(4)
         self._epoch = 0
@@ -225,6 +228,8 @@ class Following:
                 # What the router has goes on serving.
                 _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(_RETRY_S)
+                if self._rejoin is not None and isinstance(error, ConnectionError):
+                    await self._rejoin()
 
     async def _step(self, wait_s: float) -> None:
         # The coordinator answers once it has started, which lets replicas load what serves.

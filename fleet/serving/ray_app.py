@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.cluster import join
+from fleet.cluster import head_of, join, leave, restore_handler
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
-from fleet.serving.actors import answer_of, coordinator_of
+from fleet.serving.actors import ActorReplica, answer_of, coordinator_of, running_replica
 from fleet.serving.app import create_router
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.following import Following
 from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
+from fleet.serving.rejoining import Rejoining
+from fleet.serving.replicas import Replica
 from service.app import App
 from service.models.models import Models
 from service.models.workers import Report
@@ -54,7 +57,7 @@ class FleetSettings:
         return cls(**json.loads(os.environ[VARIABLE]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ActorCoordinator:
     """The coordinator in another process. Its methods raise ConnectionError if that is dead."""
 
@@ -97,16 +100,57 @@ class ActorCoordinator:
         return await answer_of(self.actor.stop_experiment.remote())
 
 
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """The cluster of a fleet; see ``fleet.serving.rejoining.Cluster``.
+
+    Attributes:
+        fleet: Where it is.
+        log: As for ``coordinator_of``.
+    """
+
+    fleet: FleetSettings
+    log: LogSource | None
+
+    def head(self) -> str | None:
+        """See Cluster.head."""
+        return head_of(self.fleet.ray)
+
+    def join_again(self) -> None:
+        """See Cluster.join_again."""
+        leave()
+        join(self.fleet.ray)
+
+    def coordinator(self) -> Any:
+        """See Cluster.coordinator; starts it if it does not run."""
+        own = self.fleet
+        return coordinator_of(own.bundles, own.replicas, own.cache, self.log)
+
+    def replica(self, replica: Replica) -> Replica:
+        """See Cluster.replica."""
+        assert isinstance(replica, ActorReplica)
+        return running_replica(replica.number, replica.place)
+
+
 def create() -> App:
     """Join the cluster and create the app of a router."""
     own = FleetSettings.of_environment()
     join(own.ray)
     settings = Settings()
     log = LogSource.of(settings)
-    coordinator = ActorCoordinator(coordinator_of(own.bundles, own.replicas, own.cache, log))
+    cluster = RayCluster(own, log)
+    coordinator = ActorCoordinator(cluster.coordinator())
     cache = BundleCache(Path(own.cache) if own.cache else default_cache())
 
+    def found(actor: Any) -> None:
+        coordinator.actor = actor
+        # Ray took it in another thread, which cannot set handlers.
+        handler = signal.getsignal(signal.SIGTERM)
+        if callable(handler):
+            restore_handler(handler)
+
     def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Models:
-        return Following(coordinator, sets, shards, metrics, log)
+        rejoin = Rejoining(cluster, shards, found)
+        return Following(coordinator, sets, shards, metrics, log, rejoin)
 
     return create_router(settings, ReplicatedShards, cache, make_models)

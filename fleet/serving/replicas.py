@@ -112,6 +112,11 @@ class ReplicaSet:
     _turn: int = 0
     _open_breakers: int = 0
 
+    @property
+    def replicas(self) -> list[Replica]:
+        """The replicas that may be asked."""
+        return [own.replica for own in self._tracked]
+
     def update(self, replicas: Sequence[Replica]) -> None:
         """Replace the replicas; those that stay keep their latencies and breakers."""
         known = {own.replica: own for own in self._tracked}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from logging import getLogger
@@ -11,6 +12,7 @@ from fleet.remote import BundleCache, Folder
 from fleet.serving.answering import OpenShard
 from fleet.serving.batching import Answers
 from fleet.serving.log import LogSource
+from fleet.serving.routers import SILENT_S
 from fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
 from fleet.sets import SetManifest, read_set, shard_folder
 from fullrank.bundle import Bundle, open_bundle
@@ -60,6 +62,8 @@ class ShardServer:
         self._bitmaps = Bitmaps(filter_cache_mb << 20)
         self._policy = SearchModePolicy(exact_budget_ms / 1000)
         self._open: dict[str, OpenShard] = {}
+        # When each version was last asked for.
+        self._asked: dict[str, float] = {}
         # Hashes of manifests, the latest last.
         self._released: list[str] = []
         self._loading = threading.Lock()
@@ -107,10 +111,27 @@ class ShardServer:
             if released is None:
                 return
             self._open = {own: shard for own, shard in self._open.items() if own != version}
+            self._asked.pop(version, None)
             released.close()
             self._released.append(self._copy_of(released.manifest))
             self._discard()
             trim_heap()
+
+    def release_idle(self, versions: Sequence[str], idle_s: float = SILENT_S) -> tuple[str, ...]:
+        """Forget versions, except those that somebody asks for: a router that cannot reach the coordinator still may.
+
+        Args:
+            versions: That no router uses, as far as the coordinator knows.
+            idle_s: Seconds since the last question about a version.
+
+        Returns:
+            The versions that can be asked for.
+        """
+        oldest = time.monotonic() - idle_s
+        for version in versions:
+            if self._asked.get(version, oldest) <= oldest:
+                self.release(version)
+        return self.versions
 
     def answer(self, payload: bytes) -> bytes:
         """Answer a packed Ask with a packed Reply (wire.py).
@@ -144,6 +165,7 @@ class ShardServer:
         shard = self._open.get(ask.version)
         if shard is None or shard.manifest.set_id != ask.set_id:
             return NotLoaded(self.versions)
+        self._asked[ask.version] = time.monotonic()
         try:
             return shard.reply(ask)
         except FilterError as error:

@@ -79,8 +79,12 @@ class ReplicaHandle(Protocol):
             BundleError: The version cannot serve.
         """
 
-    async def release(self, versions: Sequence[str]) -> None:
-        """Drop versions."""
+    async def release(self, versions: Sequence[str]) -> Sequence[str]:
+        """Drop versions that nobody asks the replica for.
+
+        Returns:
+            All versions that the replica has open.
+        """
 
     async def ping(self) -> str:
         """Return a text that is another one after the process was started again."""
@@ -129,6 +133,13 @@ class _Tracked:
             if instance == self.instance:
                 # A coordinator that was started again learns here what the replica has open.
                 self.loaded |= {source.version} if self.loaded else set(versions)
+
+    async def release(self, versions: Sequence[str]) -> None:
+        """Drop versions that do not count as loaded any more; those that the replica keeps count again."""
+        instance = self.instance
+        kept = await asyncio.wait_for(self.handle.release(versions), _PING_S)
+        if instance == self.instance:
+            self.loaded.update(set(versions).intersection(kept))
 
     def load_soon(self, source: Source) -> None:
         """Load a version in the background; an error is logged, and the next round tries again."""
@@ -210,7 +221,7 @@ class Replicas:
             unused = own.loaded.difference(keep)
             if own.is_up and unused:
                 own.loaded -= unused
-                releases.append(asyncio.wait_for(own.handle.release(sorted(unused)), _PING_S))
+                releases.append(own.release(sorted(unused)))
         await _all(releases)
 
     def askable(self, wanted: Sequence[PlacedSet]) -> tuple[tuple[ReplicaHandle, ...], ...]:

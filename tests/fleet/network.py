@@ -19,12 +19,13 @@ from fleet.cluster import worker_environment
 
 BRIDGE, SUBNET, HOST = "frkbr0", "10.231.77", 254
 _PORT = 6379
-# Ray starts no head where it sees other processes of a cluster at that address, as it would on a machine of its own.
+# A node, and what joins the cluster by it, sees its own processes only: Ray starts no head where it sees other nodes,
+# and joins the cluster by the head where it sees that.
 _ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whatever tokens this user has.
 _AUTH = {"RAY_AUTH_MODE": "disabled"}
-# Seconds. On a busy machine a head takes longer to start than Ray waits for it, and than other nodes do.
-_PATIENCE = {"RAY_raylet_start_wait_time_s": "120", "RAY_gcs_rpc_server_reconnect_timeout_s": "180"}
+# Seconds. On a busy machine a head takes longer to start than Ray waits for it.
+_PATIENCE = {"RAY_raylet_start_wait_time_s": "120"}
 
 
 class Network:
@@ -107,11 +108,6 @@ def address_of(number: int) -> str:
     return f"{SUBNET}.{number}"
 
 
-def inside(number: int) -> list[str]:
-    """Return what to put before a command that is to run in the namespace of a node."""
-    return ["ip", "netns", "exec", f"frk{number}"]
-
-
 class Nodes:
     """Nodes of a Ray cluster, one in each namespace; the first is the head and has no replicas.
 
@@ -146,8 +142,7 @@ class Nodes:
         log = (self._folder / f"node-{number}.log").open("ab")
         self._processes[number] = subprocess.Popen(
             [
-                *inside(number),
-                *(_ALONE if number == 1 else ()),
+                *("ip", "netns", "exec", f"frk{number}", *_ALONE),
                 *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *place),
                 *("--node-ip-address", address_of(number), "--object-store-memory", "80000000"),
             ],
@@ -159,6 +154,14 @@ class Nodes:
         log.close()
         self._wait(number)
 
+    def inside(self, number: int) -> list[str]:
+        """Return what to put before a command that is to run beside the processes of a node."""
+        space = f"/proc/{self._processes[number].pid}/ns"
+        return [
+            "nsenter",
+            *(f"--net={space}/net", f"--mount={space}/mnt", f"--pid={space}/pid_for_children"),
+        ]
+
     def kill(self, number: int) -> None:
         """Kill all processes of a node."""
         process = self._processes.pop(number)
@@ -166,6 +169,13 @@ class Nodes:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         _kill_all(number)
+
+    def kill_replicas(self, number: int) -> None:
+        """Kill the processes of the replicas of a node; Ray starts them again."""
+        for pid in _processes(number):
+            with suppress(ProcessLookupError, FileNotFoundError):
+                if b"ShardActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill all nodes."""
@@ -185,12 +195,17 @@ class Nodes:
 
 def _kill_all(number: int) -> None:
     """Kill what is left in a namespace, such as the workers of a node whose raylet was killed."""
+    for pid in _processes(number):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _processes(number: int) -> list[int]:
+    """Return the ids of the processes of a node."""
     found = subprocess.run(
         ["ip", "netns", "pids", f"frk{number}"], capture_output=True, text=True, check=False
     )
-    for pid in map(int, found.stdout.split()):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    return [*map(int, found.stdout.split())]
 
 
 def _ip(*arguments: str, check: bool = True) -> None:

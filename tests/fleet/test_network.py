@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.api.support import AUTH, find_redis_server, keys_beside
-from tests.fleet.network import HOST, SUBNET, Network, Nodes, address_of, inside, network
+from tests.fleet.network import HOST, SUBNET, Network, Nodes, address_of, network
 from tests.fleet.support import (
     Sets,
     activate,
@@ -47,11 +47,22 @@ class Running:
         return float(value)
 
     def wait_for_all(self) -> None:
-        """Wait until the router may ask every replica."""
+        """Wait until the router may ask every replica, and until all answer it if searches run meanwhile."""
         wait_until(lambda: self.metric("fullrank_shard_replicas") == 4)
+        wait_until(self._is_quiet, 180)
 
     def swap(self, version: str) -> subprocess.CompletedProcess[str]:
-        return activate(self.nodes.address, self.sets, version, inside(ROUTER))
+        return activate(self.nodes.address, self.sets, version, self.nodes.inside(ROUTER))
+
+    def _is_quiet(self) -> bool:
+        """Watch calls for two seconds; return whether none failed and every replica may be asked.
+
+        What a slow link has lost is sent again after up to a minute.
+        """
+        before = self.metric("fullrank_shard_failures_total")
+        time.sleep(2)
+        is_closed = self.metric("fullrank_shard_breakers_open") == 0
+        return is_closed and self.metric("fullrank_shard_failures_total") == before
 
     def _metrics(self) -> str:
         return httpx.get(f"{self.url}/metrics", headers=AUTH).text
@@ -91,7 +102,7 @@ def running(
             nodes.address,
             sets.root,
             folder,
-            inside=inside(ROUTER),
+            inside=nodes.inside(ROUTER),
             host=address_of(ROUTER),
             FULLRANK_KEYS=str(keys_beside(folder / "state")),
             FULLRANK_ANONYMOUS="search",
@@ -114,7 +125,9 @@ def test_a_slow_link_is_hedged(running: Running) -> None:
     load.check()
     assert max(load.seconds) < 2
     assert running.metric('fullrank_shard_calls_total{kind="hedge"}') > hedges
-    running.wait_for_all()
+    with searches(running.url, running.sets) as load:
+        running.wait_for_all()
+    load.check()
 
 
 def test_a_node_that_is_cut_off_fails_no_search_and_joins_again(running: Running) -> None:
@@ -138,4 +151,13 @@ def test_searches_go_on_while_the_head_is_dead_and_swaps_afterwards(running: Run
         wait_until(lambda: running.swap(second).returncode == 0, 120)
         wait_until_served(running.url, second)
         wait_until(lambda: second in load.generations.values())
+    load.check()
+
+
+def test_replicas_that_are_started_after_the_head_was_are_asked_again(running: Running) -> None:
+    with searches(running.url, running.sets) as load:
+        for number in (3, 4):
+            running.nodes.kill_replicas(number)
+            wait_until(lambda: running.metric("fullrank_shard_replicas") == 2)
+            running.wait_for_all()
     load.check()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from fleet.remote import BundleCache
+from fleet.serving import routers
 from fleet.serving.app import create_router
 from fleet.serving.batching import Answers
 from fleet.serving.coordinator import Coordinator
@@ -68,10 +69,9 @@ class LocalReplica(Freezable):
         await asyncio.to_thread(self._load, source)
         return self.server.versions
 
-    async def release(self, versions: Sequence[str]) -> None:
+    async def release(self, versions: Sequence[str]) -> Sequence[str]:
         await self._act()
-        for version in versions:
-            await asyncio.to_thread(self.server.release, version)
+        return await asyncio.to_thread(self.server.release_idle, versions, routers.SILENT_S)
 
     async def ping(self) -> str:
         await self._act()
@@ -106,12 +106,15 @@ class LocalCoordinator(Freezable):
 
     def __init__(self, own: Coordinator) -> None:
         super().__init__()
-        self._own = own
+        self.own = own
+        self.is_dead = False
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any, **options: Any) -> Any:
+            if self.is_dead:
+                raise ConnectionError("died")
             await self.thawed()
-            found = await getattr(self._own, name)(*arguments, **options)
+            found = await getattr(self.own, name)(*arguments, **options)
             await self.thawed()
             return found
 
@@ -159,14 +162,17 @@ class LocalFleet:
 
     @asynccontextmanager
     async def router(
-        self, name: str = "router", **settings: Any
+        self,
+        name: str = "router",
+        rejoin: Callable[[], Awaitable[None]] | None = None,
+        **settings: Any,
     ) -> AsyncIterator[httpx.AsyncClient]:
-        """A router that follows the coordinator; name: of its own folder."""
+        """A router that follows the coordinator; name: of its own folder; rejoin: as of Following."""
         folder = self.root / f".{name}"
         folder.mkdir(exist_ok=True)
 
         def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Following:
-            return Following(self.handle, sets, shards, metrics, self._log)
+            return Following(self.handle, sets, shards, metrics, self._log, rejoin)
 
         app = create_router(
             settings_for(folder, **settings),

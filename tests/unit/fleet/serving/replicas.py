@@ -28,6 +28,7 @@ class Fake:
         self.instance = 0
         self.refuses = self.is_dead = self.is_frozen = False
         self.refused: set[str] = set()
+        self.asked: set[str] = set()
         self.load_s = self.release_s = 0.0
         # One after the other, as in a process.
         self.control = asyncio.Lock()
@@ -42,11 +43,12 @@ class Fake:
                 self.loaded.add(source.version)
             return sorted(self.loaded)
 
-    async def release(self, versions: Sequence[str]) -> None:
+    async def release(self, versions: Sequence[str]) -> Sequence[str]:
         await self._act()
         async with self.control:
             await asyncio.sleep(self.release_s)
-            self.loaded -= set(versions)
+            self.loaded -= set(versions) - self.asked
+            return sorted(self.loaded)
 
     async def ping(self) -> str:
         await self._act()

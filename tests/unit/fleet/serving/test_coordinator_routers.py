@@ -35,6 +35,24 @@ def test_old_versions_stay_while_a_router_uses_them(
     run(root, work, Fleet())
 
 
+def test_old_versions_stay_where_an_unknown_router_asks_for_them(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routers, "SILENT_S", 0.05)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        fleet(0, 0).asked = {versions[0]}
+        await own.activate(versions[1])
+        await until(lambda: fleet.loaded() == [set(versions)] + [{versions[1]}] * 3 + [set()] * 2)
+        await asyncio.sleep(0.1)
+        assert fleet(0, 0).loaded == set(versions)
+        fleet(0, 0).asked.clear()
+        await until(lambda: fleet(0, 0).loaded == {versions[1]})
+
+    run(root, work, Fleet())
+
+
 def test_old_versions_are_dropped_while_a_swap_runs(
     root: Path, versions: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

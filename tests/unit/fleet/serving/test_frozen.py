@@ -99,6 +99,24 @@ async def test_a_replica_that_freezes_while_it_loads_refuses_the_swap(
     assert await served(client) == new
 
 
+async def test_a_router_joins_again_when_the_coordinator_is_dead_and_follows_the_next(
+    fleet: LocalFleet, versions: list[str]
+) -> None:
+    former = fleet.handle
+
+    async def rejoin() -> None:
+        former.own, former.is_dead = fleet.coordinator, False
+
+    async with fleet.router(rejoin=rejoin) as client:
+        assert await served(client) == versions[0]
+        former.is_dead = True
+        async with fleet.running():
+            await fleet.coordinator.activate(versions[1])
+            async with asyncio.timeout(10):
+                while await served(client) != versions[1]:
+                    await asyncio.sleep(0.02)
+
+
 async def test_changes_of_a_frozen_coordinator_are_unavailable_and_searches_go_on(
     fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
 ) -> None:

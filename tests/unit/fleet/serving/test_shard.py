@@ -71,6 +71,18 @@ def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> N
     assert ask(server, address, Read("a")) == NotLoaded(())
 
 
+def test_a_version_that_is_asked_for_stays(address: str, tmp_path: Path) -> None:
+    server = ShardServer(0, BundleCache(tmp_path))
+    version = server.load(address)
+    assert server.release_idle([version, "other"], idle_s=60) == ()
+    assert server.load(address) == version
+    assert isinstance(ask(server, address, Read("a")), Answer)
+    assert server.release_idle([version], idle_s=60) == (version,)
+    assert isinstance(ask(server, address, Read("a")), Answer)
+    assert server.release_idle([version], idle_s=0) == ()
+    assert ask(server, address, Read("a")) == NotLoaded(())
+
+
 def test_requests_that_come_together_are_answered_each_by_itself(
     address: str, tmp_path: Path
 ) -> None:
