@@ -59,6 +59,8 @@ def retrain(
         from trainer.commands.train import seconds_of
         from trainer.promotion.retrain import retrain as run
         from trainer.promotion.scratch import RetrainRuns
+        from trainer.training.memory import map_large_blocks
+    map_large_blocks()
 
     from fullrank.bundle.catalog import active_version, find_bundle
 

@@ -134,6 +134,8 @@ def train(
     with needs("trainer"):
         from trainer.plan import parse_size
         from trainer.train import train as train_model
+        from trainer.training.memory import map_large_blocks
+    map_large_blocks()
     if rerank:
         with needs("rerank"):
             import trainer.rerank.boosting  # noqa: F401

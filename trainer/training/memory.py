@@ -28,6 +28,9 @@ from fullrank.progress import Progress
 
 _LEAST_BYTES = 1 << 18  # smaller arrays stay where they are
 _WRITTEN_BYTES = 1 << 24  # between two releases
+_MAPPED_BYTES = 1 << 22  # larger blocks of the C library are mapped by themselves
+# Of glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class ArrayFiles:
@@ -188,3 +191,17 @@ def return_free_memory() -> None:
     except (AttributeError, OSError):
         return
     trim(0)
+
+
+def map_large_blocks() -> None:
+    """Let the C library map each block of 4 MiB and more by itself, so that it leaves the process when it is freed.
+
+    glibc otherwise keeps the blocks up to 32 MiB that a step frees in its heap, where small ones divide the gaps. No-op
+    with other C libraries.
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    set_option(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+    set_option(_M_TRIM_THRESHOLD, _MAPPED_BYTES)

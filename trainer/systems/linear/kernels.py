@@ -13,6 +13,10 @@ from numba import njit, prange
 
 from fullrank.encoding import Float32, Int32, Int64
 
+# Parts of a parallel loop, and items that a part takes in a row, a multiple of the numbers
+# in a line of memory.
+_PARTS, _RUN = 16, 32
+
 
 @njit(nogil=True, fastmath=True, cache=True)
 def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
@@ -55,6 +59,18 @@ def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: F
         out[i, :] = a
 
 
+@njit(nogil=True, inline="always")
+def _spread(k: int, share: int) -> int:
+    """Return the item that turn k of a parallel loop takes, so that every thread gets items of all kinds.
+
+    A thread takes turns that follow each other, and features of one kind, such as the frequent ones, lie together. So
+    the loop has 16 parts of `share` turns, and the items are dealt to the parts in runs: two threads seldom write to
+    one line of memory.
+    """
+    part, turn = k // share, k % share
+    return (turn // _RUN * _PARTS + part) * _RUN + turn % _RUN
+
+
 @njit(parallel=True, nogil=True, cache=True)
 def adagrad_table(
     features: Int32,
@@ -79,7 +95,11 @@ def adagrad_table(
         squares: AdaGrad's sums, (F,), changed in place.
         rate: the learning rate.
     """
-    for t in prange(len(features)):
+    share = -(-len(features) // (_PARTS * _RUN)) * _RUN
+    for k in prange(_PARTS * share):
+        t = _spread(k, share)
+        if t >= len(features):
+            continue
         f = features[t]
         g = np.zeros(gradient.shape[1], np.float32)
         _add_rows(g, gradient, rows, values, indptr[t], indptr[t + 1])
@@ -168,59 +188,6 @@ def match_gradient(
                     inner += g[postings[e]] * weights[e]
             total += values[p] * inner
         out[t] = total
-
-
-@njit(parallel=True, nogil=True, cache=True)
-def softmax_gradient(
-    S: Float32,
-    positive_indptr: Int64,
-    positives: Int64,
-    masked_indptr: Int64,
-    masked: Int64,
-    weights: Float32,
-    losses: Float32,
-) -> None:
-    """Turn scores S (B, C) into ∂L/∂f in place, before the mean over queries; losses[i] = −mean_p log P(p).
-
-    L = Σ_p w_p −log P(p), where w_p are the ``weights`` of the positives; without weights (0,) they are |P|^−½, and
-    with them the mean is weighted. The columns of row i in ``masked`` are no negatives (-1: not a candidate); they
-    include its ``positives``.
-    """
-    for i in prange(S.shape[0]):
-        row = S[i]
-        first, last = positive_indptr[i], positive_indptr[i + 1]
-        kept = np.empty(last - first, np.float32)
-        for k in range(last - first):
-            kept[k] = row[positives[first + k]]
-        for k in range(masked_indptr[i], masked_indptr[i + 1]):
-            if masked[k] >= 0:
-                row[masked[k]] = -np.inf
-        top = max(row.max(), kept.max())
-        for c in range(row.shape[0]):
-            row[c] = np.exp(row[c] - top)
-        for k in range(len(kept)):
-            kept[k] = np.exp(kept[k] - top)
-        negatives = np.float32(0)
-        for c in range(row.shape[0]):
-            negatives += row[c]
-        inverse = np.float32(0)
-        loss = np.float32(0)
-        total = np.float32(0)
-        share = np.ones(len(kept), np.float32)
-        scale = np.float32(1) / np.sqrt(np.float32(len(kept)))
-        if len(weights):
-            share, scale = weights[first:last], np.float32(1)
-        for k in range(len(kept)):
-            z = kept[k] + negatives + np.float32(1e-30)
-            inverse += share[k] / z
-            loss -= share[k] * np.log(kept[k] / z + np.float32(1e-30))
-            total += share[k]
-        for c in range(row.shape[0]):
-            row[c] *= scale * inverse
-        for k in range(len(kept)):
-            z = kept[k] + negatives + np.float32(1e-30)
-            row[positives[first + k]] = scale * share[k] * (kept[k] / z - np.float32(1))
-        losses[i] = loss / total
 
 
 @njit(nogil=True, cache=True)

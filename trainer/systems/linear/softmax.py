@@ -25,7 +25,7 @@ from trainer.features.matrices import Features
 from trainer.features.pairs import Pairs
 from trainer.features.phi import Phi
 from trainer.recipes.settings import TrainSettings
-from trainer.systems.linear import kernels
+from trainer.systems.linear import kernels, softmax_kernels
 from trainer.systems.linear.batches import take
 from trainer.systems.linear.candidates import choose_candidates, places_of
 from trainer.systems.linear.learner import LinearLearner
@@ -198,7 +198,6 @@ def _step(
     masked_starts, masked = _with_mates(starts, known_places, candidates, mates)
 
     s = dropout(take(features.s, queries), train.word_dropout, rng)
-    S = np.zeros((len(queries), len(candidates)), np.float32)
     latent = bool(len(p.V))
     if latent:
         xq = dropout(take(features.xq, queries), train.word_dropout, rng)
@@ -208,7 +207,10 @@ def _step(
         drop_pages(*features.arrays)
         query_tape = state.query.forward(Phi(xq), gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
-        np.matmul(query_tape.u, document_tape.u.T, out=S)
+        del xq, xd
+        S: Float32 = query_tape.u @ document_tape.u.T
+    else:
+        S = np.zeros((len(queries), len(candidates)), np.float32)
     asked = np.zeros(s.width, np.bool_)
     asked[s.indices] = True
     postings = [
@@ -217,22 +219,19 @@ def _step(
     ]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
-    if features.settings.bias:
-        bias = p.bias[candidates]
-        if cold is not None:
-            bias[cold] = np.median(p.bias)
-        S += bias
+    bias = p.bias[candidates] if features.settings.bias else p.bias[:0]
+    if features.settings.bias and cold is not None:
+        bias[cold] = np.median(p.bias)
 
     if train.negatives:
         _sample_negatives(S, train.negatives, masked_starts, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
     weights = _weights(pairs, queries, positive_starts, positives)
-    kernels.softmax_gradient(
-        S, positive_starts, positive_places, masked_starts, masked, weights, losses
+    softmax_kernels.softmax_gradient(
+        S, bias, positive_starts, positive_places, masked_starts, masked, weights, losses
     )
     G = S  # the kernel has turned scores into ∂L/∂f
-    G /= len(queries)
 
     if features.settings.diagonal == "learned":
         by_query_word = transpose(s)
@@ -240,7 +239,8 @@ def _step(
             _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
     del postings, by_word  # the largest arrays of a step
     if features.settings.bias:
-        g = G.sum(axis=0)
+        g = np.empty(len(candidates), np.float32)
+        softmax_kernels.column_sums(G, g)
         if cold is not None:
             g[cold] = 0
         state.squares_bias[candidates] += g * g

@@ -27,19 +27,20 @@ class Tape:
     Attributes:
         parts: the trained rows of the words that occur; None if ``x`` is over trained rows.
         x: φ, over the words that occur or over trained rows.
-        present: float32 (B, 1), 1 if a text has features, else 0.
+        present: float32 (B, 1), 1 if a text has features, else 0; None without layers and unit length, where u and the
+            gradient of a text without features are zero anyway.
         h: h₁ … hₙ₊₁ (the last one before the skip connection), each (B, Nᵢ).
         u: the result, (B, N).
-        scale: float32 (B, 1), γ / ‖y‖, or 1.
+        scale: float32 (B, 1), γ / ‖y‖, or 1; None where ``present`` is.
         gamma: γ; 0 means no unit length.
     """
 
     parts: Rows | None
     x: Rows
-    present: Float32
+    present: Float32 | None
     h: list[Float32]
     u: Float32
-    scale: Float32
+    scale: Float32 | None
     gamma: float
 
 
@@ -54,6 +55,8 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float) -> Tape:
     """
     parts, x = phi.split()
     a = embed(x, table if parts is None else embed(parts, table))
+    if not tower and not gamma:
+        return Tape(parts, x, None, [], a, None, 0.0)
     present = (np.diff(x.indptr) > 0).astype(np.float32)[:, None]
     y, h = layers(tower, a)
     scale = np.ones((len(x), 1), np.float32)
@@ -129,6 +132,8 @@ class Encoder:
         layers:       ∂L/∂pᵢ = ∂L/∂hᵢ₊₁ ∘ (1 − hᵢ₊₁²)   with pᵢ = Wᵢᵀhᵢ + bᵢ, hᵢ₊₁ = tanh pᵢ
                       ∂L/∂Wᵢ = hᵢ (∂L/∂pᵢ)ᵀ,  ∂L/∂bᵢ = ∂L/∂pᵢ,  ∂L/∂hᵢ = Wᵢ ∂L/∂pᵢ     summed over texts
         """
+        if tape.present is None or tape.scale is None:
+            return Gradient(*_of_table(tape, g), [], [])
         g = np.asarray(g * tape.present, np.float32)
         if tape.gamma:
             along = np.add.reduce(tape.u * g, axis=1, keepdims=True) / np.float32(tape.gamma**2)

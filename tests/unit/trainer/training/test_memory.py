@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +123,34 @@ def test_a_stack_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     block = Rows(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
     with pytest.raises(TrainingError, match="file"):
         ArrayFiles(tmp_path / "file").stack([block, block])
+
+
+def test_a_freed_block_of_several_megabytes_leaves_the_process() -> None:
+    script = f"""
+import numpy as np
+from trainer.training.memory import map_large_blocks
+
+def resident() -> int:
+    return int(open("/proc/self/statm").read().split()[1]) * {os.sysconf("SC_PAGE_SIZE")}
+
+def kept() -> int:
+    # The C library raises its own limit to the largest block that was freed.
+    np.ones(24 << 20, np.int8)
+    before = resident()
+    large, small = [], []
+    for _ in range(16):
+        large.append(np.ones(6 << 20, np.int8))
+        small.append(np.ones(100_000, np.int8))
+    large.clear()
+    return resident() - before
+
+first = kept()
+map_large_blocks()
+print(first, kept())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    before, after = map(int, found.stdout.split())
+    assert before > 48 << 20
+    assert after < 8 << 20

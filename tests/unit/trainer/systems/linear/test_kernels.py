@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from trainer.systems.linear import kernels
+from trainer.systems.linear import kernels, softmax_kernels
 from trainer.systems.linear.postings import Postings, postings_of
 from trainer.systems.linear.towers import transpose
 
@@ -164,7 +164,7 @@ def softmax_loss(row: np.ndarray, positives: list[int], masked: list[int]) -> fl
     return float(total / np.sqrt(len(positives)))
 
 
-UNWEIGHTED = np.zeros(0, np.float32)
+UNWEIGHTED = UNBIASED = np.zeros(0, np.float32)
 
 
 POSITIVES = [[2], [0, 3, 5], [1], [0, 1, 2, 3, 4, 5], [4]]
@@ -175,13 +175,20 @@ def test_softmax_gradient_by_finite_differences() -> None:
     """∂L/∂f of every score; masked scores (known positives and the query itself) are no negatives."""
     rng = np.random.default_rng(6)
     S = (rng.standard_normal((5, 6)) * 3).astype(np.float32)
+    bias = rng.standard_normal(6, np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        kernels.softmax_gradient, S, *ragged(POSITIVES), *ragged(MASKED), UNWEIGHTED, losses
+        softmax_kernels.softmax_gradient,
+        S,
+        bias,
+        *ragged(POSITIVES),
+        *ragged(MASKED),
+        UNWEIGHTED,
+        losses,
     )
     step = 1e-5
     for i, (positives, masked) in enumerate(zip(POSITIVES, MASKED, strict=True)):
-        row = S[i].astype(np.float64)
+        row = (S[i] + bias).astype(np.float64)
         wanted = np.zeros(6)
         for c in range(6):
             up, down = row.copy(), row.copy()
@@ -190,7 +197,7 @@ def test_softmax_gradient_by_finite_differences() -> None:
             wanted[c] = (
                 softmax_loss(up, positives, masked) - softmax_loss(down, positives, masked)
             ) / (2 * step)
-        np.testing.assert_allclose(G[i], wanted, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(5 * G[i], wanted, rtol=1e-4, atol=1e-6)
         mean = softmax_loss(row, positives, masked) / np.sqrt(len(positives))
         assert found[i] == pytest.approx(mean, rel=1e-4, abs=1e-5)
     assert G[4, 0] == 0
@@ -205,7 +212,14 @@ def test_weighted_softmax_gradient_by_finite_differences() -> None:
     weights = rng.uniform(0.05, 3, len(positives)).astype(np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        kernels.softmax_gradient, S, starts, positives, *ragged(MASKED), weights, losses
+        softmax_kernels.softmax_gradient,
+        S,
+        UNBIASED,
+        starts,
+        positives,
+        *ragged(MASKED),
+        weights,
+        losses,
     )
     step = 1e-5
     for i, masked in enumerate(MASKED):
@@ -220,7 +234,7 @@ def test_weighted_softmax_gradient_by_finite_differences() -> None:
             return sum(w * softmax_loss(scores, positive, hidden) for w, positive in terms)
 
         wanted = [(loss(row + e) - loss(row - e)) / (2 * step) for e in np.eye(6) * step]
-        np.testing.assert_allclose(G[i], wanted, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(5 * G[i], wanted, rtol=1e-4, atol=1e-6)
         mean = loss(row) / sum(w for w, _ in terms)
         assert found[i] == pytest.approx(mean, rel=1e-4, abs=1e-5)
 
@@ -231,15 +245,25 @@ def test_weights_of_one_over_the_root_are_no_weights() -> None:
     weights = np.concatenate([np.full(len(p), len(p) ** -0.5, np.float32) for p in POSITIVES])
     plain, weighted = S.copy(), S.copy()
     for G, w in ((plain, UNWEIGHTED), (weighted, weights)):
-        kernels.softmax_gradient(G, *positives, *ragged(MASKED), w, np.empty(5, np.float32))
+        losses = np.empty(5, np.float32)
+        softmax_kernels.softmax_gradient(G, UNBIASED, *positives, *ragged(MASKED), w, losses)
     np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (7, 1), (64, 501)])
+def test_column_sums_are_those_of_numpy(shape: tuple[int, int]) -> None:
+    G = np.random.default_rng(9).standard_normal(shape, np.float32)
+    found = check_threads(softmax_kernels.column_sums, G, np.full(shape[1], np.nan, np.float32))[-1]
+    np.testing.assert_allclose(found, G.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
 def test_softmax_gradient_of_extreme_scores_is_finite(shift: float) -> None:
     S = np.array([[0, 80, -80, 3, 0, 0]], np.float32) + np.float32(shift)
     losses = np.empty(1, np.float32)
-    kernels.softmax_gradient(S, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses)
+    softmax_kernels.softmax_gradient(
+        S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses
+    )
     assert np.isfinite(S).all()
     assert np.isfinite(losses).all()
     assert S[0, 2] == pytest.approx(-1)

@@ -21,7 +21,7 @@ from trainer.features.lists import Lists
 from trainer.features.matrices import Features, build_features
 from trainer.features.pairs import Pairs
 from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear import kernels, softmax
+from trainer.systems.linear import softmax, softmax_kernels
 from trainer.systems.linear.parameters import Parameters, start
 
 SETTINGS = ModelSettings(
@@ -258,13 +258,13 @@ def test_candidates_are_all_judged_documents_and_a_sample(
 ) -> None:
     """Candidates include every judged document of the batch, however small ``candidates`` is."""
     shapes = []
-    kernel = kernels.softmax_gradient
+    kernel = softmax_kernels.softmax_gradient
 
     def record(S: np.ndarray, *rest: np.ndarray) -> None:
         shapes.append(S.shape)
         kernel(S, *rest)
 
-    monkeypatch.setattr(kernels, "softmax_gradient", record)
+    monkeypatch.setattr(softmax_kernels, "softmax_gradient", record)
     queries = features.pairs.queries[:2]
     judged = len(np.unique(np.concatenate([features.pairs.relevant[q] for q in queries.tolist()])))
     for candidates in (2, judged + 5):
