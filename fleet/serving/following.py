@@ -229,7 +229,11 @@ class Following:
                 _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(_RETRY_S)
                 if self._rejoin is not None and isinstance(error, ConnectionError):
-                    await self._rejoin()
+                    try:
+                        await self._rejoin()
+                    except Exception:
+                        # The next round tries again.
+                        _log.exception("cannot join the cluster again")
 
     async def _step(self, wait_s: float) -> None:
         # The coordinator answers once it has started, which lets replicas load what serves.

@@ -81,5 +81,5 @@ class Rejoining:
             try:
                 replicas[known] = self._cluster.replica(known)
             except ValueError as error:
-                _log.warning("a replica is gone: %s", error)
+                _log.warning("cannot find a replica: %s", error)
         return coordinator, replicas

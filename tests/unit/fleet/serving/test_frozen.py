@@ -103,8 +103,13 @@ async def test_a_router_joins_again_when_the_coordinator_is_dead_and_follows_the
     fleet: LocalFleet, versions: list[str]
 ) -> None:
     former = fleet.handle
+    tries = 0
 
     async def rejoin() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RuntimeError("the head does not answer")
         former.own, former.is_dead = fleet.coordinator, False
 
     async with fleet.router(rejoin=rejoin) as client:
