@@ -24,6 +24,7 @@ from fullrank.kernels.arrays import Float64 as Float64
 from fullrank.kernels.arrays import Int32 as Int32
 from fullrank.kernels.arrays import Int64 as Int64
 from fullrank.kernels.arrays import Mask as Mask
+from fullrank.kernels.largest import largest_entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,19 +157,7 @@ class Rows:
         """Keep the `keep` entries of each row with the largest absolute value, ties by index; 0 keeps all."""
         if keep == 0 or len(self.values) <= keep:
             return self
-        sizes = np.diff(self.indptr)
-        long = np.flatnonzero(sizes > keep)
-        if len(long) == 0:
-            return self
-        kept = np.ones(len(self.values), np.bool_)
-        size = np.abs(self.values)
-        for row in long.tolist():
-            start, stop = self.indptr[row], self.indptr[row + 1]
-            order = np.argsort(-size[start:stop], kind="stable")
-            kept[start + order[keep:]] = False
-        indptr = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(np.minimum(sizes, keep), out=indptr[1:])
-        return Rows(indptr, self.indices[kept], self.values[kept], self.width)
+        return Rows(*largest_entries(*self.arrays, keep), self.width)
 
     def transposed(self) -> Rows:
         """Return the columns as rows, (F, B)."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
+from fullrank.kernels.largest import keep_largest
 from fullrank.kernels.rows import Arrays, sort_row
-from fullrank.kernels.sorting import stable_order
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 
@@ -34,23 +34,6 @@ def _normalise(values: Float32, size: int) -> None:
     if norm != 0:
         for p in range(size):
             values[p] /= norm
-
-
-@helper
-def _keep_top(columns: Int32, values: Float32, size: int, keep: int) -> int:
-    """Keep the entries with the largest absolute values, ties by place, in place; return how many there are."""
-    if keep == 0 or size <= keep:
-        return size
-    order = stable_order(-np.abs(values[:size]))
-    is_kept = np.zeros(size, np.bool_)
-    is_kept[order[:keep]] = True
-    stop = 0
-    for p in range(size):
-        if is_kept[p]:
-            columns[stop] = columns[p]
-            values[stop] = values[p]
-            stop += 1
-    return stop
 
 
 @kernel(
@@ -105,7 +88,7 @@ def embed(
             values[p] *= factor[column] if column < known else late_factor[column - known]
         if is_unit:
             _normalise(values, size)
-        size = _keep_top(columns, values, size, keep)
+        size = keep_largest(columns, values, size, keep)
         if is_unit:
             _normalise(values, size)
         sizes[row] = size
@@ -248,7 +231,7 @@ def weigh_lexical(
         if keep:
             for p in range(size):
                 weights[p] *= idf[found[p]]
-            size = _keep_top(found, weights, size, keep)
+            size = keep_largest(found, weights, size, keep)
             for p in range(size):
                 share = idf[found[p]]
                 weights[p] = weights[p] / share if share != 0 else np.float32(0)

@@ -76,6 +76,4 @@ def is_in_live(view: View, word: str) -> bool:
     if not view.added or model is None:
         return False
     unseen = model.unseen_features(word)
-    return any(
-        part.features is not None and any(map(part.has_feature, unseen)) for part in view.added
-    )
+    return any(part.features is not None and part.has_features(unseen).any() for part in view.added)

@@ -44,7 +44,7 @@ class Part:
         ids: Rows by id.
         ads: The ads of the documents; None: no document has an ad.
         new_words: Words of the documents that the model was not trained on, ascending; some may be those of removed
-            documents alone, which ``has_feature`` tells.
+            documents alone, which ``has_features`` tells.
     """
 
     key: str
@@ -120,14 +120,16 @@ class Part:
         removed[rows] = False
         return replace(self, removed=removed if removed.any() else None)
 
-    def has_feature(self, feature: int) -> bool:
-        """Return whether a document that is not removed has a sparse feature of the model."""
-        column = feature
-        if self.features is not None:
-            column = int(np.searchsorted(self.features, feature))
-            if column == len(self.features) or self.features[column] != feature:
-                return False
-        return bool(self._present[column])
+    def has_features(self, features: Int32 | Sequence[int]) -> Mask:
+        """Return whether a document that is not removed has each sparse feature of the model, bool."""
+        wanted = np.asarray(features, np.int32)
+        if self.features is None:
+            return np.asarray(self._present[wanted])
+        columns = np.searchsorted(self.features, wanted)
+        found: Mask = columns < len(self.features)
+        columns = columns[found]
+        found[found] = (self.features[columns] == wanted[found]) & self._present[columns]
+        return found
 
     @cached_property
     def _present(self) -> Mask:

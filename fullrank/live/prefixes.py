@@ -65,8 +65,8 @@ class NewPrefixes:
         model = self._model
         if self._base in parts or not isinstance(model, OpenModel):
             return bool(parts)
-        feature = model.feature_of(word)
-        return any(part.has_feature(feature) for part in parts)
+        features = model.features_of([word])
+        return any(part.has_features(features).any() for part in parts)
 
     def _find(self, word: str) -> Additions:
         having = [part for part in self._parts if has(part.new_words, word)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge as merge_sorted
-from itertools import chain, count
+from itertools import chain, compress, count
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,8 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     part = _make_part(model, ids, lines, encoded, columns, facts, base, features)
     new_words = words_of(segments)
     if isinstance(model, OpenModel) and any(own.n_removed for own in segments):
-        left = (word for word in new_words if part.has_feature(model.feature_of(word)))
-        new_words = StringTable.of(left)
+        is_left = part.has_features(model.features_of(new_words)).tolist()
+        new_words = StringTable.of(compress(new_words, is_left))
     part = replace(part, ads=gather_ads(segments, selected), new_words=new_words)
     if columns is not None:
         return part

@@ -62,13 +62,18 @@ class Vocabulary:
         """Return the bucket of an unknown word, crc32(word) mod the number of buckets."""
         return crc32(word.encode("utf-8", "surrogatepass")) % self.buckets
 
+    def buckets_of(self, words: Sequence[str]) -> Int32:
+        """Return the bucket of each unknown word, int32."""
+        return np.fromiter(map(self.bucket, words), np.int32, len(words))
+
     def rows(self, words: Sequence[str]) -> Int32:
         """Return the row of each word, int32, -1 where it has none. Do not write to it."""
         found = self.known.rows(words)
         if self.buckets and found.min(initial=0) < 0:
             found = found.copy()
-            for i in np.flatnonzero(found < 0).tolist():
-                found[i] = len(self.words) + self.bucket(words[i])
+            missing = np.flatnonzero(found < 0)
+            unknown = [words[i] for i in missing.tolist()]
+            found[missing] = len(self.words) + self.buckets_of(unknown)
         return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int64, Rows
+from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.keys import Keys, document_buckets
@@ -68,9 +68,9 @@ class OpenModel:
         features = self.encode_queries([word]).sparse.indices
         return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
 
-    def feature_of(self, word: str) -> int:
-        """Return the feature of an unknown word itself, without those of its other forms."""
-        return self.model.n_sparse + self.row(word)
+    def features_of(self, words: Sequence[str]) -> Int32:
+        """Return the feature of each unknown word itself, without those of its other forms, int32."""
+        return self._vocabulary.buckets_of(words) + np.int32(self.model.n_sparse)
 
     def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the words of documents that the model does not know, ascending."""
