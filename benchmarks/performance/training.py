@@ -66,9 +66,11 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     from trainer.systems.linear.parameters import level_biases
     from trainer.systems.linear.system import learner_of
     from trainer.training.context import TrainingContext
+    from trainer.training.memory import map_large_blocks
     from trainer.training.validation import validation
 
     numba.set_num_threads(threads)
+    map_large_blocks()  # as `fullrank train` does
     name, overrides = FORMS[form]
     recipe = load_recipe(name).override(overrides)
     began, peaks = time.monotonic(), Peaks()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Int64, Rows
+from fullrank.encoding import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,27 +44,7 @@ class Phi:
         """Return x C, (texts, trained rows)."""
         return self.words if self.parts is None else self.words.multiply(self.parts)
 
-    def split(self) -> tuple[Rows | None, Rows]:
-        """Return C of the words that occur, (occurring words, trained rows), and x over these words.
-
-        Without C it is None, and x is returned as it is.
-        """
-        if self.parts is None:
-            return None, self.words
-        occurring, local = localized(self.words)
-        return self.parts.take(occurring), local
-
     @property
     def arrays(self) -> list[npt.NDArray[np.generic]]:
         """The arrays of both matrices."""
         return [*self.words.arrays, *(() if self.parts is None else self.parts.arrays)]
-
-
-def localized(rows: Rows) -> tuple[Int64, Rows]:
-    """Return the columns that have an entry, ascending, and the rows over these columns."""
-    occurs = np.zeros(rows.width, np.bool_)
-    occurs[rows.indices] = True
-    columns = np.flatnonzero(occurs)
-    place = np.empty(rows.width, np.int32)
-    place[columns] = np.arange(len(columns), dtype=np.int32)
-    return columns, Rows(rows.indptr, place[rows.indices], rows.values, len(columns))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from numba import njit, prange
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.features.phi import Phi
 
 ByColumn = tuple[Int64, Int32, Float32]
 """starts int64 (columns + 1,), places in the batch int32 (entries,), values float32 (entries,)."""
@@ -37,6 +38,35 @@ def take(matrix: Rows, rows: Int64) -> Rows:
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     _take(matrix.indptr, matrix.indices, matrix.values, rows, indptr, indices, values)
     return Rows(indptr, indices, values, matrix.width)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _note(indices, occurs):  # type: ignore[no-untyped-def]
+    for p in prange(len(indices)):
+        occurs[indices[p]] = True  # threads that meet write the same
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _renumber(indices, place, out):  # type: ignore[no-untyped-def]
+    for p in prange(len(indices)):
+        out[p] = place[indices[p]]
+
+
+def split(phi: Phi) -> tuple[Rows | None, Rows]:
+    """Return C of the words that occur, (occurring words, trained rows), and x over these words.
+
+    Without C it is None, and x is returned as it is.
+    """
+    x = phi.words
+    if phi.parts is None:
+        return None, x
+    occurs = np.zeros(x.width, np.bool_)
+    _note(x.indices, occurs)
+    words = np.flatnonzero(occurs)
+    place, local = np.empty(x.width, np.int32), np.empty_like(x.indices)
+    place[words] = np.arange(len(words), dtype=np.int32)
+    _renumber(x.indices, place, local)
+    return take(phi.parts, words), Rows(x.indptr, local, x.values, len(words))
 
 
 @njit(parallel=True, nogil=True, cache=True)

@@ -12,10 +12,11 @@ import numpy as np
 from numba import njit, prange
 
 from fullrank.encoding import Float32, Int32, Int64
+from fullrank.kernels.prefetch import prefetch_row
 
-# Parts of a parallel loop, and items that a part takes in a row, a multiple of the numbers
-# in a line of memory.
-_PARTS, _RUN = 16, 32
+# Parts of the step on a table, numbers in a line of memory, and features that a part takes in a row. Features of one
+# kind, such as the frequent ones, lie together, so they are dealt to the parts.
+_PARTS, _LINE, _RUN = 16, 16, 32
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -26,19 +27,38 @@ def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
 
 
 @njit(nogil=True, fastmath=True, inline="always")
-def _add_rows(
-    out: Float32, table: Float32, rows: Int32, weights: Float32, first: int, last: int
+def _sum_rows(
+    out: Float32, i: int, table: Float32, rows: Int32, weights: Float32, first: int, last: int
 ) -> None:
-    """Update out += Σ_p weights[p] · table[rows[p]] for p in first..last; four rows at once, as loads take longest."""
-    rest = first + (last - first) // 4 * 4
-    for p in range(first, rest, 4):
+    """Compute out[i] = Σ_p weights[p] · table[rows[p]] for p in first..last; four rows at once, as loads take longest.
+
+    The rows that are left over come first, in one pass: most sums have few rows.
+    """
+    left, size = (last - first) % 4, out.shape[1]
+    if left == 0:
+        for n in range(size):
+            out[i, n] = 0
+    elif left == 1:
+        r0, w0 = rows[first], weights[first]
+        for n in range(size):
+            out[i, n] = w0 * table[r0, n]
+    elif left == 2:
+        r0, r1 = rows[first], rows[first + 1]
+        w0, w1 = weights[first], weights[first + 1]
+        for n in range(size):
+            out[i, n] = w0 * table[r0, n] + w1 * table[r1, n]
+    else:
+        r0, r1, r2 = rows[first], rows[first + 1], rows[first + 2]
+        w0, w1, w2 = weights[first], weights[first + 1], weights[first + 2]
+        for n in range(size):
+            out[i, n] = w0 * table[r0, n] + w1 * table[r1, n] + w2 * table[r2, n]
+    for p in range(first + left, last, 4):
         r0, r1, r2, r3 = rows[p], rows[p + 1], rows[p + 2], rows[p + 3]
         w0, w1, w2, w3 = weights[p], weights[p + 1], weights[p + 2], weights[p + 3]
-        for n in range(out.shape[0]):
-            out[n] += w0 * table[r0, n] + w1 * table[r1, n] + w2 * table[r2, n] + w3 * table[r3, n]
-    for p in range(rest, last):
-        for n in range(out.shape[0]):
-            out[n] += weights[p] * table[rows[p], n]
+        for n in range(size):
+            out[i, n] += (
+                w0 * table[r0, n] + w1 * table[r1, n] + w2 * table[r2, n] + w3 * table[r3, n]
+            )
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -54,24 +74,10 @@ def _dot(a: Float32, b: Float32) -> np.float32:
 def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
     """Compute the dense vector of every row x: out[i] = Σ_j x_ij · table[j]; table (F, N), out (B, N)."""
     for i in prange(len(indptr) - 1):
-        a = np.zeros(table.shape[1], np.float32)
-        _add_rows(a, table, indices, values, indptr[i], indptr[i + 1])
-        out[i, :] = a
+        _sum_rows(out, i, table, indices, values, indptr[i], indptr[i + 1])
 
 
-@njit(nogil=True, inline="always")
-def _spread(k: int, share: int) -> int:
-    """Return the item that turn k of a parallel loop takes, so that every thread gets items of all kinds.
-
-    A thread takes turns that follow each other, and features of one kind, such as the frequent ones, lie together. So
-    the loop has 16 parts of `share` turns, and the items are dealt to the parts in runs: two threads seldom write to
-    one line of memory.
-    """
-    part, turn = k // share, k % share
-    return (turn // _RUN * _PARTS + part) * _RUN + turn % _RUN
-
-
-@njit(parallel=True, nogil=True, cache=True)
+@njit(parallel=True, nogil=True, fastmath=True, cache=True)
 def adagrad_table(
     features: Int32,
     indptr: Int64,
@@ -95,20 +101,25 @@ def adagrad_table(
         squares: AdaGrad's sums, (F,), changed in place.
         rate: the learning rate.
     """
-    share = -(-len(features) // (_PARTS * _RUN)) * _RUN
-    for k in prange(_PARTS * share):
-        t = _spread(k, share)
-        if t >= len(features):
-            continue
-        f = features[t]
-        g = np.zeros(gradient.shape[1], np.float32)
-        _add_rows(g, gradient, rows, values, indptr[t], indptr[t + 1])
-        squares[f] += _dot(g, g) / np.float32(g.shape[0])
-        if squares[f] > 0:
-            step = np.float32(rate / np.sqrt(squares[f]))
-            # A view of the row costs more than the update.
-            for n in range(g.shape[0]):
-                table[f, n] -= step * g[n]
+    share, size = -(-len(features) // (_PARTS * _RUN)), gradient.shape[1]
+    for part in prange(_PARTS):
+        g = np.empty((1, size), np.float32)
+        for turn in range(share * _RUN):
+            t = (turn // _RUN * _PARTS + part) * _RUN + turn % _RUN
+            if t >= len(features):
+                continue
+            f = features[t]
+            prefetch_row(table, f, _LINE)
+            _sum_rows(g, 0, gradient, rows, values, indptr[t], indptr[t + 1])
+            total = np.float32(0)
+            for n in range(size):
+                total += g[0, n] * g[0, n]
+            squares[f] += total / np.float32(size)
+            if squares[f] > 0:
+                step = np.float32(rate / np.sqrt(squares[f]))
+                # A view of the row costs more than the update.
+                for n in range(size):
+                    table[f, n] -= step * g[0, n]
 
 
 @njit(nogil=True, fastmath=True, cache=True)

@@ -11,6 +11,7 @@ from fullrank.models.linear.towers import Tower
 from trainer.features.matrices import Features
 from trainer.features.phi import Phi
 from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.scratch import Scratch
 from trainer.systems.linear.towers import forward
 from trainer.training.memory import drop_pages
 
@@ -57,9 +58,9 @@ def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> 
     """Return the dense vectors, (count, N); (count, 0) without a table."""
     if not len(table):
         return np.zeros((count, 0), np.float32)
-    found = np.empty((count, tower.width(table.shape[1])), np.float32)
+    found, scratch = np.empty((count, tower.width(table.shape[1])), np.float32), Scratch()
     for start in range(0, count, _ROWS):
         part = phi.slice(start, min(start + _ROWS, count))
-        found[start : start + _ROWS] = forward(part, table, tower, gamma).u
+        found[start : start + _ROWS] = forward(part, table, tower, gamma, scratch).u
         drop_pages(*phi.words.arrays)
     return found

@@ -31,6 +31,7 @@ from trainer.systems.linear.candidates import choose_candidates, places_of
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.postings import Postings, postings_of
+from trainer.systems.linear.scratch import Scratch
 from trainer.systems.linear.towers import Encoder, transpose
 from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
@@ -161,10 +162,11 @@ def epoch(
     order = rng.permutation(features.pairs.queries)
     levels = train.sampled_from == "judged" and features.settings.bias
     steps = max(1, -(-len(order) // train.batch))
+    scratch = Scratch()
     for k in range(steps):
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
-        loss = _step(features, train, state, rng, queries, factor)
+        loss = _step(features, train, state, rng, queries, factor, scratch)
         # The system maps 64 KiB around each candidate, so the files of a large corpus would soon all be in memory.
         drop_pages(*features.arrays)
         yield len(queries), loss
@@ -180,6 +182,7 @@ def _step(
     rng: np.random.Generator,
     queries: Int64,
     factor: float,
+    scratch: Scratch,
 ) -> float:
     p, gamma = state.parameters, features.settings.cosine
     pairs = features.pairs
@@ -205,10 +208,11 @@ def _step(
         if train.document_dropout:
             xd = Phi(dropout(xd.composed(), train.document_dropout, rng))
         drop_pages(*features.arrays)
-        query_tape = state.query.forward(Phi(xq), gamma)
-        document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
+        query_tape = state.query.forward(Phi(xq), gamma, scratch.of("query"))
+        document_tape = state.document.forward(xd, 1.0 if gamma else 0.0, scratch.of("document"))
         del xq, xd
-        S: Float32 = query_tape.u @ document_tape.u.T
+        S = scratch.array("scores", len(queries), len(candidates))
+        np.matmul(query_tape.u, document_tape.u.T, out=S)
     else:
         S = np.zeros((len(queries), len(candidates)), np.float32)
     asked = np.zeros(s.width, np.bool_)
@@ -247,8 +251,12 @@ def _step(
         scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
         p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
     if latent:
-        of_query = state.query.backward(query_tape, G @ document_tape.u)
-        of_document = state.document.backward(document_tape, G.T @ query_tape.u)
+        g_query = scratch.array("queries", *query_tape.u.shape)
+        g_document = scratch.array("documents", *document_tape.u.shape)
+        np.matmul(G, document_tape.u, out=g_query)
+        np.matmul(G.T, query_tape.u, out=g_document)
+        of_query = state.query.backward(query_tape, g_query)
+        of_document = state.document.backward(document_tape, g_document)
         rates = train.rate * factor, train.layer_rate * factor
         if p.tied:
             state.query.step([of_query, of_document], *rates)

@@ -17,7 +17,8 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.features.phi import Phi
 from trainer.systems.linear import kernels
-from trainer.systems.linear.batches import by_column
+from trainer.systems.linear.batches import by_column, split
+from trainer.systems.linear.scratch import Scratch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,7 @@ class Tape:
         u: the result, (B, N).
         scale: float32 (B, 1), γ / ‖y‖, or 1; None where ``present`` is.
         gamma: γ; 0 means no unit length.
+        scratch: has a and, in ``backward``, the gradients of the words.
     """
 
     parts: Rows | None
@@ -42,9 +44,10 @@ class Tape:
     u: Float32
     scale: Float32 | None
     gamma: float
+    scratch: Scratch
 
 
-def forward(phi: Phi, table: Float32, tower: Tower, gamma: float) -> Tape:
+def forward(phi: Phi, table: Float32, tower: Tower, gamma: float, scratch: Scratch) -> Tape:
     """Compute u of every row of φ.
 
     Args:
@@ -52,11 +55,16 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float) -> Tape:
         table: float32 (trained rows, N₀).
         tower: the layers.
         gamma: γ; 0 means no unit length.
+        scratch: of this side. What it has from an earlier call, and the tape of that call, end.
     """
-    parts, x = phi.split()
-    a = embed(x, table if parts is None else embed(parts, table))
+    parts, x = split(phi)
+    width = table.shape[1]
+    words = table
+    if parts is not None:
+        words = embed(parts, table, scratch.array("words", len(parts), width))
+    a = embed(x, words, scratch.array("texts", len(x), width))
     if not tower and not gamma:
-        return Tape(parts, x, None, [], a, None, 0.0)
+        return Tape(parts, x, None, [], a, None, 0.0, scratch)
     present = (np.diff(x.indptr) > 0).astype(np.float32)[:, None]
     y, h = layers(tower, a)
     scale = np.ones((len(x), 1), np.float32)
@@ -64,14 +72,13 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float) -> Tape:
         norm = np.sqrt(np.add.reduce(np.square(y), axis=1, keepdims=True))
         norm[norm == 0] = np.inf
         scale = np.asarray(gamma / norm, np.float32)
-    return Tape(parts, x, present, h, y * (scale * present), scale, gamma)
+    return Tape(parts, x, present, h, y * (scale * present), scale, gamma, scratch)
 
 
-def embed(x: Rows, table: Float32) -> Float32:
-    """Return the weighted sums of the rows of a table, (len(x), N)."""
-    found = np.empty((len(x), table.shape[1]), np.float32)
-    kernels.embed(x.indptr, x.indices, x.values, table, found)
-    return found
+def embed(x: Rows, table: Float32, out: Float32) -> Float32:
+    """Write the weighted sums of the rows of a table, (len(x), N), and return them."""
+    kernels.embed(x.indptr, x.indices, x.values, table, out)
+    return out
 
 
 def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
@@ -121,9 +128,9 @@ class Encoder:
         self.squares = np.zeros(len(self.table), np.float32)
         self.sums = [np.zeros_like(array) for _, array in self.tower.arrays()]
 
-    def forward(self, phi: Phi, gamma: float) -> Tape:
-        """Compute u of every row of φ under the current parameters."""
-        return forward(phi, self.table, self.tower, gamma)
+    def forward(self, phi: Phi, gamma: float, scratch: Scratch) -> Tape:
+        """Compute u of every row of φ under the current parameters; the arguments are those of ``forward``."""
+        return forward(phi, self.table, self.tower, gamma, scratch)
 
     def backward(self, tape: Tape, g: Float32) -> Gradient:
         """Compute the gradient, given g = ∂L/∂u; the parameters must not have changed since ``forward``.
@@ -182,7 +189,8 @@ def _of_table(tape: Tape, a: Float32) -> tuple[Rows, Float32]:
     if tape.parts is None:
         return tape.x, a
     _, indptr, texts, values = transpose(tape.x)
-    return tape.parts, embed(Rows(indptr, texts, values, len(a)), a)
+    of_words = tape.scratch.array("words", len(indptr) - 1, a.shape[1])
+    return tape.parts, embed(Rows(indptr, texts, values, len(a)), a, of_words)
 
 
 def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) -> None:

@@ -23,6 +23,7 @@ from trainer.features.pairs import Pairs
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import softmax, softmax_kernels
 from trainer.systems.linear.parameters import Parameters, start
+from trainer.systems.linear.scratch import Scratch
 
 SETTINGS = ModelSettings(
     latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True,
@@ -130,7 +131,9 @@ def one_step(features: Features, state: softmax.State, train: TrainSettings) -> 
     queries = features.pairs.queries[::4]
     twin = Twin(features, queries)
     losses = twin.losses(as_float64(state.parameters))
-    found = softmax._step(features, train, state, np.random.default_rng(0), queries, RATE)
+    found = softmax._step(
+        features, train, state, np.random.default_rng(0), queries, RATE, Scratch()
+    )
     assert found == pytest.approx(np.mean([np.mean(x) for x in losses]), rel=1e-4)
     return twin
 
@@ -196,7 +199,9 @@ def test_fixed_parameters_do_not_change(features: Features) -> None:
     state = state_of(fixed)
     state.parameters.bias[:] = 0
     before = state.parameters.copy()
-    softmax._step(fixed, STEEP, state, np.random.default_rng(0), features.pairs.queries[:5], RATE)
+    softmax._step(
+        fixed, STEEP, state, np.random.default_rng(0), features.pairs.queries[:5], RATE, Scratch()
+    )
     np.testing.assert_array_equal(state.parameters.D, before.D)
     np.testing.assert_array_equal(state.parameters.bias, before.bias)
     assert (state.parameters.V != before.V).any()
@@ -233,7 +238,7 @@ def test_an_epoch_uses_every_query_once_at_a_falling_rate(
     rates: list[float] = []
 
     def record(*args: object) -> float:
-        queries, rate = args[-2:]
+        *_, queries, rate, _scratch = args
         assert isinstance(queries, np.ndarray)
         assert isinstance(rate, float)
         seen.extend(queries.tolist())
@@ -270,7 +275,7 @@ def test_candidates_are_all_judged_documents_and_a_sample(
     for candidates in (2, judged + 5):
         train = replace(TRAIN, candidates=candidates)
         loss = softmax._step(
-            features, train, state_of(features), np.random.default_rng(0), queries, 0.1
+            features, train, state_of(features), np.random.default_rng(0), queries, 0.1, Scratch()
         )
         assert np.isfinite(loss)
     assert shapes[0] == (2, judged)
@@ -298,7 +303,13 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
         patch.setattr(Features, "fields_for_step", record)
         for each in (features, found):
             softmax._step(
-                each, train, state, np.random.default_rng(0), np.array([query], np.int64), 0.1
+                each,
+                train,
+                state,
+                np.random.default_rng(0),
+                np.array([query], np.int64),
+                0.1,
+                Scratch(),
             )
     assert seen[0].tolist() == pairs.relevant[query].tolist()
     assert seen[1].tolist() == sorted([*pairs.relevant[query].tolist(), *hard.tolist()])
@@ -363,7 +374,7 @@ def test_a_cold_document_of_a_step_has_no_clicked_text_and_the_median_bias(tmp_p
         state = state_of(features)
         train = replace(TRAIN, bias_rate=RATE, cold_dropout=share)
         before = state.parameters.bias.copy()
-        softmax._step(features, train, state, np.random.default_rng(0), queries, 0.0)
+        softmax._step(features, train, state, np.random.default_rng(0), queries, 0.0, Scratch())
         moved.append(np.count_nonzero(state.parameters.bias != before))
     assert moved[1] < 0.3 * moved[0]
 
@@ -389,7 +400,7 @@ def test_a_step_on_weighted_judgements_is_the_gradient_of_the_weighted_loss(
         return float(np.mean([np.dot(weights[q], found) for q, found in losses]))
 
     train = replace(TRAIN, bias_rate=RATE)
-    softmax._step(weighted, train, state, np.random.default_rng(0), queries, 1.0)
+    softmax._step(weighted, train, state, np.random.default_rng(0), queries, 1.0, Scratch())
     change = before["bias"] - state.parameters.bias
     h = 1e-4
     for row in features.pairs.documents[:5].tolist():

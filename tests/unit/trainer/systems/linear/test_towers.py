@@ -12,6 +12,7 @@ from fullrank.encoding import Rows
 from fullrank.models.linear.towers import Tower
 from tests.unit.trainer.systems.linear.test_kernels import FEATURES, nasty_rows
 from trainer.features.phi import Phi
+from trainer.systems.linear.scratch import Scratch
 from trainer.systems.linear.towers import Encoder, Tape, adagrad, layers, start_table, start_tower
 
 SHAPES = {
@@ -33,7 +34,7 @@ class Case:
 
     def forward(self, x: Rows) -> Tape:
         """See Encoder."""
-        return self.encoder.forward(Phi(x), self.gamma)
+        return self.encoder.forward(Phi(x), self.gamma, Scratch())
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All learned arrays, live."""
@@ -132,7 +133,7 @@ def test_words_are_composed_before_texts_read_them(case: Case) -> None:
     for given in (phi, Phi(phi.composed()), phi.slice(0, 12)):
         encoder = Encoder(start.copy(), case.encoder.tower.copy())
         encoder.squares[:] = 1
-        tape = encoder.forward(given, case.gamma)
+        tape = encoder.forward(given, case.gamma, Scratch())
         encoder.step([encoder.backward(tape, g)], rate=0.1, layer_rate=0.0)
         values.append(tape.u)
         tables.append(encoder.table)
@@ -153,7 +154,7 @@ def test_a_tied_step_adds_the_gradients_of_both_sides() -> None:
     def stepped(order: slice) -> Encoder:
         copy = Tower([w.copy() for w in made.weights], [b.copy() for b in made.biases])
         encoder = Encoder(table.copy(), copy)
-        sides = [encoder.forward(Phi(nasty_rows(seed)), 0.0) for seed in (0, 1)]
+        sides = [encoder.forward(Phi(nasty_rows(seed)), 0.0, Scratch()) for seed in (0, 1)]
         gradients = [encoder.backward(side, np.ones_like(side.u)) for side in sides]
         for _, total in encoder.state():
             total[...] = 1
