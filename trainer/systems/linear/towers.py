@@ -34,7 +34,7 @@ class Tape:
         u: the result, (B, N).
         scale: float32 (B, 1), γ / ‖y‖, or 1; None where ``present`` is.
         gamma: γ; 0 means no unit length.
-        scratch: has a and, in ``backward``, the gradients of the words.
+        scratch: the buffers of this side; ``backward`` writes the gradients of the words there.
     """
 
     parts: Rows | None
@@ -55,7 +55,7 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float, scratch: Scrat
         table: float32 (trained rows, N₀).
         tower: the layers.
         gamma: γ; 0 means no unit length.
-        scratch: of this side. What it has from an earlier call, and the tape of that call, end.
+        scratch: the buffers of this side. The next call overwrites them, so its tape replaces this one.
     """
     parts, x = split(phi)
     width = table.shape[1]
