@@ -7,7 +7,8 @@ file is still in place; both connect on their own.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,29 @@ from fullrank.errors import FullrankError
 
 # Longest wait for another worker.
 _BUSY_S = 5.0
+
+
+def write_ahead(execute: Callable[[str], object], wait_s: float) -> None:
+    """Let a file have a write-ahead log.
+
+    Several workers may create the file at once. SQLite does not wait for the lock under which the mode is set.
+
+    Args:
+        execute: Executes a statement on the file.
+        wait_s: Longest wait for the other workers, in seconds.
+
+    Raises:
+        sqlite3.OperationalError: The mode cannot be set, or not in time.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 class SqliteFile:
@@ -81,7 +105,7 @@ class SqliteFile:
             self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
         )
         try:
-            file.execute("PRAGMA journal_mode = WAL")
+            write_ahead(file.execute, _BUSY_S)
             file.execute(f"PRAGMA synchronous = {self._synchronous}")
             file.executescript(self._tables)
         except sqlite3.Error:

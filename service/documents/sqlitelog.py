@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from service.documents import history, idempotency
 from service.documents.log import Log, Rows, bytes_of
 from service.documents.logerrors import LogError, sqlite_errors
 from service.documents.submission import Write
+from service.sqlite import write_ahead
 
 SCHEMA = 1
 
@@ -152,16 +152,7 @@ class SqliteLog(Log):
         return int(self._execute("PRAGMA user_version").fetchone()[0])
 
     def _make(self) -> None:
-        # Two workers may create the file at once. SQLite does not wait for the lock under which the mode is set.
-        end = time.monotonic() + _BUSY_S
-        while True:
-            try:
-                self._execute("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
+        write_ahead(self._execute, _BUSY_S)
         with self._changing():
             if self._version() == 0:
                 for statement in _TABLES.split(";"):

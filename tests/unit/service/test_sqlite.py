@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -63,3 +66,19 @@ def test_a_connection_opens_again_once_the_file_can_be_used(tmp_path: Path) -> N
     insert(file, 2)
     assert numbers(path) == [2]
     file.close()
+
+
+def test_connections_that_create_the_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """Without a wait, one round in eight fails."""
+
+    def write(path: Path, start: threading.Barrier, value: int) -> None:
+        file = SqliteFile(path, TABLES, NumbersError)
+        start.wait()
+        insert(file, value)
+        file.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(40):
+            path, start = tmp_path / f"{turn}.sqlite", threading.Barrier(8)
+            list(pool.map(partial(write, path, start), range(8)))
+            assert sorted(numbers(path)) == [*range(8)]
