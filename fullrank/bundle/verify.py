@@ -6,6 +6,7 @@ import hashlib
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import numpy.typing as npt
 
 from fullrank.bundle.manifest import MANIFEST, FileEntry, Manifest
 from fullrank.errors import BundleError
+
+# numpy reads an .npy header with ast.literal_eval, and all threads of CPython count the depth of a syntax tree in one
+# place: where a garbage collection lets another thread in half-way, one of the two raises SystemError.
+_READING_A_HEADER = threading.Lock()
 
 
 def check_folder(path: Path, manifest: Manifest) -> None:
@@ -57,7 +62,8 @@ def map_array(path: Path, name: str, entry: FileEntry) -> npt.NDArray[Any]:
     """Map an .npy file read-only and check its header against the manifest."""
     try:
         # np.load would also accept archives and pickles.
-        mapped = np.lib.format.open_memmap(path / name, mode="r")
+        with _READING_A_HEADER:
+            mapped = np.lib.format.open_memmap(path / name, mode="r")
     except (ValueError, EOFError) as error:
         raise BundleError(f"{name}: not a readable .npy file: {error}") from error
     if mapped.dtype.str != entry.dtype:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -205,6 +208,25 @@ def test_arrays_are_mapped_read_only(written: Path) -> None:
     for array in arrays(open_bundle(written).encoded.whole()).values():
         assert not array.flags.writeable
         assert not array.flags.owndata
+
+
+def test_threads_read_headers_in_turn(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # CPython raises SystemError where a thread parses a literal while another one is half-way through its own.
+    real = np.lib.format.open_memmap
+    alone = threading.Lock()
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        assert alone.acquire(blocking=False), "two threads read headers at once"
+        try:
+            time.sleep(0.001)
+            return real(*arguments, **options)
+        finally:
+            alone.release()
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", watched)
+    with ThreadPoolExecutor(2) as threads:
+        opened = list(threads.map(open_bundle, [written, written]))
+    assert [bundle.version for bundle in opened] == [written.name, written.name]
 
 
 def test_a_bundle_opens_after_its_folder_was_moved(written: Path, tmp_path: Path) -> None:
