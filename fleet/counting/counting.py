@@ -80,7 +80,7 @@ class DistributedCounting:
             columns.append(_rows(plan, 0, plan.documents, of_queries, order, len(words), zeros))
         return Counts(words, columns), frequency
 
-    def compounds(self, collection: Collection, fields: Sequence[str]) -> list[str]:
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
         """See Counting.compounds."""
         plan, _ = self._count(collection, "compounds", fields)
         return _vocabulary(plan)[0]

@@ -40,4 +40,4 @@ class IdIndex:
             order = np.argsort(own, kind="stable").astype(np.int32)
             self._made = table, own[order], order
         table, known, order = self._made
-        return find_hashed(table.blob, table.offsets, known, order, hashes, *Names.of(ids).utf8)
+        return find_hashed(table.blob, table.offsets, known, order, hashes, *Names.of(ids).packed)

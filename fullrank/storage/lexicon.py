@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,27 @@ def check_slots(slots: UInt64) -> None:
         raise ValueError(f"slots of the shape {slots.shape} are no hash table")
 
 
-class Names(list[str]):
+class _Sought:
+    """Strings to find in several tables: each table searches for them once."""
+
+    found: dict[StringTable, Int32]
+    _missing: dict[StringTable, list[int]]
+
+    def _start(self) -> None:
+        self.found = {}
+        self._missing = {}
+
+    def missing(self, lexicon: Lexicon) -> list[int]:
+        """Return the places of the strings that a table does not have, ascending."""
+        places = self._missing.get(lexicon)
+        if places is None:
+            rows = lexicon.rows(cast(Sequence[str], self)).tolist()
+            places = [place for place, row in enumerate(rows) if row < 0]
+            self._missing[lexicon] = places
+        return places
+
+
+class Names(_Sought, list[str]):
     """Strings to find in several tables: their bytes are made once, and each table searches for them once.
 
     Example:
@@ -34,38 +54,41 @@ class Names(list[str]):
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         super().__init__(names)
-        self.found: dict[StringTable, Int32] = {}
-        self._missing: dict[StringTable, list[int]] = {}
-        self._utf8: tuple[UInt8, Int64] | None = None
+        self._start()
+        self._packed: tuple[UInt8, Int64] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Names, (list(self),)
 
     @staticmethod
-    def of(names: Iterable[str]) -> Names:
-        """Return names as they are if they are Names."""
-        return names if isinstance(names, Names) else Names(names)
+    def of(names: Iterable[str]) -> Names | NameTable:
+        """Return names as they are if they are Names or a table of them."""
+        return names if isinstance(names, Names | NameTable) else Names(names)
 
     @property
-    def utf8(self) -> tuple[UInt8, Int64]:
+    def packed(self) -> tuple[UInt8, Int64]:
         """The bytes of all strings, and where each begins, int64 (n + 1,)."""
-        if self._utf8 is None:
+        if self._packed is None:
             whole = "".join(self)
             sizes: Iterable[int] = map(len, self)
             if not whole.isascii():
                 sizes = (len(name.encode("utf-8", "surrogatepass")) for name in self)
             bounds = np.fromiter(accumulate(sizes, initial=0), np.int64, len(self) + 1)
-            self._utf8 = np.frombuffer(whole.encode("utf-8", "surrogatepass"), np.uint8), bounds
-        return self._utf8
+            self._packed = np.frombuffer(whole.encode("utf-8", "surrogatepass"), np.uint8), bounds
+        return self._packed
 
-    def missing(self, lexicon: Lexicon) -> list[int]:
-        """Return the places of the strings that a table does not have, ascending."""
-        places = self._missing.get(lexicon)
-        if places is None:
-            rows = lexicon.rows(self).tolist()
-            places = [place for place, row in enumerate(rows) if row < 0]
-            self._missing[lexicon] = places
-        return places
+
+class NameTable(_Sought, StringTable):
+    """Names that lie in a string table: those of a corpus would take several times as much memory as strings."""
+
+    def __init__(self, blob: UInt8, offsets: Int64) -> None:
+        StringTable.__init__(self, blob, offsets)
+        self._start()
+
+    @property
+    def packed(self) -> tuple[UInt8, Int64]:
+        """The bytes of all strings, and where each begins, int64 (n + 1,)."""
+        return self.blob, self.offsets
 
 
 class Lexicon(StringTable):
@@ -113,7 +136,7 @@ class Lexicon(StringTable):
         names = Names.of(names)
         rows = names.found.get(self)
         if rows is None:
-            rows = find_strings(self.blob, self.offsets, self.slots, *names.utf8)
+            rows = find_strings(self.blob, self.offsets, self.slots, *names.packed)
             names.found[self] = rows
         return rows
 
@@ -125,7 +148,7 @@ class Lexicon(StringTable):
         return isinstance(name, str) and self.find(name) >= 0
 
 
-def unknown_to(names: Names, lexicons: Iterable[Lexicon]) -> list[int]:
+def unknown_to(names: Names | NameTable, lexicons: Iterable[Lexicon]) -> list[int]:
     """Return the places of the strings that none of some tables has, ascending."""
     places = None
     for lexicon in lexicons:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import unit_rows
-from fullrank.storage.lexicon import Lexicon, Names
+from fullrank.storage.lexicon import Lexicon, Names, NameTable
+from fullrank.storage.strings import StringTable
 from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
 from fullrank.text.sequences import SPLITTERS, tally_words
 from fullrank.text.words import count_words, trigrams
@@ -81,13 +82,18 @@ class Vocabulary:
 class Counts:
     """A counted corpus: its distinct words, ascending, and one matrix of counts per column of texts."""
 
-    words: list[str]
+    words: Sequence[str]
     columns: list[Rows]
 
     def over(self, vocabulary: Vocabulary) -> list[Rows]:
         """Return the columns over another vocabulary, without the words that have no row in it."""
         target = vocabulary.rows(self.words)
         return [column.remap_columns(target, len(vocabulary)) for column in self.columns]
+
+    def in_table(self) -> Counts:
+        """Return the counts with their words in a table; no word has a lone surrogate, which no table can hold."""
+        table = StringTable.of(self.words)
+        return Counts(NameTable(table.blob, table.offsets), self.columns)
 
     def document_frequency(self) -> Int64:
         """Count the rows in which each word occurs, in any column, int64 (words,)."""

@@ -11,10 +11,10 @@ gets the share.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from itertools import chain
 
 import numpy as np
 
@@ -104,8 +104,8 @@ class Neighbours:
         if found is None:
             plain, spelled = self._letters
             found = find_joined(
-                *plain.utf8,
-                *spelled.utf8,
+                *plain.packed,
+                *spelled.packed,
                 known.slots,
                 tables.folded.keys.slots,
                 tables.singulars.keys.slots,
@@ -137,7 +137,7 @@ class Neighbours:
         folded, singular = map(ord, keys)
         found = weigh_buckets(
             np.array(buckets, np.int32), np.array(amounts, np.float64),
-            *self._sequence.utf8, *self._letters[0].utf8,
+            *self._sequence.packed, *self._letters[0].packed,
             _IRREGULAR.blob, _IRREGULAR.offsets, _IRREGULAR.slots, _STEMS.blob, _STEMS.offsets,
             most, rows, folded, singular, shares[0], shares[1],
         )  # fmt: skip
@@ -271,16 +271,19 @@ class Forms:
             number = singular(word)
             return number != word or number in singulars
 
-        found = [search.of(word) if has_forms(word) else [] for word in index]
-        starts = np.zeros(len(found) + 1, np.int64)
-        np.cumsum([len(forms) for forms in found], out=starts[1:])
-        pairs = list(chain.from_iterable(found))
+        # Lists of the forms of all words would take many times the memory of these arrays.
+        starts, rows, shares = array("q", [0]), array("i"), array("d")
+        for word in index:
+            for row, share in search.of(word) if has_forms(word) else ():
+                rows.append(row)
+                shares.append(share)
+            starts.append(len(rows))
         return FormTables(
             KeyedRows.of(folded),
             KeyedRows.of(singulars),
-            starts,
-            np.array([row for row, _ in pairs], np.int32),
-            np.array([share for _, share in pairs], np.float64),
+            np.array(starts, np.int64),
+            np.array(rows, np.int32),
+            np.array(shares, np.float64),
         )
 
     @cached_property

@@ -78,8 +78,8 @@ class Phrases:
     def rows_of_whole(self, phrases: Sequence[str]) -> Int32:
         """Return the row of each phrase, int32, -1 for an unknown one."""
         table = self.table
-        utf8 = Names.of(phrases).utf8
-        return kernels.find_whole(table.blob, table.offsets, self.beginnings, *utf8)
+        packed = Names.of(phrases).packed
+        return kernels.find_whole(table.blob, table.offsets, self.beginnings, *packed)
 
     def count(self, text: str) -> dict[str, int]:
         """Count the known phrases of a text, overlapping ones too."""
@@ -107,7 +107,7 @@ class Phrases:
         table = self.table
         if not sequence or not len(table):
             return self._none(first_column)
-        args = (table.blob, table.offsets, self.beginnings, *sequence.utf8, first_column)
+        args = (table.blob, table.offsets, self.beginnings, *sequence.packed, first_column)
         return Rows(*kernels.count_phrases(*args), first_column + len(table))
 
     def _none(self, first_column: int) -> Rows:

@@ -13,6 +13,8 @@ from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
+from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import StringTable
 from fullrank.text.features import Counts, Vocabulary, Zeros
 from fullrank.text.phrases import Phrases
 from trainer.collection import Collection
@@ -105,12 +107,13 @@ class Corpus:
         return self.totals.frequency
 
     @property
-    def compounds(self) -> list[str]:
+    def compounds(self) -> Sequence[str]:
         """The compounds of the documents, ascending."""
         if "compounds" not in self.cache:
-            self.cache["compounds"] = self.counting.compounds(self.collection, self.sources)
-        found: list[str] = self.cache["compounds"]
-        return found
+            found = self.counting.compounds(self.collection, self.sources)
+            self.cache["compounds"] = StringTable.of(found)
+        compounds: StringTable = self.cache["compounds"]
+        return compounds
 
     def phrases(self, name: str) -> tuple[Phrases, Rows]:
         """Return the phrases of a field, and which one each document has: (documents, phrases)."""
@@ -137,9 +140,13 @@ class Corpus:
 
     def vocabulary(self, rows: Int64, buckets: int = 0) -> Vocabulary:
         """Return a vocabulary of words of the counts, given by place; the same object for equal ones."""
-        words = [self.counts.words[i] for i in rows.tolist()]
+        names = self.counts.words
+        if isinstance(names, StringTable):
+            words = Lexicon.of(StringTable.gather([names], np.zeros(len(rows), np.int32), rows))
+        else:
+            words = Lexicon.of([names[i] for i in rows.tolist()])
         for known in self.vocabularies:
-            if known.buckets == buckets and known.words == words:
+            if known.buckets == buckets and known.known.is_same(words):
                 return known
         self.vocabularies.append(Vocabulary(words, buckets))
         return self.vocabularies[-1]
@@ -192,7 +199,7 @@ def count_collection(
     counting = counting or InThisProcess(processes)
     counts, frequency = counting.words(collection, sources, zeros)
     pairs, mates = judged_pairs(collection, train), mate_rows(collection)
-    totals = Totals(frequency=frequency)
+    totals, counts = Totals(frequency=frequency), counts.in_table()
     return Corpus(collection, sources, counts, pairs, mates, processes, counting, totals=totals)
 
 

@@ -32,7 +32,7 @@ class Counting(Protocol):
             documents each word occurs, in any field, int64 (words,), if that is known already.
         """
 
-    def compounds(self, collection: Collection, fields: Sequence[str]) -> list[str]:
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
         """Return the compounds of some fields of the documents, ascending."""
 
     def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
@@ -56,7 +56,7 @@ class InThisProcess:
         columns = columns_of(collection, fields)
         return count_corpus(columns, processes=self._processes, zeros=zeros), None
 
-    def compounds(self, collection: Collection, fields: Sequence[str]) -> list[str]:
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
         """See Counting.compounds."""
         columns = [collection.field_texts(name) for name in fields]
         return count_corpus(columns, processes=self._processes, counter=count_compounds).words

@@ -6,6 +6,7 @@ search over settings counts once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,7 +79,7 @@ def find_neighbours(corpus: Corpus, settings: ModelSettings, reporter: Reporter)
 
 
 def composition(
-    corpus: Corpus, settings: ModelSettings, words: list[str], reporter: Reporter
+    corpus: Corpus, settings: ModelSettings, words: Sequence[str], reporter: Reporter
 ) -> Composition:
     """Return the trained rows that the words of one side are composed of."""
     if settings.trigrams == "only":

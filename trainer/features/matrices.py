@@ -62,7 +62,7 @@ class Features:
     z: list[Rows]
     document_phrases: Rows
     query_ids: Sequence[str]
-    words: list[str]
+    words: Sequence[str]
     lexical_rows: Int32
     field_counts: list[Rows]
     query_counts: Rows
@@ -133,8 +133,8 @@ def build_features(
     sequences = sparse.sequences(corpus.query_texts(corpus.sources), processes=corpus.processes)
     phrases = sequences.columns(len(sparse.words), sparse.width)
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
-    query_composition = composition(corpus, settings, list(query.words.words), reporter)
-    document_composition = composition(corpus, settings, list(document.words.words), reporter)
+    query_composition = composition(corpus, settings, query.words.words, reporter)
+    document_composition = composition(corpus, settings, document.words.words, reporter)
     model = _empty_model(corpus, settings, fields, query, document, sparse)
     corrected = model.corrected(words, queries)
     if settings.latent == "none":

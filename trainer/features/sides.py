@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.linear import DenseSide, SparseSide
+from fullrank.storage.strings import StringTable
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import parts_of
 from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
@@ -138,13 +139,14 @@ def sparse_side(
     return side, document_phrases
 
 
-def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> list[str]:
+def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> StringTable:
     """Return the compounds of the documents whose parts are all known, ascending."""
     parts = list(map(parts_of, corpus.compounds))
     rows = vocabulary.known.rows([*chain.from_iterable(parts)])
     starts = np.cumsum([0, *map(len, parts)])[:-1]
     least = np.minimum.reduceat(rows, starts) if len(rows) else rows
-    return [c for c, row in zip(corpus.compounds, least.tolist(), strict=True) if row >= 0]
+    known = zip(corpus.compounds, least.tolist(), strict=True)
+    return StringTable.of([compound for compound, row in known if row >= 0])
 
 
 def kept_words(df: Int64, settings: ModelSettings) -> Int64:

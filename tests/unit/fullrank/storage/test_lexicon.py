@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.kernels.words import EMPTY
-from fullrank.storage.lexicon import Lexicon, Names
+from fullrank.storage.lexicon import Lexicon, Names, NameTable, unknown_to
 from fullrank.storage.strings import StringTable
 
 # Short texts over few letters are often equal, and often the beginnings of each other.
@@ -32,6 +32,21 @@ def test_rows_equal_those_of_a_dictionary(known: list[str], asked: list[str]) ->
     assert list(map(lexicon.find, asked)) == wanted
     assert [text in lexicon for text in asked] == [text in index for text in asked]
     assert list(lexicon) == known
+
+
+@given(st.lists(texts, unique=True, max_size=60), st.lists(texts, max_size=30))
+def test_a_table_of_names_is_searched_for_as_its_strings_are(
+    known: list[str], asked: list[str]
+) -> None:
+    strings = StringTable.of([*asked, *known[::2]])
+    table, names = NameTable(strings.blob, strings.offsets), Names(strings)
+    lexicon, half = Lexicon.of(known), Lexicon.of(known[::3])
+    assert Names.of(table) is table
+    np.testing.assert_array_equal(lexicon.rows(table), lexicon.rows(names))
+    assert lexicon.rows(table) is lexicon.rows(table)
+    assert table.missing(lexicon) == names.missing(lexicon)
+    assert unknown_to(table, [lexicon, half]) == unknown_to(names, [lexicon, half])
+    assert list(pickle.loads(pickle.dumps(table))) == list(names)
 
 
 @given(st.lists(texts, unique=True, max_size=60))

@@ -197,6 +197,21 @@ def test_counts_over_another_vocabulary(corpus: list[str]) -> None:
     assert dense(over).sum() == total
 
 
+def test_counts_with_their_words_in_a_table_are_the_same_counts(corpus: list[str]) -> None:
+    plain = count_corpus([corpus])
+    packed = plain.in_table()
+    assert list(packed.words) == list(plain.words)
+    assert packed.columns == plain.columns
+    known = Vocabulary(plain.words[::2])
+    for one, other in zip(plain.over(known), packed.over(known), strict=True):
+        np.testing.assert_array_equal(one.csr().toarray(), other.csr().toarray())
+
+
+def test_no_word_has_a_lone_surrogate() -> None:
+    texts = ["red \ud800", "a\ud800b", "\ud83d\udc7b", "日\ud800本", "é\udfffx", "\ud800\u0301"]
+    assert sorted(count_corpus([texts]).in_table().words) == ["a", "b", "red", "x", "é", "日", "本"]
+
+
 def test_document_frequency_counts_a_row_once_over_all_columns() -> None:
     counts = count_corpus([["a b", "b", ""], ["a a", "c", "c"]])
     assert dict(zip(counts.words, counts.document_frequency().tolist(), strict=True)) == {

@@ -178,7 +178,7 @@ def test_buckets_of_neighbours_are_those_of_their_keys(
 def test_the_kernel_makes_the_singular_of_a_key(key: str) -> None:
     """A key passes if a table has its singular; only irregular plurals and the key itself pass besides."""
     nothing, irregular = Lexicon.of([]).slots, Lexicon.of(IRREGULAR).slots
-    number, letters = singular(key), spaced([key[:1], key[1:]]).utf8
+    number, letters = singular(key), spaced([key[:1], key[1:]]).packed
     found = find_joined(
         *letters, *letters, Lexicon.of([number]).slots, nothing, nothing, irregular, 2, 1
     )
