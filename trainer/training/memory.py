@@ -29,7 +29,7 @@ from fullrank.progress import Progress
 _LEAST_BYTES = 1 << 18  # smaller arrays stay where they are
 _WRITTEN_BYTES = 1 << 24  # between two releases
 _MAPPED_BYTES = 1 << 22  # larger blocks of the C library are mapped by themselves
-_KEPT_BYTES = 1 << 25  # free memory that the C library may keep: a step needs it again
+_KEPT_BYTES = 1 << 24  # free memory that the C library may keep: a step needs it again
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from numba import njit, prange
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from trainer.features.phi import Phi
+from trainer.systems.linear.scratch import Scratch
 
 ByColumn = tuple[Int64, Int32, Float32]
-"""starts int64 (columns + 1,), places in the batch int32 (entries,), values float32 (entries,)."""
+"""starts int64 (columns + 1,), texts (places in the batch) int32 (entries,), values float32 (entries,)."""
 
-_EVERY_COLUMN = np.zeros(0, np.bool_)
+_SAME_COLUMNS = np.zeros(0, np.int32)
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -52,7 +52,35 @@ def _renumber(indices, place, out):  # type: ignore[no-untyped-def]
         out[p] = place[indices[p]]
 
 
-def split(phi: Phi) -> tuple[Rows | None, Rows]:
+def number(indices: Int32, width: int, scratch: Scratch) -> tuple[Int64, Int32]:
+    """Number the columns that occur in a batch, so that arrays over columns are as long as there are such columns.
+
+    Args:
+        indices: the column of each entry.
+        width: of the matrix.
+        scratch: the next call overwrites its ``places``.
+
+    Returns:
+        columns: int64 (columns that occur,), ascending.
+        places: int32 (width,), the number of each of them, and -1 for the others.
+    """
+    occurs = np.zeros(width, np.bool_)
+    _note(indices, occurs)
+    columns = np.flatnonzero(occurs)
+    places = scratch.array("places", width, dtype=np.int32)
+    places.fill(-1)
+    places[columns] = np.arange(len(columns), dtype=np.int32)
+    return columns, places
+
+
+def renumber(rows: Rows, columns: Int64, places: Int32) -> Rows:
+    """Return rows over the columns that ``number`` found."""
+    local = np.empty_like(rows.indices)
+    _renumber(rows.indices, places, local)
+    return Rows(rows.indptr, local, rows.values, len(columns))
+
+
+def split(phi: Phi, scratch: Scratch) -> tuple[Rows | None, Rows]:
     """Return C of the words that occur, (occurring words, trained rows), and x over these words.
 
     Without C it is None, and x is returned as it is.
@@ -60,25 +88,20 @@ def split(phi: Phi) -> tuple[Rows | None, Rows]:
     x = phi.words
     if phi.parts is None:
         return None, x
-    occurs = np.zeros(x.width, np.bool_)
-    _note(x.indices, occurs)
-    words = np.flatnonzero(occurs)
-    place, local = np.empty(x.width, np.int32), np.empty_like(x.indices)
-    place[words] = np.arange(len(words), dtype=np.int32)
-    _renumber(x.indices, place, local)
-    return take(phi.parts, words), Rows(x.indptr, local, x.values, len(words))
+    words, places = number(x.indices, x.width, scratch)
+    return take(phi.parts, words), renumber(x, words, places)
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def _count(indptr, indices, rows, wanted, counts):  # type: ignore[no-untyped-def]
+def _count(indptr, indices, rows, places, counts):  # type: ignore[no-untyped-def]
     """Count the entries of each column in every block of the batch, int32 (blocks, columns)."""
     blocks = len(counts)
     for block in prange(blocks):
         count = counts[block]
         for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
             for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                column = indices[p]
-                if len(wanted) == 0 or wanted[column]:
+                column = places[indices[p]] if len(places) else indices[p]
+                if column >= 0:
                     count[column] += 1
 
 
@@ -97,43 +120,43 @@ def _starts(counts, starts):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, nogil=True, cache=True)
 def _fill(  # type: ignore[no-untyped-def]
-    indptr, indices, values, rows, wanted, counts, places, weights
+    indptr, indices, values, rows, places, counts, texts, weights
 ):
     blocks = len(counts)
     for block in prange(blocks):
         free = counts[block]
         for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
             for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                column = indices[p]
-                if len(wanted) == 0 or wanted[column]:
-                    place = free[column]
-                    free[column] = place + 1
-                    places[place] = i
-                    weights[place] = values[p]
+                column = places[indices[p]] if len(places) else indices[p]
+                if column >= 0:
+                    entry = free[column]
+                    free[column] = entry + 1
+                    texts[entry] = i
+                    weights[entry] = values[p]
 
 
-def by_column(matrix: Rows, rows: Int64, wanted: npt.NDArray[np.bool_] = _EVERY_COLUMN) -> ByColumn:
+def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> ByColumn:
     """Return the given rows by column.
 
     Args:
         matrix: the rows to choose from.
         rows: the batch.
-        wanted: bool (columns,), the columns to return, the others are empty; without an entry: all.
+        columns: of the result.
+        places: int32 (columns of the matrix,), the column of the result, or -1 to leave it out; without an entry: the
+            columns are the same.
     """
-    counts = np.zeros((numba.get_num_threads(), matrix.width), np.int32)
-    starts = np.empty(matrix.width + 1, np.int64)
-    _count(matrix.indptr, matrix.indices, rows, wanted, counts)
+    counts = np.zeros((numba.get_num_threads(), columns), np.int32)
+    starts = np.empty(columns + 1, np.int64)
+    _count(matrix.indptr, matrix.indices, rows, places, counts)
     _starts(counts, starts)
-    places, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
-    _fill(
-        matrix.indptr, matrix.indices, matrix.values, rows, wanted, counts, places, weights
-    )  # fmt: skip
-    return starts, places, weights
+    texts, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    _fill(matrix.indptr, matrix.indices, matrix.values, rows, places, counts, texts, weights)
+    return starts, texts, weights
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def fill_rows(starts: Int64, places: Int32, weights: Float32, columns: Int64, out: Float32) -> None:
+def fill_rows(starts: Int64, texts: Int32, weights: Float32, columns: Int64, out: Float32) -> None:
     """Write some columns as whole rows, float32 (columns, batch), which is zero before."""
     for k in prange(len(columns)):
         for p in range(starts[columns[k]], starts[columns[k] + 1]):
-            out[k, places[p]] = weights[p]
+            out[k, texts[p]] = weights[p]

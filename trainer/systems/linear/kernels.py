@@ -79,7 +79,7 @@ def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: F
 
 @njit(parallel=True, nogil=True, fastmath=True, cache=True)
 def adagrad_table(
-    features: Int32,
+    features: Int64,
     indptr: Int64,
     rows: Int32,
     values: Float32,
@@ -159,7 +159,7 @@ def match(
 ) -> None:
     """Add lexical scores: out[i, c] += Σ_w s_iw · D_w · z_cw.
 
-    (starts, postings, weights, row, table) are the candidates by word (``postings_of``).
+    (starts, postings, weights, row, table) are the candidates by word (``postings_of``), whose numbers the words have.
     """
     for i in prange(len(indptr) - 1):
         a, b = indptr[i], indptr[i + 1]
@@ -170,7 +170,6 @@ def match(
 
 @njit(parallel=True, nogil=True, cache=True)
 def match_gradient(
-    touched: Int32,
     indptr: Int64,
     rows: Int32,
     values: Float32,
@@ -182,14 +181,13 @@ def match_gradient(
     gradient: Float32,
     out: Float32,
 ) -> None:
-    """Compute out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w.
+    """Compute out[w] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw.
 
     (indptr, rows, values) are the queries by word, the others the candidates by word (``postings_of``).
     """
-    for t in prange(len(touched)):
-        w = touched[t]
+    for w in prange(len(indptr) - 1):
         total = 0.0
-        for p in range(indptr[t], indptr[t + 1]):
+        for p in range(indptr[w], indptr[w + 1]):
             g = gradient[rows[p]]
             inner = 0.0
             if row[w] >= 0:
@@ -198,7 +196,7 @@ def match_gradient(
                 for e in range(starts[w], starts[w + 1]):
                     inner += g[postings[e]] * weights[e]
             total += values[p] * inner
-        out[t] = total
+        out[w] = total
 
 
 @njit(nogil=True, cache=True)

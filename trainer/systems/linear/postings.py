@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from trainer.systems.linear.batches import by_column, fill_rows
@@ -16,27 +15,28 @@ Postings = tuple[Int64, Int32, Float32, Int32, Float32]
 
 
 def postings_of(
-    z: Rows, documents: Int64, asked: npt.NDArray[np.bool_], common: float = _COMMON
+    z: Rows, documents: Int64, asked: int, places: Int32, common: float = _COMMON
 ) -> Postings:
-    """Return posting lists by word; common words also get a row with a weight for every candidate.
+    """Return posting lists of the words of queries; common words also get a row with a weight for every candidate.
 
     Args:
         z: documents, (documents, words).
         documents: rows of the candidates.
-        asked: bool (words,), the words of the queries; the other words get no list.
+        asked: number of words of the queries.
+        places: int32 (words,), the number of each of them, and -1 for the other words.
         common: a word is common if more than this share of the candidates have it.
 
     Returns:
-        starts: int64 (words + 1,); word w has the entries starts[w]:starts[w + 1].
-        places: int32 (entries,), candidates, ascending inside a word.
+        starts: int64 (asked + 1,); word w has the entries starts[w]:starts[w + 1].
+        texts: int32 (entries,), candidates, ascending inside a word.
         weights: float32 (entries,).
-        row: int32 (words,), the row of a common word in ``table``; -1 for other words.
+        row: int32 (asked,), the row of a common word in ``table``; -1 for other words.
         table: float32 (common words, candidates).
     """
-    starts, places, weights = by_column(z, documents, asked)
+    starts, texts, weights = by_column(z, documents, asked, places)
     often = np.flatnonzero(np.diff(starts) > common * len(documents))
-    row = np.full(z.width, -1, np.int32)
+    row = np.full(asked, -1, np.int32)
     row[often] = np.arange(len(often))
     table = np.zeros((len(often), len(documents)), np.float32)
-    fill_rows(starts, places, weights, often, table)
-    return starts, places, weights, row, table
+    fill_rows(starts, texts, weights, often, table)
+    return starts, texts, weights, row, table

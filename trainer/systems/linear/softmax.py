@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.encoding import Float32, Int64, Rows
 from trainer.features.matrices import Features
 from trainer.features.pairs import Pairs
 from trainer.features.phi import Phi
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels, softmax_kernels
-from trainer.systems.linear.batches import take
+from trainer.systems.linear.batches import ByColumn, by_column, number, renumber, take
 from trainer.systems.linear.candidates import choose_candidates, places_of
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.postings import Postings, postings_of
 from trainer.systems.linear.scratch import Scratch
-from trainer.systems.linear.towers import Encoder, transpose
+from trainer.systems.linear.towers import Encoder
 from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
 from trainer.training.memory import drop_pages
@@ -166,10 +166,7 @@ def epoch(
     for k in range(steps):
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
-        loss = _step(features, train, state, rng, queries, factor, scratch)
-        # The system maps 64 KiB around each candidate, so the files of a large corpus would soon all be in memory.
-        drop_pages(*features.arrays)
-        yield len(queries), loss
+        yield len(queries), _step(features, train, state, rng, queries, factor, scratch)
         # Steps do not read biases of unjudged documents, except cold dropout, which takes the median of all.
         if levels and (train.cold_dropout or k == steps - 1):
             level_biases(features, state.parameters)
@@ -200,6 +197,8 @@ def _step(
     mates = features.mates[queries]
     masked_starts, masked = _with_mates(starts, known_places, candidates, mates)
 
+    # The system maps 64 KiB around each row that is read, so the files of a large corpus would soon all be in memory. A
+    # step drops their pages as soon as it has copied its rows.
     s = dropout(take(features.s, queries), train.word_dropout, rng)
     latent = bool(len(p.V))
     if latent:
@@ -215,14 +214,14 @@ def _step(
         np.matmul(query_tape.u, document_tape.u.T, out=S)
     else:
         S = np.zeros((len(queries), len(candidates)), np.float32)
-    asked = np.zeros(s.width, np.bool_)
-    asked[s.indices] = True
-    postings = [
-        postings_of(z, rows, asked)
-        for z, rows in features.fields_for_step(candidates, queries, cold)
-    ]
+    asked, places = number(s.indices, s.width, scratch)
+    postings = []
+    for z, rows in features.fields_for_step(candidates, queries, cold):
+        postings.append(postings_of(z, rows, len(asked), places))
+        drop_pages(*z.arrays)
+    s = renumber(s, asked, places)
     for by_word, D in zip(postings, p.D, strict=True):
-        kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
+        kernels.match(s.indptr, s.indices, s.values, *by_word, D[asked], S)
     bias = p.bias[candidates] if features.settings.bias else p.bias[:0]
     if features.settings.bias and cold is not None:
         bias[cold] = np.median(p.bias)
@@ -238,9 +237,9 @@ def _step(
     G = S  # the kernel has turned scores into ∂L/∂f
 
     if features.settings.diagonal == "learned":
-        by_query_word = transpose(s)
+        by_query_word = by_column(s, np.arange(len(s)), len(asked))
         for f, by_word in enumerate(postings):
-            _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
+            _step_diagonal(state, f, asked, by_query_word, by_word, G, train.diagonal_rate)
     del postings, by_word  # the largest arrays of a step
     if features.settings.bias:
         g = np.empty(len(candidates), np.float32)
@@ -311,16 +310,17 @@ def _sample_negatives(
 def _step_diagonal(
     state: State,
     f: int,
-    by_query_word: tuple[Int32, Int64, Int32, Float32],
+    touched: Int64,
+    by_query_word: ByColumn,
     by_word: Postings,
     G: Float32,
     rate: float,
 ) -> None:
     """Take an AdaGrad step on D_f = e^{a_f} M_f: on the log factor a_f and on each touched entry of M_f."""
     D = state.parameters.D[f]
-    touched, indptr, rows, values = by_query_word
     g = np.empty(len(touched), np.float32)
-    kernels.match_gradient(touched, indptr, rows, values, *by_word, G, g)
+    starts, rows, values = by_query_word
+    kernels.match_gradient(starts, rows, values, *by_word, G, g)
     factor = np.exp(state.scale[f])
     # ∂L/∂a = Σ_w ∂L/∂D_w D_w;  ∂L/∂M_w = ∂L/∂D_w e^a
     shared = float(np.dot(g.astype(np.float64), D[touched]))

@@ -17,7 +17,7 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.features.phi import Phi
 from trainer.systems.linear import kernels
-from trainer.systems.linear.batches import by_column, split
+from trainer.systems.linear.batches import by_column, number, split
 from trainer.systems.linear.scratch import Scratch
 
 
@@ -57,7 +57,7 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float, scratch: Scrat
         gamma: γ; 0 means no unit length.
         scratch: the buffers of this side. The next call overwrites them, so its tape replaces this one.
     """
-    parts, x = split(phi)
+    parts, x = split(phi, scratch)
     width = table.shape[1]
     words = table
     if parts is not None:
@@ -101,12 +101,14 @@ class Gradient:
         x: over trained rows, of texts or of words.
         a: ∂L/∂ of the sums that x makes of the table, one a row of x.
         weights, biases: ∂L/∂ of every weight and of every bias.
+        scratch: the buffers of this side.
     """
 
     x: Rows
     a: Float32
     weights: list[Float32]
     biases: list[Float32]
+    scratch: Scratch
 
 
 @dataclass(eq=False)
@@ -140,14 +142,14 @@ class Encoder:
                       ∂L/∂Wᵢ = hᵢ (∂L/∂pᵢ)ᵀ,  ∂L/∂bᵢ = ∂L/∂pᵢ,  ∂L/∂hᵢ = Wᵢ ∂L/∂pᵢ     summed over texts
         """
         if tape.present is None or tape.scale is None:
-            return Gradient(*_of_table(tape, g), [], [])
+            return Gradient(*_of_table(tape, g), [], [], tape.scratch)
         g = np.asarray(g * tape.present, np.float32)
         if tape.gamma:
             along = np.add.reduce(tape.u * g, axis=1, keepdims=True) / np.float32(tape.gamma**2)
             g = np.asarray(tape.scale * (g - tape.u * along), np.float32)
         tower = self.tower
         if not tower:
-            return Gradient(*_of_table(tape, g), [], [])
+            return Gradient(*_of_table(tape, g), [], [], tape.scratch)
         weights: list[Float32] = []
         biases: list[Float32] = []
         p = g if tower.skip else g * (1 - np.square(tape.h[-1]))
@@ -157,7 +159,7 @@ class Encoder:
             p = (p @ weight.T) * (1 - np.square(h))
         biases.append(p.sum(axis=0))
         a = p + g if tower.skip else p
-        return Gradient(*_of_table(tape, a), weights[::-1], biases[::-1])
+        return Gradient(*_of_table(tape, a), weights[::-1], biases[::-1], tape.scratch)
 
     def step(self, gradients: Sequence[Gradient], rate: float, layer_rate: float) -> None:
         """Take an AdaGrad step on every touched row of the table and on every entry of the layers.
@@ -169,9 +171,8 @@ class Encoder:
             layer_rate: of the layers.
         """
         for gradient in gradients:
-            kernels.adagrad_table(
-                *transpose(gradient.x), gradient.a, self.table, self.squares, rate
-            )
+            by_row = transpose(gradient.x, gradient.scratch)
+            kernels.adagrad_table(*by_row, gradient.a, self.table, self.squares, rate)
         of_layers = [[*gradient.weights, *gradient.biases] for gradient in gradients]
         for i, (_, array) in enumerate(self.tower.arrays()):
             adagrad(array, self.sums[i], np.sum([g[i] for g in of_layers], axis=0), layer_rate)
@@ -188,8 +189,9 @@ def _of_table(tape: Tape, a: Float32) -> tuple[Rows, Float32]:
     a = np.ascontiguousarray(a)
     if tape.parts is None:
         return tape.x, a
-    _, indptr, texts, values = transpose(tape.x)
-    of_words = tape.scratch.array("words", len(indptr) - 1, a.shape[1])
+    x = tape.x
+    indptr, texts, values = by_column(x, np.arange(len(x)), x.width)
+    of_words = tape.scratch.array("words", x.width, a.shape[1])
     return tape.parts, embed(Rows(indptr, texts, values, len(a)), a, of_words)
 
 
@@ -199,11 +201,10 @@ def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) ->
     array -= np.float32(rate) * gradient / np.sqrt(squares + np.float32(1e-20))
 
 
-def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
+def transpose(rows: Rows, scratch: Scratch) -> tuple[Int64, Int64, Int32, Float32]:
     """Return a batch by feature, (features that occur, indptr, rows, values)."""
-    starts, places, values = by_column(rows, np.arange(len(rows)))
-    touched = np.flatnonzero(np.diff(starts))
-    return touched.astype(np.int32), np.append(starts[touched], starts[-1]), places, values
+    touched, places = number(rows.indices, rows.width, scratch)
+    return touched, *by_column(rows, np.arange(len(rows)), len(touched), places)
 
 
 def start_table(rows: int, width: int, deviation: float, rng: np.random.Generator) -> Float32:

@@ -24,6 +24,7 @@ from fullrank.errors import TrainingError
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear import kernels
+from trainer.systems.linear.scratch import Scratch
 from trainer.systems.linear.towers import transpose
 from trainer.systems.projections import components
 from trainer.systems.projections.components import Space
@@ -94,6 +95,7 @@ class S2NetLearner(RestoresInPlace):
         # The cosine does not depend on A's scale, but a step does: rows start at a norm of about 1.
         self.A /= np.sqrt(np.mean(np.sum(np.square(self.A), axis=1)))
         self.squares = np.zeros(len(self.A), np.float32)
+        self._scratch = Scratch()
         self.texts = Rows.from_csr(sp.csr_array(sp.vstack([space.queries, space.documents], "csr")))
         self.known = space.known()
         self.pairs = self._usable()
@@ -171,7 +173,7 @@ class S2NetLearner(RestoresInPlace):
         x = self.texts.take(rows)
         Y = embed(x, self.A)
         loss, gradient = loss_and_gradient(Y, place[:, 0], place[:, 1:], self.settings.scale)
-        kernels.adagrad_table(*transpose(x), gradient, self.A, self.squares, rate)
+        kernels.adagrad_table(*transpose(x, self._scratch), gradient, self.A, self.squares, rate)
         return loss
 
     def measure(self, valid: Validation) -> float:

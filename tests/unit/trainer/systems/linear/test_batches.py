@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
 from tests.random_cases import cases
-from trainer.systems.linear.batches import by_column, take
+from trainer.systems.linear.batches import by_column, number, renumber, take
 from trainer.systems.linear.postings import postings_of
+from trainer.systems.linear.scratch import Scratch
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -50,17 +51,28 @@ def test_taken_rows_are_those_of_rows_take(example: tuple[Rows, Int64]) -> None:
 @given(batches(), st.integers(0, 2**32))
 def test_columns_of_a_batch_are_those_of_scipy(example: tuple[Rows, Int64], seed: int) -> None:
     matrix, rows = example
-    wanted = np.random.default_rng(seed).random(matrix.width) < 0.6
-    for columns in (np.zeros(0, np.bool_), wanted):
-        starts, places, weights = by_column(matrix, rows, columns)
-        twin = matrix.take(rows).csr().tocsc()
-        if len(columns):
-            twin = sp.csc_array(twin @ sp.diags_array(columns.astype(np.float32)))
-            twin.eliminate_zeros()
-        twin.sort_indices()
-        np.testing.assert_array_equal(starts, twin.indptr)
-        np.testing.assert_array_equal(places, twin.indices)
-        np.testing.assert_array_equal(weights, twin.data)
+    wanted = np.flatnonzero(np.random.default_rng(seed).random(matrix.width) < 0.6)
+    places = np.full(matrix.width, -1, np.int32)
+    places[wanted] = np.arange(len(wanted))
+    twin = matrix.take(rows).csr().tocsc()
+    some = by_column(matrix, rows, len(wanted), places)
+    for found, csc in ((by_column(matrix, rows, matrix.width), twin), (some, twin[:, wanted])):
+        csc.sort_indices()
+        for array, of_twin in zip(found, (csc.indptr, csc.indices, csc.data), strict=True):
+            np.testing.assert_array_equal(array, of_twin)
+
+
+@cases(30)
+@given(batches())
+def test_columns_that_occur_are_numbered(example: tuple[Rows, Int64]) -> None:
+    matrix, rows = example
+    batch, scratch = matrix.take(rows), Scratch()
+    number(matrix.indices, matrix.width, scratch)  # another batch leaves no numbers behind
+    columns, places = number(batch.indices, batch.width, scratch)
+    np.testing.assert_array_equal(columns, np.unique(batch.indices))
+    np.testing.assert_array_equal(np.flatnonzero(places >= 0), columns)
+    local = renumber(batch, columns, places)
+    np.testing.assert_array_equal(local.csr().toarray(), batch.csr().toarray()[:, columns])
 
 
 @cases(30)
@@ -69,7 +81,8 @@ def test_common_words_have_a_row_with_every_candidate(
     example: tuple[Rows, Int64], common: float
 ) -> None:
     matrix, rows = example
-    starts, _, _, row, table = postings_of(matrix, rows, np.ones(matrix.width, np.bool_), common)
+    every = np.arange(matrix.width, dtype=np.int32)
+    starts, _, _, row, table = postings_of(matrix, rows, matrix.width, every, common)
     dense = matrix.take(rows).csr().toarray()
     often = np.flatnonzero((dense != 0).sum(axis=0) > common * len(rows))
     np.testing.assert_array_equal(np.flatnonzero(row >= 0), often)

@@ -12,7 +12,9 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from trainer.systems.linear import kernels, softmax_kernels
+from trainer.systems.linear.batches import by_column, number, renumber
 from trainer.systems.linear.postings import Postings, postings_of
+from trainer.systems.linear.scratch import Scratch
 from trainer.systems.linear.towers import transpose
 
 FEATURES, WIDTH = 30, 8
@@ -49,10 +51,11 @@ def with_threads(count: int, kernel: Callable[..., None], *args: Any) -> list[np
     return [a for a in copies if isinstance(a, np.ndarray)]
 
 
-def postings(z: Rows, s: Rows, common: float) -> Postings:
-    """The postings of all rows of z for the words of s."""
-    asked = np.isin(np.arange(z.width), s.indices)
-    return postings_of(z, np.arange(len(z)), asked, common)
+def postings(z: Rows, s: Rows, common: float) -> tuple[np.ndarray, Rows, Postings]:
+    """The words of s, s over these words, and the postings of all rows of z for them."""
+    asked, places = number(s.indices, s.width, Scratch())
+    found = postings_of(z, np.arange(len(z)), len(asked), places, common)
+    return asked, renumber(s, asked, places), found
 
 
 def check_threads(kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
@@ -86,7 +89,7 @@ def test_embed_handles_no_texts() -> None:
 
 def test_transpose_equals_the_dense_transpose() -> None:
     x = nasty_rows()
-    touched, indptr, rows, values = transpose(x)
+    touched, indptr, rows, values = transpose(x, Scratch())
     dense = np.zeros((len(x), FEATURES), np.float32)
     for t, f in enumerate(touched.tolist()):
         dense[rows[indptr[t] : indptr[t + 1]], f] = values[indptr[t] : indptr[t + 1]]
@@ -101,7 +104,7 @@ def test_adagrad_table_equals_its_numpy_twin() -> None:
     gradient = rng.standard_normal((len(x), WIDTH)).astype(np.float32)
     squares = np.where(rng.random(FEATURES) < 0.5, rng.random(FEATURES), 0).astype(np.float32)
     *_, changed, sums = check_threads(
-        kernels.adagrad_table, *transpose(x), gradient, U, squares, 0.1
+        kernels.adagrad_table, *transpose(x, Scratch()), gradient, U, squares, 0.1
     )
     g = x.csr().toarray().astype(np.float64).T @ gradient
     wanted_sums = squares + np.square(g).mean(axis=1)
@@ -115,7 +118,7 @@ def test_adagrad_changes_nothing_without_a_gradient() -> None:
     x, U = nasty_rows(), table()
     squares, nothing = np.zeros(FEATURES, np.float32), np.zeros((len(x), WIDTH), np.float32)
     *_, changed, sums = check_threads(
-        kernels.adagrad_table, *transpose(x), nothing, U, squares, 0.1
+        kernels.adagrad_table, *transpose(x, Scratch()), nothing, U, squares, 0.1
     )
     np.testing.assert_array_equal(changed, U)
     np.testing.assert_array_equal(sums, 0)
@@ -126,8 +129,9 @@ def test_match_equals_its_numpy_twin(common: float) -> None:
     s, z = nasty_rows(), nasty_rows(5)
     D = np.random.default_rng(3).random(FEATURES, np.float32)
     before = np.random.default_rng(4).random((len(s), len(z)), np.float32)
+    asked, local, by_word = postings(z, s, common)
     found = check_threads(
-        kernels.match, s.indptr, s.indices, s.values, *postings(z, s, common), D, before
+        kernels.match, local.indptr, local.indices, local.values, *by_word, D[asked], before
     )[-1]
     wanted = before + s.csr().toarray() @ np.diag(D) @ z.csr().toarray().T
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
@@ -138,13 +142,12 @@ def test_match_equals_its_numpy_twin(common: float) -> None:
 def test_match_gradient_equals_its_numpy_twin(common: float) -> None:
     s, z = nasty_rows(), nasty_rows(5)
     G = np.random.default_rng(3).standard_normal((len(s), len(z))).astype(np.float32)
-    touched, *rest = transpose(s)
-    out = np.full(len(touched), np.nan, np.float32)
-    found = check_threads(kernels.match_gradient, touched, *rest, *postings(z, s, common), G, out)[
-        -1
-    ]
+    asked, local, by_word = postings(z, s, common)
+    by_query_word = by_column(local, np.arange(len(s)), len(asked))
+    out = np.full(len(asked), np.nan, np.float32)
+    found = check_threads(kernels.match_gradient, *by_query_word, *by_word, G, out)[-1]
     full = np.einsum("ic,iw,cw->w", G, s.csr().toarray(), z.csr().toarray())
-    np.testing.assert_allclose(found, full[touched], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, full[asked], rtol=1e-4, atol=1e-5)
 
 
 def ragged(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

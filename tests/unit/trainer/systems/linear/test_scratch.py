@@ -31,3 +31,9 @@ def test_a_larger_array_gets_more_memory_and_a_little_to_spare() -> None:
 
 def test_an_array_may_be_empty() -> None:
     assert Scratch().array("scores", 0, 8).shape == (0, 8)
+
+
+def test_an_array_has_the_shape_and_the_dtype_that_are_asked_for() -> None:
+    places = Scratch().array("places", 5, dtype=np.int32)
+    assert places.shape == (5,)
+    assert places.dtype == np.int32
