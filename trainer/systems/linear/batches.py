@@ -43,7 +43,9 @@ def take(matrix: Rows, rows: Int64) -> Rows:
 @njit(parallel=True, nogil=True, cache=True)
 def _note(indices, occurs):  # type: ignore[no-untyped-def]
     for p in prange(len(indices)):
-        occurs[indices[p]] = True  # threads that meet write the same
+        # Threads that meet write the same. What is noted is only read again, so its cache line stays in both caches.
+        if not occurs[indices[p]]:
+            occurs[indices[p]] = True
 
 
 @njit(parallel=True, nogil=True, cache=True)
