@@ -140,11 +140,8 @@ class Corpus:
 
     def vocabulary(self, rows: Int64, buckets: int = 0) -> Vocabulary:
         """Return a vocabulary of words of the counts, given by place; the same object for equal ones."""
-        names = self.counts.words
-        if isinstance(names, StringTable):
-            words = Lexicon.of(StringTable.gather([names], np.zeros(len(rows), np.int32), rows))
-        else:
-            words = Lexicon.of([names[i] for i in rows.tolist()])
+        names = StringTable.of(self.counts.words)
+        words = Lexicon.of(StringTable.gather([names], np.zeros(len(rows), np.int32), rows))
         for known in self.vocabularies:
             if known.buckets == buckets and known.known.is_same(words):
                 return known

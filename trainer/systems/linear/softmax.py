@@ -218,7 +218,7 @@ def _step(
     postings = []
     for z, rows in features.fields_for_step(candidates, queries, cold):
         postings.append(postings_of(z, rows, len(asked), places))
-        drop_pages(*z.arrays)
+        drop_pages(*features.arrays)
     s = renumber(s, asked, places)
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D[asked], S)
