@@ -18,6 +18,7 @@ ByColumn = tuple[Int64, Int32, Float32]
 """starts int64 (columns + 1,), texts (places in the batch) int32 (entries,), values float32 (entries,)."""
 
 _SAME_COLUMNS = np.zeros(0, np.int32)
+_NO_LINES, _NO_TABLE = np.zeros(0, np.int32), np.zeros((0, 0), np.float32)
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -108,11 +109,13 @@ def _count(indptr, indices, rows, places, counts):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True, cache=True)
-def _starts(counts, starts):  # type: ignore[no-untyped-def]
+def _starts(counts, line, starts):  # type: ignore[no-untyped-def]
     """Set where each column starts, and turn counts into where each block of it starts."""
     total = 0
     for column in range(counts.shape[1]):
         starts[column] = total
+        if len(line) and line[column] >= 0:
+            continue
         for block in range(counts.shape[0]):
             count = counts[block, column]
             counts[block, column] = total
@@ -122,7 +125,7 @@ def _starts(counts, starts):  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, nogil=True, cache=True)
 def _fill(  # type: ignore[no-untyped-def]
-    indptr, indices, values, rows, places, counts, texts, weights
+    indptr, indices, values, rows, places, counts, texts, weights, line, table
 ):
     blocks = len(counts)
     for block in prange(blocks):
@@ -130,11 +133,46 @@ def _fill(  # type: ignore[no-untyped-def]
         for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
             for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
                 column = places[indices[p]] if len(places) else indices[p]
-                if column >= 0:
-                    entry = free[column]
-                    free[column] = entry + 1
-                    texts[entry] = i
-                    weights[entry] = values[p]
+                if column < 0:
+                    continue
+                if len(line) and line[column] >= 0:
+                    table[line[column], i] = values[p]
+                    continue
+                entry = free[column]
+                free[column] = entry + 1
+                texts[entry] = i
+                weights[entry] = values[p]
+
+
+def count_columns(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> Int32:
+    """Count the entries of each column in parts of a batch, int32 (parts, columns); see ``by_column``."""
+    counts = np.zeros((numba.get_num_threads(), columns), np.int32)
+    _count(matrix.indptr, matrix.indices, rows, places, counts)
+    return counts
+
+
+def fill_columns(
+    matrix: Rows,
+    rows: Int64,
+    counts: Int32,
+    places: Int32 = _SAME_COLUMNS,
+    line: Int32 = _NO_LINES,
+    table: Float32 = _NO_TABLE,
+) -> ByColumn:
+    """Return the given rows by column, except those columns that ``table`` receives.
+
+    Args:
+        matrix, rows, places: see ``by_column``.
+        counts: of ``count_columns`` with the same arguments; overwritten.
+        line: int32 (columns,), the row of a column in ``table``, or -1 for a list; without an entry: all are lists.
+        table: float32 (lines, batch), zero before.
+    """
+    starts = np.empty(counts.shape[1] + 1, np.int64)
+    _starts(counts, line, starts)
+    texts, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    arrays = matrix.indptr, matrix.indices, matrix.values
+    _fill(*arrays, rows, places, counts, texts, weights, line, table)
+    return starts, texts, weights
 
 
 def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> ByColumn:
@@ -147,18 +185,4 @@ def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COL
         places: int32 (columns of the matrix,), the column of the result, or -1 to leave it out; without an entry: the
             columns are the same.
     """
-    counts = np.zeros((numba.get_num_threads(), columns), np.int32)
-    starts = np.empty(columns + 1, np.int64)
-    _count(matrix.indptr, matrix.indices, rows, places, counts)
-    _starts(counts, starts)
-    texts, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
-    _fill(matrix.indptr, matrix.indices, matrix.values, rows, places, counts, texts, weights)
-    return starts, texts, weights
-
-
-@njit(parallel=True, nogil=True, cache=True)
-def fill_rows(starts: Int64, texts: Int32, weights: Float32, columns: Int64, out: Float32) -> None:
-    """Write some columns as whole rows, float32 (columns, batch), which is zero before."""
-    for k in prange(len(columns)):
-        for p in range(starts[columns[k]], starts[columns[k] + 1]):
-            out[k, texts[p]] = weights[p]
+    return fill_columns(matrix, rows, count_columns(matrix, rows, columns, places), places)

@@ -28,6 +28,7 @@ def scan_documents(
     stop = count if stop is None else min(stop, count)
     z = [rows.slice(start, stop) for rows in features.z]
     t = Rows.add([_weighted(rows, D) for rows, D in zip(z, parameters.D, strict=True)])
+    drop_pages(*(array for rows in z for array in rows.arrays))
     unit = 1.0 if features.settings.cosine else 0.0
     xd = features.xd.slice(start, stop) if len(parameters.V) else features.xd
     dense = _embed(xd, parameters.V, parameters.document, unit, stop - start)

@@ -82,9 +82,14 @@ def test_common_words_have_a_row_with_every_candidate(
 ) -> None:
     matrix, rows = example
     every = np.arange(matrix.width, dtype=np.int32)
-    starts, _, _, row, table = postings_of(matrix, rows, matrix.width, every, common)
+    starts, texts, weights, row, table = postings_of(matrix, rows, matrix.width, every, common)
     dense = matrix.take(rows).csr().toarray()
     often = np.flatnonzero((dense != 0).sum(axis=0) > common * len(rows))
     np.testing.assert_array_equal(np.flatnonzero(row >= 0), often)
     np.testing.assert_array_equal(table, dense[:, often].T)
-    assert starts[-1] == np.count_nonzero(dense)
+    # Lists have the words that are left, and nothing of the common ones.
+    rare = dense.copy()
+    rare[:, often] = 0
+    listed = sp.csc_array((weights, texts, starts), shape=dense.shape)
+    np.testing.assert_array_equal(listed.toarray(), rare)
+    assert len(texts) == starts[-1] == np.count_nonzero(rare)
