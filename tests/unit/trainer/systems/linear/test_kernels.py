@@ -174,6 +174,24 @@ POSITIVES = [[2], [0, 3, 5], [1], [0, 1, 2, 3, 4, 5], [4]]
 MASKED = [[2], [0, 3, 5, -1, 1], [1, -1], [0, 1, 2, 3, 4, 5], [4, 0]]
 
 
+def test_exponentials_are_those_of_numpy() -> None:
+    x = np.append(np.linspace(-87, 0, 100_001), -(2.0 ** -np.arange(30))).astype(np.float32)
+    found = np.array([softmax_kernels.exponential(value) for value in x])
+    np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=2 * 2.0**-23)
+    assert softmax_kernels.exponential(np.float32(0)) == 1
+    for value in (-87.1, -104.0, -1e30, -np.inf):
+        assert softmax_kernels.exponential(np.float32(value)) == 0
+    assert np.isnan(softmax_kernels.exponential(np.float32(np.nan)))
+
+
+def test_a_row_with_a_score_that_is_no_number_has_no_finite_loss() -> None:
+    S, losses = np.array([[0, np.nan, 3]], np.float32), np.empty(1, np.float32)
+    softmax_kernels.softmax_gradient(
+        S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses
+    )
+    assert np.isnan(losses[0])
+
+
 def test_softmax_gradient_by_finite_differences() -> None:
     """∂L/∂f of every score; masked scores (known positives and the query itself) are no negatives."""
     rng = np.random.default_rng(6)
