@@ -144,7 +144,7 @@ def _fill(  # type: ignore[no-untyped-def]
                 weights[entry] = values[p]
 
 
-def count_columns(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> Int32:
+def count_columns(matrix: Rows, rows: Int64, columns: int, places: Int32) -> Int32:
     """Count the entries of each column in parts of a batch, int32 (parts, columns); see ``by_column``."""
     counts = np.zeros((numba.get_num_threads(), columns), np.int32)
     _count(matrix.indptr, matrix.indices, rows, places, counts)
@@ -155,7 +155,7 @@ def fill_columns(
     matrix: Rows,
     rows: Int64,
     counts: Int32,
-    places: Int32 = _SAME_COLUMNS,
+    places: Int32,
     line: Int32 = _NO_LINES,
     table: Float32 = _NO_TABLE,
 ) -> ByColumn:
