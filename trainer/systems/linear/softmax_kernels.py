@@ -13,8 +13,8 @@ from fullrank.encoding import Float32, Int64
 # Parts of the columns, for the threads.
 _PARTS = 16
 
-# Of e^x = 2ⁿ e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2. ln 2 has two parts, so that n · ln 2 is exact enough; the
-# polynomial of e^r is that of the Cephes library, and is off by 2⁻²⁴ at most. Adding _ROUND and taking it away rounds.
+# Of e^x = 2ⁿ e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2. ln 2 has two parts, so that n · ln 2 loses nothing; the
+# polynomial of e^r is that of the Cephes library. A sum with _ROUND is rounded to an integer, which its last bits hold.
 _LOG2_E = np.float32(1.44269504088896341)
 _LN_2, _LN_2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TERMS = tuple(
@@ -34,14 +34,17 @@ def exponential(x):  # type: ignore[no-untyped-def]
     Unlike np.exp, which is a call for each number, a loop over it is compiled to vector instructions.
     """
     y = _LEAST_EXPONENT if x < _LEAST_EXPONENT else x
-    n = (y * _LOG2_E + _ROUND) - _ROUND
+    rounded = y * _LOG2_E + _ROUND
+    n = rounded - _ROUND
     r = y - n * _LN_2
     r = r - n * _LN_2_REST
     p = _TERMS[0]
     for k in range(1, 6):
         p = p * r + _TERMS[k]
     p = p * r * r + r + np.float32(1)
-    power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    # The exponent of 2ⁿ; the shift drops the bits of _ROUND.
+    bits = np.float32(rounded).view(np.int32)
+    power = np.int32((bits + np.int32(127)) << np.int32(23)).view(np.float32)
     return np.float32(0) if x < _LEAST_EXPONENT else p * power
 
 
