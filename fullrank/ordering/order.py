@@ -12,7 +12,7 @@ those below can be among the best k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -104,14 +104,8 @@ class Order:
         """
         masks = self._masks(deleted)
         read = partial(self._read, query, masks=masks, mode=mode, text=text)
-        wanted: int = page.stop
-        depth = max(wanted, DEPTH) if self._asked.diversity else wanted
-        found = read(depth)
-        hits = self._in_groups(found.hits, depth)
-        while len(hits) < depth and len(found.hits) == depth < len(self._view):
-            depth *= _STEP
-            found = read(depth)
-            hits = self._in_groups(found.hits, max(wanted, DEPTH))
+        wanted = max(page.stop, DEPTH) if self._asked.diversity else page.stop
+        found, hits, _ = self._deepened(read, wanted, self._in_groups)
         if self._asked.diversity:
             hits = self._diverse(query, hits)
         return replace(found, hits=hits[page])
@@ -139,17 +133,30 @@ class Order:
             The hits, in the order before diversity and a second stage, without those that their groups leave out
             whatever the other views have; and whether there are no others.
         """
-        masks, depth = self._masks(deleted), count
+        masks = self._masks(deleted)
+        read = partial(self._read, query, masks=masks, mode=mode, text=None)
+        keep = partial(self._possible, unordered=unordered)
+        found, hits, is_all = self._deepened(read, count, keep)
+        return replace(found, hits=hits[:count]), is_all and len(hits) <= count
+
+    def _deepened(
+        self,
+        read: Callable[[int], Hits],
+        wanted: int,
+        keep: Callable[[list[LiveHit]], list[LiveHit]],
+    ) -> tuple[Hits, list[LiveHit], bool]:
+        """Read the ranking until enough of its hits are kept, or to its end.
+
+        Returns:
+            What was read, those of its hits that are kept, and whether it is the whole ranking.
+        """
+        depth = wanted
         while True:
-            found = self._read(query, depth, masks=masks, mode=mode, text=None)
-            hits = found.hits
-            if self._asked.group_by is not None:
-                limit = self._asked.group_by.limit
-                places = possible(map(self.groups_of, hits), limit, unordered)
-                hits = [hits[place] for place in places]
+            found = read(depth)
+            hits = keep(found.hits)
             is_all = not len(found.hits) == depth < len(self._view)
-            if len(hits) >= count or is_all:
-                return replace(found, hits=hits[:count]), is_all and len(hits) <= count
+            if len(hits) >= wanted or is_all:
+                return found, hits, is_all
             depth *= _STEP
 
     def groups_of(self, hit: LiveHit) -> list[Group]:
@@ -207,12 +214,19 @@ class Order:
         hits.sort(key=lambda hit: (hit.keys or (), hit.id))
         return Hits(hits[:count], True, total)
 
-    def _in_groups(self, hits: list[LiveHit], count: int) -> list[LiveHit]:
-        """Return the first of those hits that leave their groups within the limit."""
-        if self._groups is None or self._asked.group_by is None:
+    def _in_groups(self, hits: list[LiveHit]) -> list[LiveHit]:
+        """Return those hits that leave their groups within the limit."""
+        if self._asked.group_by is None:
             return hits
         kept = within(map(self.groups_of, hits), self._asked.group_by.limit)
-        return [hits[place] for place in kept[:count]]
+        return [hits[place] for place in kept]
+
+    def _possible(self, hits: list[LiveHit], unordered: int) -> list[LiveHit]:
+        """Return those hits that their groups may keep, whatever other views have; see ``first``."""
+        if self._asked.group_by is None:
+            return hits
+        kept = possible(map(self.groups_of, hits), self._asked.group_by.limit, unordered)
+        return [hits[place] for place in kept]
 
     def _diverse(self, query: Encoded, hits: list[LiveHit]) -> list[LiveHit]:
         """Put the first hits into the order of their variety."""

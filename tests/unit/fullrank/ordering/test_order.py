@@ -168,6 +168,22 @@ def test_reading_stops_where_no_boost_can_help(view: View, monkeypatch: pytest.M
     assert 0 < max(depths) < 20
 
 
+def test_groups_are_read_no_deeper_than_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {f"d{i:04}": {"title": "", "text": "copy", "brand": f"b{i // 3}"} for i in range(2000)}
+    model = linear_model([Document(id, own) for id, own in fields.items()], n_dense=8)
+    view, depths = View.of(bundle_of(model, fields)), []
+    original = View.search
+
+    def noted(self: View, query: Any, limit: int, **named: Any) -> Hits:
+        depths.append(limit)
+        return original(self, query, limit, **named)
+
+    monkeypatch.setattr(View, "search", noted)
+    found = search(view, Ordering(group_by=GroupBy("brand", 1)), 10)
+    assert [hit.id for hit in found.hits] == [f"d{i:04}" for i in range(0, 30, 3)]
+    assert depths == [10, 80]
+
+
 def test_equal_boosted_scores_are_in_the_order_of_ids(view: View) -> None:
     same = Ordering(boosts=[Boost("stars", 0.0)], now=NOW)
     found = [(-hit.score, hit.id) for hit in search(view, same, 200).hits]
