@@ -88,8 +88,7 @@ class Prefixes:
                 own = -frequency[places.start : places.stop]
                 rows = (places.start + np.argpartition(own, MOST - 1)[:MOST]).tolist()
             for row in rows:
-                if " " not in (other := known[row]):
-                    found.setdefault(other, float(frequency[row]))
+                found.setdefault(known[row], float(frequency[row]))
         return sorted(found, key=lambda other: (-found[other], other))[:MOST]
 
     def _find(self, word: str) -> Additions:
@@ -111,8 +110,11 @@ def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> Ad
 
 
 def _ascending(known: Sequence[str], frequency: Float64) -> tuple[Sequence[str], Float64]:
-    if all(one < other for one, other in pairwise(known)):
+    """Return the known words, ascending, and their frequencies; pairs of words are left out."""
+    has_pairs = any(" " in word for word in known)
+    if not has_pairs and all(one < other for one, other in pairwise(known)):
         return known, frequency
     names = list(known)
-    order = sorted(range(len(names)), key=names.__getitem__)
+    words = (row for row, name in enumerate(names) if " " not in name)
+    order = sorted(words, key=names.__getitem__)
     return StringTable.of(names[row] for row in order), frequency[order]

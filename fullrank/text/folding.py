@@ -59,7 +59,7 @@ _SMALL_KANA = str.maketrans("ぁぃぅぇぉっゃゅょゎゕゖ", "あいう�
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe", "đ": "dj"})
 
 IRREGULAR = {
-    "men": "man", "women": "woman", "children": "child", "people": "person", "feet": "foot",
+    "women": "woman", "children": "child", "people": "person", "feet": "foot",
     "teeth": "tooth", "geese": "goose", "mice": "mouse", "lice": "louse", "oxen": "ox",
     "knives": "knife", "wives": "wife", "lives": "life", "leaves": "leaf", "wolves": "wolf",
     "shelves": "shelf", "halves": "half", "thieves": "thief", "loaves": "loaf", "calves": "calf",

@@ -12,6 +12,7 @@ from fullrank.models.known import KnownWords
 from fullrank.models.widening import widen
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import StringTable
+from fullrank.text.features import Vocabulary
 from tests.bundles import linear_model
 
 TEXTS = [
@@ -45,6 +46,14 @@ def test_completions_are_the_most_frequent_words_with_the_prefix(word: str) -> N
                 counts[other] = counts.get(other, 0) + 1
     expected = sorted(counts, key=lambda other: (-counts[other], other))
     assert PREFIXES.completions(word) == expected[:MOST]
+
+
+def test_frequent_pairs_of_words_take_no_place_of_a_completion() -> None:
+    pairs = [f"foot {letter}" for letter in "abcdefghi"]
+    known = KnownWords(MODEL)
+    words = Vocabulary(StringTable.of(["foot", *pairs, "football", "footwear"]))
+    known.tables = [(words, np.array([1.0, *[9.0] * len(pairs), 2.0, 3.0]))]
+    assert Prefixes(MODEL, known).completions("foot") == ["footwear", "football"]
 
 
 def test_there_are_few_completions_and_the_rarest_are_left_out() -> None:
