@@ -19,6 +19,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import TermShare
+from fullrank.storage.checks import ascends
 from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.reading import Reading
@@ -174,11 +175,10 @@ def _shared(word: str, terms: Sequence[TermShare], share: Float32, n_dense: int)
 
 
 def _check(table: Rows, words: int) -> None:
-    sizes = np.diff(table.indptr)
-    if len(table) != words or (sizes < 0).any() or table.indptr[0] != 0:
-        raise ValueError(f"table.indptr does not cut the table into {words} rows")
-    if not table.indptr[-1] == len(table.indices) == len(table.values):
+    if len(table.indices) != len(table.values):
         raise ValueError("table.indices and table.values differ in length")
+    if len(table) != words or not ascends(table.indptr, len(table.indices)):
+        raise ValueError(f"table.indptr does not cut the table into {words} rows")
     if len(table.indices) and not 0 <= table.indices.min() <= table.indices.max() < table.width:
         raise ValueError("table.indices: not every entry is a row of targets")
     if (table.values < 0).any():

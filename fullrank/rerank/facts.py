@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Int32, Int64
 from fullrank.models.contract import field_text
+from fullrank.storage.checks import ascends
 from fullrank.text.counting import TextCounter
 from fullrank.text.words import count_words
 
@@ -214,7 +215,7 @@ class DocumentFacts:
             raise ValueError("indptr does not span words")
         if not verify:
             return
-        if np.any(np.diff(self.indptr) < 0):
+        if not ascends(self.indptr, len(self.words)):
             raise ValueError("indptr does not ascend")
         descends = np.flatnonzero(self.words[1:] <= self.words[:-1]) + 1
         if len(np.setdiff1d(descends, self.indptr)):

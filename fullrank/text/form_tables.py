@@ -13,6 +13,7 @@ from itertools import chain, pairwise
 import numpy as np
 
 from fullrank.encoding import Float64, Int32, Int64
+from fullrank.storage.checks import ascends
 from fullrank.storage.lexicon import Lexicon
 
 RowTuple = tuple[int, ...]
@@ -39,10 +40,9 @@ class KeyedRows:
     rows: Int32
 
     def __post_init__(self) -> None:
-        is_fit = len(self.starts) == len(self.keys) + 1 and len(self.ends) == self.starts[-1] + 1
-        if not is_fit or self.starts[0] != 0 or (np.diff(self.starts) < 0).any():
-            raise ValueError("the rows of forms do not fit their keys")
-        if self.ends[0] != 0 or self.ends[-1] != len(self.rows) or (np.diff(self.ends) < 0).any():
+        is_fit = len(self.starts) == len(self.keys) + 1 and len(self.ends) > 0
+        is_fit = is_fit and ascends(self.starts, len(self.ends) - 1)
+        if not is_fit or not ascends(self.ends, len(self.rows)):
             raise ValueError("the rows of forms do not fit their keys")
 
     @staticmethod
@@ -89,10 +89,8 @@ class FormTables:
 
     def __post_init__(self) -> None:
         words = len(self.starts) - 1
-        if not len(self.rows) == len(self.shares) == self.starts[-1]:
+        if len(self.rows) != len(self.shares) or not ascends(self.starts, len(self.rows)):
             raise ValueError("the forms of known words do not fit together")
-        if self.starts[0] != 0 or (np.diff(self.starts) < 0).any():
-            raise ValueError("forms.starts descends")
         for rows in (self.rows, self.folded.rows, self.singulars.rows):
             if len(rows) and not 0 <= rows.min() <= rows.max() < words:
                 raise ValueError("a form is not one of the known words")

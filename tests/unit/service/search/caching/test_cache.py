@@ -81,6 +81,8 @@ def test_a_value_of_another_key_or_shape_is_a_miss() -> None:
         encoded(indices=(1, 4, 10)),
         encoded(indices=(-1, 4, 9)),
         encoded(indices=(4, 4, 9)),
+        # The differences of these overflow to positive numbers.
+        encoded(indices=(0, 2**31 - 1, -(2**31), -1)),
         replace(
             encoded(), sparse=encoded().sparse.with_values(np.array([1, np.nan, 1], np.float32))
         ),
