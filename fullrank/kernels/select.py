@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, Mask
+from fullrank.kernels.arrays import Float32, Float64, Int64, Mask
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, several
 from fullrank.kernels.sorting import stable_order
 
@@ -92,33 +92,6 @@ def about_kth_largest(values: Float32, k: int) -> np.float32:
     # A value on the border of two bars may be counted in the upper one.
     end = least + (bar / _BARS - 2.0**-40) * size
     return np.float32(np.nextafter(np.float32(end), np.float32(-np.inf)))
-
-
-@kernel(array("int64"), array("boolean"), array("int32"))
-def kept_slots(deleted: Mask, slots: Int32) -> Int64:
-    """Return the slots of the documents that are not deleted.
-
-    Args:
-        deleted: bool (n,).
-        slots: int32 (n,), the slot of each document.
-    """
-    total = 0
-    for row in range(len(deleted)):
-        total += not deleted[row]
-    found = np.empty(total, np.int64)
-    size = 0
-    for start in range(0, len(deleted), _FEW):
-        end = min(start + _FEW, len(deleted))
-        left = 0
-        for row in range(start, end):
-            left += not deleted[row]
-        if left == 0:
-            continue
-        for row in range(start, end):
-            if not deleted[row]:
-                found[size] = slots[row]
-                size += 1
-    return found
 
 
 @kernel(array("int64"), array("float32"), array("boolean"), INT64)

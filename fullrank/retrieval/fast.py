@@ -29,7 +29,6 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.fast import best_estimated
-from fullrank.kernels.select import kept_slots
 from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery
@@ -78,7 +77,7 @@ def fast_candidates(
     if deleted is not None and share < 1:
         nprobe = min(round(nprobe * share**-0.5), cells.count)
         if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.count):
-            asked = kept_slots(mask, cells.slots)
+            asked = cells.slots[~mask].astype(np.int64)
     try:
         slots = best_estimated(
             words, weights, effort.depth, effort.floor,
@@ -92,7 +91,7 @@ def fast_candidates(
             cells.rows, mask, asked, features, dense - query.error, lexical,
             scratch.marked, scratch.scores,
         )  # fmt: skip
-    except IndexError:
+    except BaseException:  # also where memory ran out in between
         scratch.clear()
         raise
     rows: Int64 = cells.rows[slots].astype(np.int64)

@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from fullrank.kernels.select import (
     about_kth_largest,
     best_rows,
-    kept_slots,
     kth_largest,
     rows_at_least,
 )
@@ -47,13 +46,6 @@ def test_the_kth_largest_number(values: np.ndarray, seed: int) -> None:
 def test_odd_numbers_among_the_values_do_no_harm(odd: float) -> None:
     for values in ([odd, 1, 2], [1, odd, 2], [odd, odd], [odd]):
         about_kth_largest(np.array(values, np.float32), 1)
-
-
-@given(SEEDS, st.integers(0, 300), st.floats(0, 1))
-def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
-    rng = np.random.default_rng(seed)
-    deleted, slots = rng.random(count) < gone, rng.permutation(count).astype(np.int32)
-    np.testing.assert_array_equal(kept_slots(deleted, slots), slots[~deleted])
 
 
 @given(

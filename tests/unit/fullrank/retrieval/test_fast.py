@@ -11,6 +11,7 @@ import pytest
 
 from fullrank.encoding import Encoded
 from fullrank.retrieval import Ranking, Retriever, retriever
+from fullrank.retrieval import fast as finding
 from fullrank.retrieval import tune as tuning
 from fullrank.retrieval.index import Effort, shortlists
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
@@ -37,6 +38,26 @@ def test_fast_search_of_everything_equals_exact_search_but_is_not_certified() ->
             assert a.certified
             assert not b.certified
             assert_same_bits(replace(a, certified=False), b)
+
+
+def test_a_fast_search_that_failed_half_way_changes_no_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(17)
+    documents, queries = encoded(rng, 4000, 16, 60), encoded(rng, 3, 16, 60, bias=False)
+    retriever = Retriever(documents, None, with_cells(documents, EVERYTHING))
+    before = retriever.search(queries, 10, mode="fast")
+
+    def failing(*arguments: Any) -> None:
+        arguments[-1][::3] = 1  # the kernel adds up impacts there, then needs memory
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finding, "best_estimated", failing)
+        with pytest.raises(MemoryError):
+            retriever.search(queries, 10, mode="fast")
+    for one, other in zip(before, retriever.search(queries, 10, mode="fast"), strict=True):
+        assert_same_bits(one, other)
 
 
 def test_fast_search_respects_its_filter_and_returns_full_scores(
