@@ -82,6 +82,15 @@ class Effort:
             rescored=kept(self.rescored),
         )
 
+    def of_segment(self) -> Effort:
+        """Return the effort for live documents, which are searched after those of the bundle.
+
+        Words that the model was not trained on are features of live documents alone. They about double the features of
+        a query, but do not make the others less decisive. Half of the candidates suffice, because the k-th score of the
+        bundle is known.
+        """
+        return replace(self, words=2 * self.words, rescored=-(-self.rescored // 2))
+
     def is_valid(self) -> bool:
         """Tell whether every number is of its type and in its range."""
         counts = (self.nprobe, self.words, self.depth, self.sparse, self.rescored)

@@ -26,6 +26,7 @@ from fullrank.retrieval.index.shortlists import (
     no_shortlists,
     shapes,
 )
+from fullrank.storage.checks import ascends, check_ascending
 
 # With fewer documents, a scan of the documents themselves is as fast.
 INDEXED_FROM = 1_000
@@ -85,7 +86,7 @@ def check_index(index: Index, documents: Documents) -> None:
         inside = np.all((one >= 0) & (one < count))
         if not inside or not np.array_equal(other[one], np.arange(count)):
             raise BundleError(f"index/cells.{name}.npy: not the inverse of the other order")
-    if cells.starts[0] != 0 or cells.starts[-1] != count or np.any(np.diff(cells.starts) < 0):
+    if not ascends(cells.starts, count):
         raise BundleError("index/cells.starts.npy: does not ascend to the number of documents")
     if not np.array_equal(cells.of, np.repeat(np.arange(cells.count), np.diff(cells.starts))):
         raise BundleError("index/cells.of.npy: a slot in another cell")
@@ -95,8 +96,7 @@ def check_index(index: Index, documents: Documents) -> None:
     )
     for name, lists in lists_of:
         indptr, slots = lists.indptr, lists.slots
-        if indptr[0] != 0 or indptr[-1] != len(slots) or np.any(indptr[1:] < indptr[:-1]):
-            raise BundleError(f"index/{name}.indptr.npy: does not ascend to the number of entries")
+        check_ascending(f"index/{name}.indptr.npy", indptr, len(slots))
         if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < count:
             raise BundleError(f"index/{name}.slots.npy: a slot outside 0..{count - 1}")
     codes, outline = index.codes, index.outline
@@ -132,7 +132,8 @@ def index_of_segment(documents: Encoded, like: Index | None) -> Index:
         shortlists = no_shortlists(documents.sparse.width)
     else:
         shortlists = build_shortlists(postings, len(documents), _in_memory)
-    return Index(groups, codes, outline, postings, shortlists, effort)
+    own_effort = None if effort is None else effort.of_segment()
+    return Index(groups, codes, outline, postings, shortlists, own_effort)
 
 
 def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

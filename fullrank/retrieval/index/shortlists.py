@@ -27,7 +27,6 @@ from fullrank.retrieval.index.postings import Postings
 MAX_LIST_LENGTH = 8192
 MAX_SIGNED_WORDS = 512
 MIN_SIGNED_DOCUMENTS = 1024
-_LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False)
