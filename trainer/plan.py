@@ -19,7 +19,7 @@ from fullrank.errors import RecipeError, TrainingError
 from trainer.features.corpus import Corpus
 from trainer.features.sides import known_trigrams
 from trainer.recipes.recipe import Recipe
-from trainer.systems.blend.scores import CELLS
+from trainer.systems.blend.scores import most_queries
 from trainer.systems.linear.scan import BLOCK
 from trainer.systems.parts import load_part
 
@@ -151,7 +151,7 @@ def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
     phases = [_fit_bytes(corpus, part) for part in parts]
     phases += [_average_bytes(corpus, part) for part in parts]
     if recipe.system == "blend":
-        queries = min(recipe.train.valid_queries or documents, max(1, CELLS // documents))
+        queries = min(recipe.train.valid_queries or documents, most_queries(documents))
         warm_and_cold = 2
         phases.append(warm_and_cold * len(parts) * queries * documents * 4)
     parameters = max(part.train.members * _parameter_bytes(corpus, part) for part in parts)

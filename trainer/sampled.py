@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Model
-from trainer.evaluation.evaluate import query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
 from trainer.evaluation.floor import CalibratedFloor, calibrate_floor
 from trainer.features.corpus import Corpus
 from trainer.training.validation import CALIBRATING, Validation
@@ -63,4 +63,4 @@ class Sampled:
 
 
 def _spread(ids: Sequence[str], count: int) -> Sequence[str]:
-    return ids[:: max(1, len(ids) // count)][:count]
+    return [ids[place] for place in evenly_spread(len(ids), count).tolist()]

@@ -75,7 +75,7 @@ def split_votes(
             by them.
         final: train on test and recent, too, once they have judged what they should.
     """
-    splits = np.array([_split_of(text) for text in votes.queries] or ["train"])[votes.query]
+    splits = np.array([split_of(text) for text in votes.queries] or ["train"])[votes.query]
     is_recent = np.zeros(len(votes), np.bool_)
     if recent_share and len(votes):
         first, last = votes.time.min(), votes.time.max()
@@ -88,7 +88,8 @@ def split_votes(
     return {**found, "recent": is_recent}
 
 
-def _split_of(text: str) -> str:
+def split_of(text: str) -> str:
+    """Return the split of a normalised query, unless it was asked recently."""
     if falls_into(text, _VALID, _SALT):
         return "valid"
     return "test" if falls_into(text, _TEST, _SALT) else "train"

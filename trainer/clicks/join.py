@@ -257,11 +257,15 @@ class _Codes(dict[str, int]):
 
 
 def once_a_day(votes: Votes) -> Votes:
-    """Keep one vote a person, query, document and day: a clicked one if there is one, else the uppermost."""
+    """Keep one vote a person, query, document and day.
+
+    It is a clicked one if there is one, else one of a list that was clicked, else the uppermost. So a list that was
+    clicked when the same person searched again keeps the documents that were passed over.
+    """
     day = (votes.time // _DAY_S).astype(np.int64)
-    order = np.lexsort(
-        (votes.time, votes.place, ~votes.clicked, votes.document, day, votes.query, votes.person)
-    )
+    was_left = ~np.isin(votes.shown, votes.shown[votes.clicked])
+    choice = (votes.time, votes.place, was_left, ~votes.clicked)
+    order = np.lexsort((*choice, votes.document, day, votes.query, votes.person))
     keys = [column[order] for column in (votes.document, day, votes.query, votes.person)]
     is_first = np.ones(len(order), np.bool_)
     if len(order):

@@ -30,7 +30,7 @@ from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
 from trainer.collection import Collection
-from trainer.evaluation.judgement import Judgement, judge
+from trainer.evaluation.judgement import Judgement, judge, relative_weights
 from trainer.evaluation.trec import RunWriter
 
 DEPTH = 1000
@@ -272,7 +272,7 @@ def evaluate(
         left_out=left_out,
         depth=depth,
         seconds=time.perf_counter() - started,
-        measures=estimates(per_query),
+        measures=estimates(per_query, relative_weights(judgements)),
         query_ids=[judgement.query for judgement in judgements],
         per_query=per_query,
     )

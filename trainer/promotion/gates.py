@@ -20,7 +20,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import evaluate
+from trainer.evaluation.evaluate import evaluate, evenly_spread
 from trainer.promotion.mix import with_documents
 from trainer.promotion.replay import Clicks, Replayed, empty_share, slowest
 
@@ -84,7 +84,7 @@ def common_gates(
 
 def _some(texts: Sequence[str], count: int) -> Sequence[str]:
     """Return so many texts, evenly spread, or all."""
-    return texts[:: max(1, len(texts) // count)][:count]
+    return [texts[place] for place in evenly_spread(len(texts), count).tolist()]
 
 
 def weighted_mrr(replayed: Replayed, clicks: Clicks) -> float:

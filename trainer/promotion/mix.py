@@ -8,17 +8,24 @@ from pathlib import Path
 import orjson
 
 from fullrank.errors import CollectionError
+from fullrank.events.lists import normalised
+from trainer.clicks.export import split_of
 from trainer.collection import Collection, relevant
 from trainer.collection.weights import WEIGHTS
 
 
-def add_judgements(folder: Path, judged: Collection, documents: frozenset[str]) -> int:
+def add_judgements(
+    folder: Path, judged: Collection, documents: frozenset[str], *, final: bool = False
+) -> int:
     """Add the judgements of the split `train`; return their number.
+
+    Queries that people ask, too, are left out where their clicks measure: in the splits `valid` and `test`.
 
     Args:
         folder: Collection that clicks made; it is changed.
         judged: Collection with queries of its own.
         documents: Ids that exist.
+        final: The clicks of `test` train, as for ``write_collection``.
 
     Raises:
         CollectionError: Documents are the queries of the collection, or it has no split `train`.
@@ -28,6 +35,7 @@ def add_judgements(folder: Path, judged: Collection, documents: frozenset[str]) 
             f"{judged.path}: its documents are its queries; --with needs queries.jsonl"
         )
     texts = {query.id: query.text for query in judged.queries}
+    measuring = ("valid",) if final else ("valid", "test")
     count = 0
     with (
         (folder / "queries.jsonl").open("ab") as queries,
@@ -35,6 +43,8 @@ def add_judgements(folder: Path, judged: Collection, documents: frozenset[str]) 
         (folder / WEIGHTS / "train.tsv").open("a", encoding="utf-8") as weights,
     ):
         for query, grades in judged.qrels("train").items():
+            if split_of(normalised(texts[query])) in measuring:
+                continue
             found = [document for document in relevant(grades) if document in documents]
             if not found:
                 continue

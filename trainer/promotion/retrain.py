@@ -142,7 +142,7 @@ def retrain(
                 votes, propensities, corpus, folder, rule=rule, after=after, final=final
             )
             if other is not None and not add_judgements(
-                folder, other, frozenset(opened.documents.ids)
+                folder, other, frozenset(opened.documents.ids), final=final
             ):
                 raise FullrankError(f"{other.path}: judges no document of {opened.version}")
             with reporter() as report:

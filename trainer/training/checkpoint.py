@@ -116,15 +116,16 @@ def stored_arrays(path: Path) -> StoredArrays:
     return StoredArrays(path, {name: name for name in names if name != "facts"})
 
 
-def load(path: Path, *, identity: str) -> Checkpoint | None:
+def load(path: Path, *, identity: str, is_needed: bool = True) -> Checkpoint | None:
     """Load the checkpoint of a run; its arrays stay in the file until they are read.
 
     Args:
         path: of the file.
         identity: of the run.
+        is_needed: without the checkpoint the run cannot resume.
 
     Returns:
-        The checkpoint; None if the file does not exist.
+        The checkpoint; None if the file does not exist, or if it belongs to another run and is not needed.
 
     Raises:
         TrainingError: the file is damaged or belongs to another recipe, seed or collection.
@@ -143,6 +144,8 @@ def load(path: Path, *, identity: str) -> Checkpoint | None:
             f"checkpoint {path} cannot be read: {error}; train without --resume to start again"
         ) from error
     if facts.get("identity") != identity:
+        if not is_needed:
+            return None
         raise TrainingError(
             f"checkpoint {path} belongs to another recipe, seed or collection; train without --resume to start again"
         )

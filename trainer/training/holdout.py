@@ -52,8 +52,13 @@ def falls_into(id: str, share: float, salt: bytes) -> bool:
 
 
 def is_held_out(id: str) -> bool:
-    """Return whether a document or query is set aside; every run agrees."""
+    """Return whether a document is set aside; every run agrees."""
     return falls_into(id, _SHARE, b"held-out")
+
+
+def is_query_held_out(id: str) -> bool:
+    """Return whether a query is set aside; every run agrees. Linked documents that are, may be no such queries."""
+    return falls_into(id, _SHARE, b"held-out-queries")
 
 
 def hold_out(corpus: Corpus, limit: int) -> HoldOut:
@@ -71,9 +76,10 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     if valid is not None:
         warm = [w for j in valid.judgements if (w := _without(j, held)) is not None]
     else:
-        rows = pairs.relevant.rows
-        aside = np.array([is_held_out(corpus.query_ids[row]) for row in rows.tolist()], np.bool_)
-        warm = _judgements(corpus, pairs.relevant.of_rows(rows[aside]), np.ones_like(held), shown)
+        rows, ids = pairs.relevant.rows, corpus.query_ids
+        aside = np.array([is_query_held_out(ids[row]) for row in rows.tolist()], np.bool_)
+        asked_of = corpus.pairs.relevant.of_rows(rows[aside])
+        warm = _judgements(corpus, asked_of, ~held, shown)
         asked = {*rows[aside].tolist()}
         pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
     return HoldOut(

@@ -136,6 +136,8 @@ class TrainingRun:
         ends: when all fits together are to end, by the monotonic clock; None: no limit.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
         distribution: takes the steps; None: this process does.
+        may_differ: the recipe depends on the time that is left, so a checkpoint of another recipe is no error: the fit
+            starts anew.
     """
 
     recipe: Recipe
@@ -152,6 +154,7 @@ class TrainingRun:
     ends: float | None = None
     warm: WarmStart | None = None
     distribution: Distribution | None = None
+    may_differ: bool = False
 
     def learn(self, learner: Learner) -> dict[str, Any]:
         """Train to the end; the learner then has the parameters of the best epoch.
@@ -168,7 +171,9 @@ class TrainingRun:
             fingerprint += f" {self.distribution.identity}".rstrip()
             learner = self.distribution.distribute(learner)
         identity = identity_of(self.recipe, self.seed, fingerprint)
-        stored = checkpoints.load(self.path, identity=identity) if self.resume else None
+        stored = None
+        if self.resume:
+            stored = checkpoints.load(self.path, identity=identity, is_needed=not self.may_differ)
         progress = Progress()
         if stored is not None:
             progress = _from_checkpoint(learner, stored)

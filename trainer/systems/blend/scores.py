@@ -22,7 +22,8 @@ from trainer.training.fitted import FittedModel
 from trainer.training.memory import ArrayFiles
 from trainer.training.validation import Validation
 
-CELLS = 1 << 24  # scores of one part in memory: 64 MiB
+# Scores of one part: 64 MiB, unless these are the scores of too few queries to compare weights.
+_CELLS, _FEWEST_QUERIES = 1 << 24, 200
 _BATCH = 128  # queries that are scored at once
 
 
@@ -46,8 +47,8 @@ class PartScores:
     def empty(
         valid: Validation, parts: int, unjudged: npt.NDArray[np.bool_], files: ArrayFiles
     ) -> PartScores:
-        """Make room for the scores of all documents for evenly spread queries, as many as fit into memory."""
-        valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
+        """Make room for the scores of all documents for evenly spread queries."""
+        valid = valid.spread(most_queries(len(unjudged)))
         scores = files.zeros((parts, len(valid.rows), len(unjudged)))
         return PartScores(valid, scores, unjudged, np.zeros(parts, np.bool_))
 
@@ -121,6 +122,11 @@ class PartScores:
             {name: np.array(line) for name, line in values.items()},
             relative_weights(self.judgements),
         )
+
+
+def most_queries(documents: int) -> int:
+    """Return for how many queries the scores of all documents are kept."""
+    return max(_FEWEST_QUERIES, _CELLS // max(1, documents))
 
 
 def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:

@@ -105,8 +105,10 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
             left = recipe.auto.seconds - (time.monotonic() - began)
             left /= len(learning[learning.index(i) :])
         settled, start = trials[i].last(left)
-        own = part_run(run, settled, f"final-{i}")
-        final = fit_part(final_context, settled, replace(own, valid=None, start=start))
+        own = replace(part_run(run, settled, f"final-{i}"), valid=None, start=start)
+        # What the last fit is depends on the time of the trial and on what is left, which differ when it is resumed.
+        own = replace(own, may_differ=bool(recipe.auto.seconds))
+        final = fit_part(final_context, settled, own)
         finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
         del final
         context.files.release()

@@ -120,6 +120,12 @@ def test_a_person_has_one_vote_a_day() -> None:
     ]
 
 
+def test_what_a_clicked_list_passed_over_stays_when_the_search_was_repeated() -> None:
+    lists = [listing("l1", ["a", "b", "c"]), listing("l2", ["a", "b", "c"], at=60)]
+    votes = join(lists, [click("l2", "c", 90)])
+    assert votes.shown.tolist() == [votes.shown[votes.clicked][0]] * 3
+
+
 def test_the_list_of_an_unknown_person_belongs_to_the_one_who_clicks() -> None:
     lists = [listing("l1", ["a"], user=None), listing("l2", ["a"], user=None), listing("l3", ["a"])]
     votes = join(lists, [click("l1", "a", user="ann"), click("l3", "a")])
@@ -197,7 +203,7 @@ def brute_force(lists: list[ServedList], events: list[Event]) -> tuple[list[Vote
             known[served.query_id].kind == "reported" and served.kind != "reported"
         ):
             known[served.query_id] = served
-    best: dict[tuple[str, str, str, int], tuple[bool, int]] = {}
+    best: dict[tuple[str, str, str, int], tuple[bool, bool, int]] = {}
     joined = 0
     for served in known.values():
         mine = [e for e in events if e.texts.get("query_id") == served.query_id]
@@ -206,12 +212,13 @@ def brute_force(lists: list[ServedList], events: list[Event]) -> tuple[list[Vote
         if served.is_bot or served.kind not in ("search", "reported"):
             continue
         joined += sum(not e.is_bot and e.object_id in served.ids for e in mine)
+        led = any(e.object_id in served.ids and not e.is_bot for e in mine)
         for place, document in enumerate(served.ids):
             clicked = any(e.object_id == document and not e.is_bot for e in mine)
             key = (who, normalised(served.text), document, int(served.at // 86_400))
-            entry = (not clicked, place + served.offset)
+            entry = (not clicked, not led, place + served.offset)
             best[key] = min(best.get(key, entry), entry)
-    votes = [(k[1], k[2], k[3] - 20_780, v[1], not v[0]) for k, v in best.items()]
+    votes = [(k[1], k[2], k[3] - 20_780, v[2], not v[0]) for k, v in best.items()]
     return sorted(votes), joined
 
 

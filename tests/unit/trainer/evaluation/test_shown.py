@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.bundle import open_bundle
 from fullrank.encoding import Encoded, Rows
+from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from tests.weighted import write_values
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import measure_rankings
+from trainer.evaluation.evaluate import evaluate, measure_rankings
 from trainer.evaluation.judgement import Judgement, judge
 from trainer.features.corpus import count_collection
+from trainer.train import train
 from trainer.training.holdout import hold_out
 from trainer.training.validation import validation
 
@@ -68,6 +71,29 @@ def test_cold_queries_are_compared_on_what_was_shown(folder: Path) -> None:
         query = int(judgement.query[1:])
         shown = {(query + k) % DOCUMENTS for k in range(5)}
         assert set(np.flatnonzero(~judgement.left_out(DOCUMENTS)).tolist()) <= shown
+
+
+def rename(folder: Path, before: str, after: str) -> None:
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace(f'"{before}"', f'"{after}"'))
+
+
+def test_an_evaluation_weighs_queries_as_a_training_does(folder: Path, tmp_path: Path) -> None:
+    weights = {(f"q{q}", f"d{(q + 2) % DOCUMENTS:02}"): 1.0 + 9 * (q % 2) for q in range(30, 40)}
+    write_values(folder, "weights", "valid", weights)
+    # Half of the clicked documents have nothing of their query.
+    for q in range(31, 40, 4):
+        rename(folder, f"word{q + 2} thing", f"word{q} thing")
+    quiet = Reporter(quiet=True)
+    trained = train(folder, tmp_path / "out", "shop", recipe="bm25", reporter=quiet)
+    read = read_collection(folder)
+    found = evaluate(open_bundle(trained.path), read, "valid", ["train"])
+    judgements, _ = judge(read, "valid", ["train"])
+    given = np.array([judgement.weight for judgement in judgements])
+    for name in ("map", "mrr"):
+        expected = np.average(found.per_query[name], weights=given)
+        assert found.measures[name].mean == pytest.approx(expected)
+        assert expected != pytest.approx(found.per_query[name].mean())
 
 
 def test_a_ranking_is_measured_among_the_shown() -> None:

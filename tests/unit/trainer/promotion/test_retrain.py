@@ -20,7 +20,7 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.bundle.catalog import publish
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import ServedList, normalised
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
@@ -28,6 +28,7 @@ from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
 from trainer.clicks import join
+from trainer.clicks.export import split_of
 from trainer.clicks.weights import Rule
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
@@ -315,6 +316,30 @@ def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
     with pytest.raises(FullrankError, match=r"queries\.jsonl"):
         add_judgements(tmp_path, read_collection(tmp_path), frozenset(["b"]))
+
+
+def test_judged_queries_whose_clicks_measure_do_not_train(tmp_path: Path) -> None:
+    judged, clicks = tmp_path / "judged", tmp_path / "clicks"
+    texts = {f"q{i}": f"Red shoes {i}" for i in range(60)}
+    for folder in (judged, clicks):
+        (folder / "qrels").mkdir(parents=True)
+        (folder / "weights").mkdir()
+        (folder / "corpus.jsonl").write_text('{"_id": "a", "title": "x"}\n')
+    lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
+    (judged / "queries.jsonl").write_text("".join(lines))
+    rows = "".join(f"{id}\ta\t1\n" for id in texts)
+    (judged / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    split = {id: split_of(normalised(text)) for id, text in texts.items()}
+    assert len(set(split.values())) == 3
+    for final, measuring in ((False, {"valid", "test"}), (True, {"valid"})):
+        for path in (clicks / "queries.jsonl", clicks / "qrels" / "train.tsv"):
+            path.write_text("")
+        (clicks / "weights" / "train.tsv").write_text("")
+        wanted = [f"judged:{id}" for id in texts if split[id] not in measuring]
+        collection = read_collection(judged)
+        assert add_judgements(clicks, collection, frozenset("a"), final=final) == len(wanted)
+        written = (clicks / "qrels" / "train.tsv").read_text().splitlines()
+        assert [line.split("\t")[0] for line in written] == wanted
 
 
 def test_two_versions_of_one_second_have_two_names(bundles: Path, tmp_path: Path) -> None:

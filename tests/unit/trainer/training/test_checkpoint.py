@@ -45,6 +45,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "0.npz", example())
     with pytest.raises(TrainingError, match="another recipe, seed or collection; train without"):
         load(tmp_path / "0.npz", identity="you")
+    assert load(tmp_path / "0.npz", identity="you", is_needed=False) is None
 
 
 def test_a_failed_save_keeps_the_old_checkpoint(

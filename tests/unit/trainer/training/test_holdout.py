@@ -11,7 +11,7 @@ from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.training import holdout
-from trainer.training.holdout import hold_out, is_held_out
+from trainer.training.holdout import hold_out, is_held_out, is_query_held_out
 from trainer.training.validation import validation
 
 
@@ -83,6 +83,19 @@ def test_without_a_validation_split_a_tenth_of_the_queries_is_set_aside(tmp_path
     assert found.warm is not None
     assert found.warm.rows.size > 0
     assert set(found.warm.rows.tolist()).isdisjoint(found.corpus.pairs.queries.tolist())
+    held = held_rows(corpus)
+    for row, judgement in zip(found.warm.rows.tolist(), found.warm.judgements, strict=True):
+        answers = set(corpus.pairs.relevant[row].tolist())
+        mate = {int(corpus.mates[row])} - {-1}
+        assert set(judgement.relevant.tolist()) == answers - held
+        assert set(judgement.excluded.tolist()) == (answers & held) | mate
+
+
+def test_held_out_queries_are_not_the_held_out_documents_of_the_same_ids() -> None:
+    ids = [f"document {i}" for i in range(20_000)]
+    documents, queries = map(is_held_out, ids), map(is_query_held_out, ids)
+    both = sum(document and query for document, query in zip(documents, queries, strict=True))
+    assert 150 < both < 250
 
 
 def test_the_limit_spreads_queries_and_few_queries_are_not_measured(
