@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,12 @@ class Entry:
         if not self._filtered.isdisjoint(fields):
             self._check_columns({n: v for n, v in fields.items() if n in self._filtered})
 
+    def new_fields(self) -> NewFields:
+        """Return what no document has yet, for documents that are written together."""
+        is_live = self._bundle.live_model is not None
+        texts = self._texts if is_live else []
+        return NewFields({*self._columns.by_name, *self._columns.refused, *texts})
+
     @cached_property
     def _texts(self) -> list[str]:
         """The names of the fields that the model of live documents reads, ascending."""
@@ -91,3 +97,30 @@ class Entry:
                 raise DocumentRefused(
                     f"Field {name!r} holds only numbers in {self._bundle.version}: send numbers or null"
                 )
+
+
+class NewFields:
+    """Fields that the documents of one request bring in: none may take a field from the filters of those before it.
+
+    Args:
+        known: Names of the fields that documents have already.
+    """
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = frozenset(known)
+        self._is_filtered: dict[str, bool] = {}
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """Note the fields of a document. Raises DocumentRefused for a value that its field cannot have in filters."""
+        if self._known.issuperset(fields):
+            return
+        new = {n: v for n, v in fields.items() if v is not None and n not in self._known}
+        builder = ColumnsBuilder()
+        builder.add(new)
+        for name, reason in builder.refused.items():
+            if self._is_filtered.get(name):
+                raise DocumentRefused(
+                    f"Field {name!r} of a line before is used in filters, but {reason}"
+                )
+        for name in new:
+            self._is_filtered.setdefault(name, name not in builder.refused)

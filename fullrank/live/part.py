@@ -185,6 +185,11 @@ class Part:
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return replace(found.take(kept), total=found.total - self.n_removed)
 
+    def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
+        """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for ``search``."""
+        own = self._project_floor(floor)
+        return self.retriever.count(self.project(query), own, most, deleted=deleted)
+
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
         """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
         mask = np.ones(len(self), np.bool_)

@@ -16,7 +16,7 @@ from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, aligned
-from fullrank.live.entry import Entry
+from fullrank.live.entry import Entry, NewFields
 from fullrank.live.gather import Selection, gather_facts
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.ids import hashes_of
@@ -126,6 +126,10 @@ class View:
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
         """Raise DocumentRefused unless this bundle can take a document; the arguments are those of ``Entry.check``."""
         self._entry.check(id, fields, is_storable=is_storable)
+
+    def new_fields(self) -> NewFields:
+        """Return what no document has yet, to check documents of one request against each other."""
+        return self._entry.new_fields()
 
     @cached_property
     def _entry(self) -> Entry:
@@ -373,9 +377,21 @@ class View:
         page, is_total = hits[offset:] if self.added else hits, True
         if floor is not None:
             total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
+            if is_counted and count is None and not page and offset:
+                # Beyond the last hit of a fast search, which tells nothing about their number.
+                count = self._count(query, floor, deleted)
         if count is not None and not is_total:
             total, is_total = min(count, COUNTED), count <= COUNTED
         return Hits(page, certified, total, is_total)
+
+    def _count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
+        """Return how many documents reach a floor, or more than ``COUNTED`` if these are more."""
+        count = 0
+        for part, mask in zip(self.parts, deleted, strict=True):
+            own = floor.of_live(part is not self.base)
+            mask = part.removed if mask is None else mask
+            count += part.count(query, own, COUNTED, mask)
+        return count
 
 
 def _place(hit: LiveHit) -> tuple[float, str]:

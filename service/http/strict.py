@@ -23,7 +23,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_ERRORS = 20
 """Most errors that one answer lists."""
+# Parameters in an address. Pydantic also takes "1.0", "+1" and "1_0" as whole numbers, " 5" and "1_0" as others, and
+# "on", "Y" and "1" as true.
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_FORMS: dict[Any, tuple[re.Pattern[str], str, str]] = {
+    int: (_WHOLE, "int_parsing", "must be a whole number"),
+    float: (_NUMBER, "float_parsing", "must be a number"),
+    float | None: (_NUMBER, "float_parsing", "must be a number"),
+    bool: (re.compile("true|false"), "bool_parsing", "must be true or false"),
+}
 
 
 def encodable(text: str) -> str:
@@ -100,16 +109,13 @@ class QueryString(Checked):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_whole_numbers(cls, value: Any) -> Any:
-        # Pydantic also takes "1.0", "+1" and "1_0".
-        errors = [
-            _error("int_parsing", "must be a whole number", (name,), given)
-            for name, given in value.items()
-            if name in cls.model_fields
-            and cls.model_fields[name].annotation is int
-            and isinstance(given, str)
-            and not _WHOLE.fullmatch(given)
-        ]
+    def _check_forms(cls, value: Any) -> Any:
+        errors = []
+        for name, given in value.items():
+            field = cls.model_fields.get(name)
+            form = None if field is None else _FORMS.get(field.annotation)
+            if form is not None and isinstance(given, str) and not form[0].fullmatch(given):
+                errors.append(_error(form[1], form[2], (name,), given))
         if errors:
             raise ValidationError.from_exception_data(cls.__name__, errors)
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,24 @@ async def test_a_searched_category_stays_a_filter(shop: httpx.AsyncClient) -> No
     body = {"query": "tent", "filter": {"category": "Camping"}, "limit": 100}
     response = await shop.post("/v1/search", json=body)
     assert response.json()["total"] == 6
+
+
+async def test_a_line_takes_no_field_from_the_filters_of_those_before_it(
+    shop: httpx.AsyncClient,
+) -> None:
+    lines = [
+        {"_id": "y1", "title": "zebra", "pattern": "striped"},
+        {"_id": "y2", "title": "zebra", "pattern": {"a": 1}},
+        {"_id": "y3", "title": "zebra", "pattern": ["plain", "dotted"]},
+    ]
+    response = await shop.post(
+        "/v1/documents:bulk",
+        content="".join(json.dumps(line) + "\n" for line in lines),
+        headers={"Content-Type": "application/x-ndjson"},
+    )
+    verdicts = [json.loads(line) for line in response.text.splitlines()]
+    assert [verdict["status"] for verdict in verdicts] == [200, 422, 200]
+    assert "'pattern' of a line before is used in filters" in verdicts[1]["error"]
+    body = {"query": "zebra", "filter": {"pattern": "striped"}, "min_seq": verdicts[2]["seq"]}
+    response = await shop.post("/v1/search", json=body)
+    assert [hit["id"] for hit in response.json()["hits"]] == ["y1"], response.text

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from fullrank.bundle import Bundle
 from fullrank.errors import DocumentRefused
 from fullrank.live import View
+from fullrank.live.entry import NewFields
 from service import errors
 from service.documents import reading
 from service.documents.follow import Followed
@@ -311,9 +312,9 @@ async def write_documents(
     views = loaded_views(services, serving.resolve(asked.model).name)
 
     def read() -> list[Line]:
-        return [
-            _checked(views, line) for line in reading.read_lines(body, settings.max_document_bytes)
-        ]
+        lines = reading.read_lines(body, settings.max_document_bytes)
+        new = [followed.view.new_fields() for followed in views]
+        return [_checked(views, line, new) for line in lines]
 
     # Reading takes milliseconds. A thread does it, so that the event loop can answer others.
     lines = await asyncio.to_thread(read)
@@ -369,8 +370,13 @@ def _require_lines(request: Request) -> None:
         )
 
 
-def _checked(views: Sequence[Followed], line: Line) -> Line:
+def _checked(views: Sequence[Followed], line: Line, new: Sequence[NewFields]) -> Line:
     """Give the line, with an error if a model does not accept its document.
+
+    Args:
+        views: of the loaded models.
+        line: read.
+        new: of each view, the fields that earlier lines brought in.
 
     Raises:
         DocumentNotAccepted: a model accepts no documents at all.
@@ -379,6 +385,8 @@ def _checked(views: Sequence[Followed], line: Line) -> Line:
         return line
     try:
         check_accepted(views, line.id, line.fields)
+        for fields in new:
+            fields.add(line.fields)
     except DocumentRefused as error:
         if any(followed.view.bundle.live_model is None for followed in views):
             raise not_accepted(error) from None  # it would refuse every line

@@ -385,6 +385,30 @@ def test_a_field_that_only_live_documents_have_is_protected_for_filters() -> Non
         view.check("a", {"text": "x", "colour": {"red": 1}})
 
 
+def test_a_page_beyond_the_last_hit_has_the_total_in_every_mode() -> None:
+    view = View.of(BUNDLES[0])
+    word = next(
+        w for fields in map(view.fields, view.base.store.ids) for w in fields["text"].split()
+    )
+    query = view.model.encode_queries([word])
+    for floor in (Floor(lexical=1e-6), Floor(lexical=1e6)):
+        exact = view.search(query, 10, offset=500, floor=floor)
+        fast = view.search(query, 10, offset=500, floor=floor, mode="fast")
+        assert not exact.hits + fast.hits
+        assert (fast.total, fast.is_total) == (exact.total, True)
+
+
+def test_documents_that_come_together_take_no_field_from_each_others_filters() -> None:
+    new = View.of(BUNDLES[0]).new_fields()
+    new.add({"text": "x", "colour": "red", "size": {"a": 1}, "shape": None})
+    for fields in ({"colour": {"a": 1}}, {"colour": [["red"]]}):
+        with pytest.raises(DocumentRefused, match="'colour' of a line before is used in filters"):
+            new.add({"text": "x", **fields})
+    # A field that no filter can use has nothing to lose, and one without a value says nothing.
+    new.add({"text": ["x"], "size": 3, "shape": {"a": 1}, "colour": ["blue", 3]})
+    new.add({"size": {"b": 1}, "shape": "round"})
+
+
 def test_filters_find_documents_with_more_than_256_fields() -> None:
     """Only 256 fields become columns; fields of earlier documents are among them."""
     many: dict[str, Any] = {f"field{i}": i for i in range(300)}
