@@ -51,6 +51,14 @@ def worker_environment(threads: int = 1) -> dict[str, str]:
     return {**_NODE, **dict.fromkeys(_THREADS, str(threads))}
 
 
+def prepare() -> None:
+    """Set the environment variables that Ray reads when it is imported."""
+    os.environ.update(_NODE)
+    if _has_token():
+        # Ray starts a head with tokens wherever it finds one, and a cluster without tokens accepts them too.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 def join(address: str) -> Any:
     """Join a cluster until this process ends.
 
@@ -64,10 +72,7 @@ def join(address: str) -> Any:
     Raises:
         FullrankError: No cluster answers at the address.
     """
-    os.environ.update(_NODE)
-    if address != LOCAL and _has_token():
-        # Ray starts a head with tokens wherever it finds one, and a cluster without tokens accepts them too.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    prepare()
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -83,7 +88,7 @@ def join(address: str) -> Any:
             include_dashboard=False if address == LOCAL else None,
             **own,
         )
-    except OSError as error:  # ConnectionError is one
+    except (OSError, ValueError) as error:  # ConnectionError is an OSError
         raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
     if callable(handler):
         restore_handler(handler)

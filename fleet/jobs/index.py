@@ -104,7 +104,8 @@ def index_set(
     if given is not None:
         job.folder.write(_QUERIES, given)
     target = Folder(out) / name / job.version
-    plan = ShardPlan(bundle, name, str(job.folder), str(target), given is not None, shards)
+    has_queries = given is not None
+    plan = ShardPlan(bundle, name, str(job.folder), str(target), has_queries, shards, job.created)
     with reporter or Reporter() as report:
         split = _split(source, job, shards, runner, report)
         calls = [

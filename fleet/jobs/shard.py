@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from fleet.jobs.commit import empty_entry, entry_of, upload
 from fleet.jobs.facts import Facts
-from fleet.remote import BundleCache, Folder
+from fleet.remote import BundleCache, Folder, RemoteError
 from fleet.remote.cache import default_cache
 from fleet.sets import Shard, shard_folder
 from fleet.sets.titles import SetTitles
@@ -31,6 +33,7 @@ class ShardPlan:
         target: Address of the sharded bundle.
         has_queries: Whether the job has a file of typical queries.
         shards: Number of shards of the set.
+        created: UTC time of all its bundles, ISO 8601, so that a task that runs again writes the same.
     """
 
     bundle: str
@@ -39,6 +42,7 @@ class ShardPlan:
     target: str
     has_queries: bool
     shards: int
+    created: str
 
 
 def build_shard(
@@ -98,7 +102,12 @@ def _build(
         corpus = Path(scratch, "corpus.jsonl")
         with corpus.open("wb") as file:
             for name in lines:
-                file.write((source / "split").read(name) or b"")
+                content = (source / "split").read(name)
+                if content is None:
+                    raise RemoteError(
+                        f"{source / 'split'}/{name}: is gone; remove {source} to begin anew"
+                    )
+                file.write(content)
         queries = Path(scratch, "queries.jsonl") if plan.has_queries else None
         if queries is not None:
             source.download(queries.name, queries)
@@ -107,11 +116,12 @@ def _build(
         with Reporter(quiet=True) as quiet:
             try:
                 built = index(
-                    path, corpus, out, plan.name, queries=queries, processes=1, reporter=quiet
-                )
+                    path, corpus, out, plan.name, queries=queries, processes=1,
+                    created=datetime.fromisoformat(plan.created), reporter=quiet,
+                )  # fmt: skip
             except CollectionError as error:
                 # The line numbers are those of a file that nobody has seen.
-                reason = str(error).removeprefix(f"{corpus}:").partition(":")[2].strip()
+                reason = re.sub(r"^:(\d+:)?\s*", "", str(error).removeprefix(str(corpus)))
                 raise CollectionError(f"shard {number}: {reason}") from None
         # Before the manifest, so that a shard which is committed has them.
         bundle = open_bundle(built.path, verify=False)

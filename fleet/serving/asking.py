@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fleet.serving.transport import Failure, Shards
 from fleet.serving.wire import (
@@ -22,6 +23,7 @@ from fleet.serving.wire import (
 )
 from fleet.sets import SetManifest
 from fullrank.errors import FilterError
+from service.admission.admission import Slot, current_slot
 from service.documents.live import TOO_MUCH_WRITTEN
 from service.errors import CursorExpired, DocumentsMissing, NotYetVisible
 
@@ -46,13 +48,38 @@ class Patience:
     visible_s: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What the rankings of one HTTP request have in common.
+
+    Attributes:
+        end: When a shard that has not answered is missing, by the event loop's clock.
+        visible_end: When a shard must have read the operations of the log.
+        missing: Why shards have not answered, by number; by set.
+    """
+
+    end: float
+    visible_end: float
+    missing: dict[str, dict[int, str]]
+
+    @classmethod
+    def of(cls, patience: Patience) -> _Course:
+        """Return that of the request that this task ranks, which begins with its first ranking."""
+        now, slot = asyncio.get_running_loop().time(), current_slot()
+        new = cls(now + patience.deadline_s, now + patience.visible_s, {})
+        return new if slot is None else _COURSES.setdefault(slot, new)
+
+
+_COURSES: WeakKeyDictionary[Slot, _Course] = WeakKeyDictionary()
+
+
 class Asking:
-    """The shards of a set, for one request.
+    """The shards of a set, for one ranking.
 
     Args:
         shards: Reaches them.
         manifest: Of the set.
-        patience: How long to wait for them, from now on.
+        patience: How long the HTTP request waits for them, from its first ranking on.
         partial: Go on without shards that are missing, and wait less long for them; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
         at: Operation as of which they are; None: the last one.
@@ -70,10 +97,10 @@ class Asking:
     ) -> None:
         self._shards, self._manifest, self._partial = shards, manifest, partial
         self._min_seq, self._at = min_seq, at
-        now = asyncio.get_running_loop().time()
-        self._end, self._visible_end = now + patience.deadline_s, now + patience.visible_s
-        self.missing: dict[int, str] = {}
-        """Why shards have not answered, by number."""
+        course = _Course.of(patience)
+        self._end, self._visible_end = course.end, course.visible_end
+        self.missing = course.missing.setdefault(manifest.set_id, {})
+        """Why shards have not answered, by number; the later rankings of a request do without these, too."""
         self.seqs: dict[int, int] = {}
         """The last operation that the answer of a shard contained, by number; a later answer contains it too."""
 

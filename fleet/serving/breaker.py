@@ -34,6 +34,7 @@ class Breaker:
         self._failures = 0
         self._open_s = OPEN_S
         self._opens_until = 0.0
+        self._on_trial = False
 
     @property
     def is_open(self) -> bool:
@@ -47,19 +48,20 @@ class Breaker:
         now = self._clock()
         if now < self._opens_until:
             return False
-        self._opens_until = now + self._open_s
+        self._opens_until, self._on_trial = now + self._open_s, True
         return True
 
     def succeeded(self) -> None:
         """Note an answer: the breaker closes."""
-        self._failures = 0
+        self._failures, self._on_trial = 0, False
         self._open_s = OPEN_S
 
     def failed(self) -> None:
-        """Note a failure or a timeout."""
+        """Note a failure or a timeout. While the breaker is open, only that of a trial counts, not of earlier calls."""
         self._failures += 1
         if self._failures == FAILURES:
             self._opens_until = self._clock() + self._open_s
-        elif self._failures > FAILURES:
+        elif self._on_trial:
+            self._on_trial = False
             self._open_s = min(2 * self._open_s, _MAX_OPEN_S)
             self._opens_until = self._clock() + self._open_s

@@ -165,12 +165,17 @@ class ReplicaSet:
         raise Unavailable(reason)
 
     def _order(self) -> list[_Tracked]:
-        """Return the replicas in the order in which this call asks them: in turn, those with open breakers last."""
+        """Return the replicas in the order in which this call asks them: in turn, those with open breakers last.
+
+        An open breaker is asked for a trial only where its replica comes first, so that no trial is wasted.
+        """
         self._turn += 1
         count = len(self._tracked)
         rotated = [self._tracked[(self._turn + i) % count] for i in range(count)]
+        if rotated and rotated[0].breaker.is_open and rotated[0].breaker.allows():
+            return rotated
         # Trying a replica whose breaker is open is still better than giving up.
-        return sorted(rotated, key=lambda own: not own.breaker.allows())
+        return sorted(rotated, key=lambda own: own.breaker.is_open)
 
     @property
     def _p95(self) -> float | None:

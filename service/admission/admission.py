@@ -18,6 +18,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from cachetools import LRUCache
@@ -32,10 +33,18 @@ _MEAN_WEIGHT = 1 / 16
 _DEADLINE_SHARE = 0.5
 
 
+_CURRENT: ContextVar[Slot | None] = ContextVar("slot", default=None)
+
+
+def current_slot() -> Slot | None:
+    """Return the slot of the request that this task ranks, if it ranks one."""
+    return _CURRENT.get()
+
+
 class Slot:
     """The right of one request to rank until its deadline, in seconds of the event loop's clock."""
 
-    __slots__ = ("_admission", "cost", "deadline", "is_running")
+    __slots__ = ("__weakref__", "_admission", "cost", "deadline", "is_running")
 
     def __init__(self, admission: Admission, deadline: float) -> None:
         self._admission = admission
@@ -103,11 +112,13 @@ class Admission:
         if self.full:
             raise self.refusal()
         slot = self._take()
+        token = _CURRENT.set(slot)
         try:
             return await within(self._in_turn(slot, work), slot.deadline)
         except DeadlinePassed:
             raise self._expired() from None
         finally:
+            _CURRENT.reset(token)
             self._release(slot)
 
     def resize(self, slot: Slot, cost: int) -> None:

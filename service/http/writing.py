@@ -9,10 +9,11 @@ import orjson
 from starlette.responses import Response
 
 from fullrank.errors import DocumentRefused
+from fullrank.live.entry import NewFields
 from service import errors
 from service.documents import idempotency, reading
 from service.documents.follow import Followed
-from service.documents.reading import InvalidDocument
+from service.documents.reading import InvalidDocument, Line
 from service.documents.submission import Submission, Write
 from service.http.deps import Services
 
@@ -33,6 +34,30 @@ def check_accepted(views: Sequence[Followed], id: str, fields: dict[str, Any]) -
 
 def not_accepted(error: DocumentRefused) -> errors.DocumentNotAccepted:
     return errors.DocumentNotAccepted(f"{error}.")
+
+
+def checked_line(views: Sequence[Followed], line: Line, new: Sequence[NewFields]) -> Line:
+    """Give the line, with an error if a model does not accept its document.
+
+    Args:
+        views: of the loaded models.
+        line: read.
+        new: of each view, the fields that earlier lines brought in.
+
+    Raises:
+        DocumentNotAccepted: a model accepts no documents at all.
+    """
+    if line.fields is None or line.id is None:
+        return line
+    try:
+        check_accepted(views, line.id, line.fields)
+        for fields in new:
+            fields.add(line.fields)
+    except DocumentRefused as error:
+        if any(followed.view.bundle.live_model is None for followed in views):
+            raise not_accepted(error) from None  # it would refuse every line
+        return Line(line.number, line.id, None, InvalidDocument("", str(error)))
+    return line
 
 
 def invalid(error: InvalidDocument) -> errors.Invalid:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def index(
     batch: int = BATCH,
     processes: int | None = None,
     exported_from: Path | None = None,
+    created: datetime | None = None,
     reporter: Reporter | None = None,
 ) -> IndexResult:
     """Encode a corpus with the model of a bundle and write the bundle out/name/version.
@@ -89,6 +91,7 @@ def index(
         batch: documents encoded in one step; the result does not depend on it.
         processes: to use, this one among them; by default as many as cores.
         exported_from: the bundle that the corpus was exported from, if it was.
+        created: UTC time of the new bundle; by default now.
         reporter: receives progress; by default it prints to stderr.
 
     Raises:
@@ -98,7 +101,7 @@ def index(
         On any error the partial bundle is removed.
 
     Example:
-        >>> index("bundles/shop/20260102T030405Z-1a2b3c4d", "corpus.jsonl.gz", "bundles").documents
+        >>> index("bundles/shop/shop-20260102t030405z-1a2b3c4d", "corpus.jsonl.gz", "bundles").documents
         1000000
     """
     began = time.monotonic()
@@ -130,6 +133,7 @@ def index(
                 second_stage=None if kept is None else kept.stage,
                 facts=() if kept is None else map(kept.facts, _batches(source.documents(), batch)),
                 floor=manifest.floor,
+                created=created,
                 progress=progress,
             )
         seconds = time.monotonic() - began

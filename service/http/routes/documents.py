@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 from fullrank.bundle import Bundle
 from fullrank.errors import DocumentRefused
 from fullrank.live import View
-from fullrank.live.entry import NewFields
 from service import errors
 from service.documents import reading
 from service.documents.follow import Followed
@@ -31,6 +30,7 @@ from service.http.responses import JsonResponse
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
 from service.http.writing import (
     check_accepted,
+    checked_line,
     invalid,
     loaded_views,
     not_accepted,
@@ -314,7 +314,7 @@ async def write_documents(
     def read() -> list[Line]:
         lines = reading.read_lines(body, settings.max_document_bytes)
         new = [followed.view.new_fields() for followed in views]
-        return [_checked(views, line, new) for line in lines]
+        return [checked_line(views, line, new) for line in lines]
 
     # Reading takes milliseconds. A thread does it, so that the event loop can answer others.
     lines = await asyncio.to_thread(read)
@@ -368,30 +368,6 @@ def _require_lines(request: Request) -> None:
         raise errors.UnsupportedMedia(
             f"Send one JSON object a line, in UTF-8, with `Content-Type: {NDJSON}`."
         )
-
-
-def _checked(views: Sequence[Followed], line: Line, new: Sequence[NewFields]) -> Line:
-    """Give the line, with an error if a model does not accept its document.
-
-    Args:
-        views: of the loaded models.
-        line: read.
-        new: of each view, the fields that earlier lines brought in.
-
-    Raises:
-        DocumentNotAccepted: a model accepts no documents at all.
-    """
-    if line.fields is None or line.id is None:
-        return line
-    try:
-        check_accepted(views, line.id, line.fields)
-        for fields in new:
-            fields.add(line.fields)
-    except DocumentRefused as error:
-        if any(followed.view.bundle.live_model is None for followed in views):
-            raise not_accepted(error) from None  # it would refuse every line
-        return Line(line.number, line.id, None, InvalidDocument("", str(error)))
-    return line
 
 
 def _verdicts(lines: Sequence[Line], first: int) -> bytes:

@@ -223,6 +223,35 @@ def test_trials_of_an_open_breaker_become_rarer() -> None:
     assert breaker.allows()
 
 
+def test_calls_that_began_before_the_breaker_opened_prolong_nothing() -> None:
+    now = 0.0
+    breaker = Breaker(lambda: now)
+    for _ in range(FAILURES + 16):
+        breaker.failed()
+    now = OPEN_S
+    assert breaker.allows()
+    breaker.failed()
+    breaker.failed()
+    now += 2 * OPEN_S
+    assert breaker.allows()
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_no_trial_is_wasted_on_a_call_that_asks_another_replica(turn: int) -> None:
+    now = 0.0
+    bad, good = Fake("a"), Fake("b")
+    replicas = ReplicaSet(Metrics(), clock=lambda: now)
+    replicas.update([bad, good])
+    bad.error = True
+    asyncio.run(ask(replicas, 4 * FAILURES + turn))
+    bad.error, asked = False, bad.calls
+    now = OPEN_S + 0.1
+    for _ in range(2):
+        asyncio.run(ask(replicas, 1))
+        now += 1
+    assert bad.calls == asked + 1
+
+
 def test_replicas_that_stay_keep_their_breakers() -> None:
     good, bad, new = Fake("a"), Fake("b"), Fake("c")
     bad.error = True

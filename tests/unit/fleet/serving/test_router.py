@@ -110,6 +110,27 @@ async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
     assert shards.asked == [4, 3]
 
 
+async def test_all_searches_of_a_batch_wait_for_a_late_shard_once(
+    whole: Whole, address: str
+) -> None:
+    shards = LateShards.of(address, whole.root / "cache")
+    try:
+        async with whole.router(address, shards, name="batch", deadline_ms=4000) as client:
+            shards.failing = {1}
+            searches = [{**SEARCH, "limit": limit, "partial": True} for limit in (1, 2, 3, 4)]
+            reply = await client.post("/v1/search:batch", json={"searches": searches})
+            shards.failing = set()
+            whole_again = await client.post("/v1/search", json={**SEARCH, "partial": True})
+    finally:
+        shards.close()
+    assert reply.status_code == 200, reply.text
+    found = reply.json()["answers"]
+    assert [len(one["hits"]) for one in found] == [1, 2, 3, 4]
+    assert all(0 < one["covered"] < 1 for one in found)
+    assert shards.asked[:4] == [4, 3, 3, 3]
+    assert whole_again.json()["covered"] == 1
+
+
 @pytest.mark.parametrize("changes", [{}, {"limit": 5}, {"explain": True}, {"diversity": 0.5}])
 async def test_a_partial_answer_says_what_it_covers(
     client: httpx.AsyncClient,
