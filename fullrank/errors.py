@@ -15,9 +15,15 @@
 The command line prints the message as one line; the service turns it into a problem document.
 """
 
+INTERRUPTED = 130
+"""The exit code of an interrupted command: 128 + SIGINT."""
+
 
 class FullrankError(Exception):
     """Base of all errors that carry a message meant for the user."""
+
+    exit_code = 1
+    """Of a command that ends with the error."""
 
 
 class CollectionError(FullrankError):

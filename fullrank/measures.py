@@ -117,6 +117,10 @@ class Estimate:
     mean: float
     standard_error: float
 
+    def error_text(self, digits: int) -> str:
+        """Return the standard error for a table; a dash if it is unknown."""
+        return "–" if np.isnan(self.standard_error) else f"{self.standard_error:.{digits}f}"
+
     def as_dict(self) -> dict[str, float | None]:
         """Return the JSON form; an unknown error is null, because JSON has no NaN."""
         error = self.standard_error

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 
 from fullrank.bundle import log_position_of, write_bundle
-from fullrank.bundle.manifest import LogPosition, is_name
-from fullrank.errors import BundleError
+from fullrank.bundle.manifest import LogPosition, check_name
 from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
 from trainer.collection import Collection, read_collection
@@ -25,6 +24,7 @@ from trainer.sampled import Sampled
 from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
+from trainer.training.lock import training_folder
 from trainer.training.loop import Distribution, TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import Validation, validation
@@ -124,12 +124,11 @@ def train(
     Example:
         >>> result = train("shop", "bundles", "shop", overrides=["auto.seconds=60"])
         >>> result.path
-        PosixPath('bundles/shop/20260102T030405Z-1a2b3c4d')
+        PosixPath('bundles/shop/shop-20260102t030405z-1a2b3c4d')
     """
     began = time.monotonic()
     # Refuse a bad name or recipe before reading the collection, which may take minutes.
-    if not is_name(name):
-        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
+    check_name(name)
     chosen, warm = settings_of(recipe, overrides, start)
     validate(chosen)
     if distribution is not None:
@@ -155,13 +154,14 @@ def train(
         trainer = Trainer(
             source, reporter, Path(out), name, seed, threads, resume, warm, distribution
         )
-        chosen = trainer.plan(chosen, began, seconds, memory)
-        best = trainer.search(chosen)
-        table = trainer.compare(best)
-        second = trainer.second_stage(best) if rerank else None
-        best = trainer.ready_to_write(best)
-        path = trainer.write(best, table, began, log_position, second)
-        trainer.remove_checkpoints()
+        with training_folder(trainer.checkpoints):
+            chosen = trainer.plan(chosen, began, seconds, memory)
+            best = trainer.search(chosen)
+            table = trainer.compare(best)
+            second = trainer.second_stage(best) if rerank else None
+            best = trainer.ready_to_write(best)
+            path = trainer.write(best, table, began, log_position, second)
+            trainer.remove_checkpoints()
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
 
@@ -206,7 +206,7 @@ class Trainer:
         self.distribution = distribution
         counting = None if distribution is None else distribution.counting
         self.context = TrainingContext(
-            collection, reporter, seed, threads, self._checkpoints, counting
+            collection, reporter, seed, threads, self.checkpoints, counting
         )
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
@@ -217,7 +217,8 @@ class Trainer:
         return self.context.corpus
 
     @property
-    def _checkpoints(self) -> Path:
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
         return self.out / ".training" / self.name
 
     def plan(
@@ -281,7 +282,7 @@ class Trainer:
             self.seed,
             self.collection.fingerprint,
             self.reporter,
-            self._checkpoints / f"{trial}.npz",
+            self.checkpoints / f"{trial}.npz",
             self.resume,
             label,
             ends=self.ends,
@@ -393,8 +394,5 @@ class Trainer:
 
     def remove_checkpoints(self) -> None:
         """Remove the checkpoints; the bundle is written."""
-        for path in self._checkpoints.glob("*.npz"):
+        for path in self.checkpoints.glob("*.npz"):
             path.unlink()
-        for folder in (self._checkpoints, self._checkpoints.parent):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()

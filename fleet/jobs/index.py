@@ -24,7 +24,7 @@ from fleet.remote import Folder
 from fleet.sets import SetManifest, Shard, shard_folder, write_set
 from fleet.sets.manifest import model_id
 from fleet.sets.titles import SetTitles, write_titles
-from fullrank.bundle.manifest import MANIFEST, Manifest, is_name, parse_manifest, version_of
+from fullrank.bundle.manifest import MANIFEST, Manifest, check_name, parse_manifest, version_of
 from fullrank.errors import BundleError, BundleNotFound, CollectionError
 from fullrank.progress import Reporter
 
@@ -93,8 +93,8 @@ def index_set(
         40000000
     """
     began = time.monotonic()
-    if name is not None and not is_name(name):
-        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
+    if name is not None:
+        check_name(name)
     runs = runs_of(shards)
     source, parent = Corpus.at(corpus), _read_manifest(bundle)
     name = name or parent.name

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,12 @@ def version_of(name: str, created: datetime, bundle_id: str) -> str:
     All letters are lower case, so that a version is also a name.
     """
     return f"{name}-{created:%Y%m%dt%H%M%Sz}-{bundle_id[:8]}"
+
+
+def check_name(name: str) -> None:
+    """Raise BundleError unless bundles can have a name: their versions, which are longer, are names, too."""
+    if not is_name(version_of(name, datetime.now(UTC), "0" * 8)):
+        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 74")
 
 
 def free_version(

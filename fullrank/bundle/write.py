@@ -30,10 +30,9 @@ from fullrank.bundle.manifest import (
     Manifest,
     bundle_id,
     canonical_json,
+    check_name,
     free_version,
-    is_name,
     is_part,
-    version_of,
 )
 from fullrank.bundle.open import open_bundle, replay
 from fullrank.bundle.second_stage import SECTION as RERANK
@@ -157,11 +156,8 @@ def stream_bundle(
     Raises:
         BundleError: The parts do not fit each other, or the folder cannot be written.
     """
-    if not is_name(name):
-        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
+    check_name(name)
     created = (created or datetime.now(UTC)).astimezone(UTC)
-    if not is_name(version_of(name, created, "0" * 8)):
-        raise BundleError(f"{name!r} is too long to name a bundle: at most 74 characters")
     canonical_json(card)
     parts = model.parts()
     folder = StagingFolder(Path(root) / name)

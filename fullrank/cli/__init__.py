@@ -19,9 +19,7 @@ import typer
 
 from fullrank import __version__
 from fullrank.cli import bundles, commands, export, search
-from fullrank.errors import FullrankError
-
-_INTERRUPTED = 130  # an exit code: 128 + SIGINT
+from fullrank.errors import INTERRUPTED, FullrankError
 
 
 def build_app() -> typer.Typer:
@@ -87,14 +85,14 @@ def _run() -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except FullrankError as error:
-        return _fail(str(error))
+        return _fail(str(error), error.exit_code)
     except OSError as error:
         return _fail(_reason(error))
     except SystemError as error:
         # Numba raises it in place of a KeyboardInterrupt that comes while it packs what a kernel returns.
         if not _was_interrupted(error):
             raise
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0
 
 
@@ -107,10 +105,12 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 def _reason(error: OSError) -> str:
     reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
+    # Of two names the second one is that of the file to write.
+    name = error.filename2 or error.filename
+    return f"{name}: {reason}" if name else reason
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, code: int = 1) -> int:
     with suppress(OSError):
         typer.echo(f"fullrank: {' '.join(message.split())}", err=True)
-    return 1
+    return code

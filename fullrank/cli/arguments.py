@@ -147,7 +147,8 @@ def bundle_folders(path: Path) -> list[Path]:
     folders = [
         folder
         for folder in sorted(path.glob(pattern))
-        if folder.is_dir() and not folder.name.startswith(".")
+        if folder.is_dir()
+        and not any(part.startswith(".") for part in folder.relative_to(path).parts)
     ]
     if not folders:
         raise BundleNotFound(f"{path}: no bundles")

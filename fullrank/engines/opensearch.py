@@ -27,6 +27,7 @@ import numpy as np
 from fullrank.bundle.bundle import Bundle
 from fullrank.encoding import Float32, Int64
 from fullrank.engines.source import EncodedQuery, Entry, Source, as_json
+from fullrank.errors import ExportError
 from fullrank.progress import Reporter
 from fullrank.records import blocks
 from fullrank.storage.files import replace_file, replacing
@@ -51,6 +52,7 @@ for (int i = 0; i < stored.size() && q < n; ++i) {
 }
 return Math.max(0.0, score);
 """.strip()
+_MAX_ID_BYTES = 512
 _TYPES = {"keyword": "keyword", "number": "double", "boolean": "boolean"}
 
 
@@ -165,17 +167,38 @@ def write_bulk(source: Source, file: Path, report: Reporter) -> list[Path]:
         The files.
 
     Raises:
+        ExportError: OpenSearch cannot take a field or an id.
         OSError: A file cannot be written.
     """
     index, aliases = (file.with_name(f"{file.name}.{what}.json") for what in ("index", "aliases"))
-    replace_file(index, as_json(_index(source)) + "\n")
-    replace_file(aliases, as_json(_aliases(source)) + "\n")
+    _check_names(source)
     with replacing(file) as lines:
         for entries in source.batches(report):
             for entry in entries:
+                if len(entry.id.encode()) > _MAX_ID_BYTES:
+                    raise ExportError(
+                        f"{entry.id[:40]}…: OpenSearch takes ids of at most 512 bytes"
+                    )
                 action = {"index": {"_index": source.versioned, "_id": entry.id}}
                 lines.write(f"{as_json(action)}\n{_document(source, entry)}\n")
+        # Just before the bulk file appears, so that a killed export leaves no files of two versions.
+        replace_file(index, as_json(_index(source)) + "\n")
+        replace_file(aliases, as_json(_aliases(source)) + "\n")
     return [file, index, aliases]
+
+
+def _check_names(source: Source) -> None:
+    """Refuse names of fields that OpenSearch reads as paths of objects which it cannot have. Raises ExportError."""
+    names = source.filter_fields
+    for name in names:
+        parts = name.split(".")
+        above = {".".join(parts[:size]) for size in range(1, len(parts))}
+        if not all(part.strip() for part in parts):
+            raise ExportError(f"field {name!r}: OpenSearch takes no empty names")
+        if found := sorted(above.intersection(names)):
+            raise ExportError(
+                f"field {name!r}: OpenSearch reads it as a part of the field {found[0]!r}"
+            )
 
 
 def pack(features: Int64, weights: Float32) -> Int64:

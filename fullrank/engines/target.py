@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from fullrank.bundle.bundle import Bundle
 from fullrank.cli.commands import needs
@@ -62,16 +62,18 @@ def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> E
         ExportError: The address or the bundle does not fit, an engine refuses, or its client is not installed.
         OSError: A file cannot be written.
     """
-    try:
-        address = urlsplit(target)
-        _ = address.port
-    except ValueError as error:
-        raise ExportError(f"--to: {error}") from error
-    scheme = address.scheme
-    if scheme in ("qdrant", "qdrant+https"):
+    scheme = target.partition(":")[0]
+    if target.startswith(("postgresql://", "postgres://")):
+        return _to_postgresql(bundle, target, name, report)
+    if target.startswith(("qdrant://", "qdrant+https://")):
+        try:
+            address = urlsplit(target)
+            _ = address.port
+        except ValueError as error:
+            raise ExportError(f"--to: {error}") from error
+        if address.query or address.fragment:
+            raise ExportError(f"--to {target}: must be {FORMS}")
         return _to_qdrant(bundle, address, name, report)
-    if scheme in ("postgresql", "postgres"):
-        return _to_postgresql(bundle, address, name, report)
     write: dict[str, Callable[[Source, Path, Reporter], list[Path]]] = {
         "opensearch-bulk": opensearch.write_bulk,
         "vespa-feed": vespa.write_feed,
@@ -123,17 +125,28 @@ def _to_qdrant(
     return Exported(source.versioned, len(source), is_new)
 
 
-def _to_postgresql(
-    bundle: Bundle, address: SplitResult, name: str | None, report: Reporter
-) -> Exported:
-    options = dict(parse_qsl(address.query))
-    source = Source.of(bundle, name or options.pop("table", None))
+def _to_postgresql(bundle: Bundle, target: str, name: str | None, report: Reporter) -> Exported:
+    address, table = _without_table(target)
+    source = Source.of(bundle, name or table)
     with needs("postgresql"):
         import psycopg
+        from psycopg.conninfo import conninfo_to_dict
 
+        host: object = None
         try:
-            with psycopg.connect(address._replace(query=urlencode(options)).geturl()) as connection:
+            host = conninfo_to_dict(address).get("host")
+            with psycopg.connect(address) as connection:
                 is_new = export_table(source, connection, report)
         except psycopg.Error as error:
-            raise ExportError(f"{address.hostname or 'postgresql'}: {error}") from error
+            raise ExportError(f"{host or 'postgresql'}: {error}") from error
     return Exported(source.versioned, len(source), is_new)
+
+
+def _without_table(target: str) -> tuple[str, str | None]:
+    """Return an address of libpq as it was written, but for its parameter `table`, and that."""
+    address, _, query = target.partition("?")
+    options = query.split("&") if query else []
+    tables = [option for option in options if option.startswith("table=")]
+    rest = "&".join(option for option in options if option not in tables)
+    table = unquote(tables[-1].removeprefix("table=")) if tables else None
+    return f"{address}?{rest}" if rest else address, table

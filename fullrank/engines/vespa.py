@@ -120,12 +120,13 @@ def write_feed(source: Source, file: Path, report: Reporter) -> list[Path]:
         OSError: A file cannot be written.
     """
     schema = file.with_name(f"{file.name}.sd")
-    replace_file(schema, schema_text(source))
     with replacing(file) as lines:
         for entries in source.batches(report):
             for entry in entries:
                 put = f"id:fullrank:{source.versioned}::{entry.id}"
                 lines.write(as_json({"put": put, "fields": _fields(source, entry)}) + "\n")
+        # Just before the feed appears, so that a killed export leaves no files of two versions.
+        replace_file(schema, schema_text(source))
     return [file, schema]
 
 

@@ -56,7 +56,9 @@ class QrelsReader:
         pairs = PairReader(self.query_ids, self.document_ids, int)
         for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
             if not _INTEGER.fullmatch(score):
-                raise lines.error(number, f"field 'score': expected an integer, got {score!r}")
+                raise lines.error(
+                    number, f"field 'score': expected an integer of at most 9 digits, got {score!r}"
+                )
             if self._is_unknown(lines, number, query, document):
                 continue
             if query not in query_rows:

@@ -50,5 +50,5 @@ def evaluate(
     table.add_column("mean", justify="right")
     table.add_column("± standard error", justify="right")
     for measure, value in found.measures.items():
-        table.add_row(measure, f"{value.mean:.4f}", f"{value.standard_error:.4f}")
+        table.add_row(measure, f"{value.mean:.4f}", value.error_text(4))
     Console().print(table)

@@ -46,7 +46,8 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time limit of the command: 30s, 2m, 10m; by default the fits take 150s.",
+            help="Time limit of the command: 2m, 10m; by default the fits take 150s. Counting, parts of a blend that "
+            "have no epochs, and writing take the time they need, about half a minute for 30,000 queries.",
         ),
     ] = None,
     memory: Annotated[
@@ -217,6 +218,6 @@ def print_comparison(result: TrainResult) -> None:
         table.add_row(
             escape(row.system),
             escape(row.split),
-            *(f"{item.mean:.3f} ± {item.standard_error:.3f}" for item in found),
+            *(f"{item.mean:.3f} ± {item.error_text(3)}" for item in found),
         )
     Console().print(table)

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle import log_position_of, open_model, open_stage, stream_bundle
-from fullrank.bundle.manifest import Manifest, is_name
+from fullrank.bundle.manifest import Manifest, check_name
 from fullrank.bundle.write import Batch
-from fullrank.errors import BundleError
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from trainer.collection import read_queries
@@ -105,8 +104,8 @@ def index(
         1000000
     """
     began = time.monotonic()
-    if name is not None and not is_name(name):
-        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
+    if name is not None:
+        check_name(name)
     bundle, out = Path(bundle), Path(out)
     manifest, model = open_model(bundle)
     kept = open_stage(bundle)

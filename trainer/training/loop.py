@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fullrank.errors import TrainingError
+from fullrank.errors import INTERRUPTED, TrainingError
 from fullrank.progress import Reporter
 from fullrank.storage.checks import is_finite
 from trainer.features.counting import Counting
@@ -33,6 +33,8 @@ _CHECKPOINT_EVERY_S = 15.0
 
 class Interrupted(TrainingError):
     """Ctrl-C stopped training between two steps; the message says from where it can resume."""
+
+    exit_code = INTERRUPTED
 
 
 class Diverged(TrainingError):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
-from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, no_translation
 from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary, damped
@@ -334,7 +333,10 @@ def mixed_scores(
 
 
 def _average_precision(scores: Float64, judgement: Judgement) -> float:
+    """Return the AP of a ranking by scores, ties by row. Only the ranks of relevant documents are needed."""
     scores[judgement.left_out(len(scores))] = -np.inf
-    order = np.argsort(-scores, kind="stable")
-    found = np.isin(order, judgement.relevant).astype(np.int64)
-    return average_precision(found, len(judgement.relevant))
+    ranks = [
+        np.count_nonzero(scores > scores[row]) + np.count_nonzero(scores[:row] == scores[row]) + 1
+        for row in judgement.relevant.tolist()
+    ]
+    return float(np.mean(np.arange(1, len(ranks) + 1) / np.sort(ranks)))

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from fullrank import Bundle
-from fullrank.engines.opensearch import SCRIPT, Queries, pack, write_bulk
+from fullrank.engines.opensearch import SCRIPT, Queries, _check_names, pack, write_bulk
 from fullrank.engines.source import Source
+from fullrank.errors import ExportError
 from fullrank.progress import Reporter
 from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top, true_scores
 
@@ -172,3 +174,20 @@ def test_a_failed_export_keeps_the_old_file(
         write_bulk(Source.of(bundle), file, report)
     assert file.read_text() == "old\n"
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["a", "a.b"], "'a.b': OpenSearch reads it as a part of the field 'a'"),
+        (["a", "a.b.c"], "as a part of the field 'a'"),
+        ([""], "no empty names"),
+        (["a..b"], "no empty names"),
+        ([" "], "no empty names"),
+    ],
+)
+def test_fields_that_the_server_would_refuse_are_refused(names: list[str], reason: str) -> None:
+    source = SimpleNamespace(filter_fields=dict.fromkeys(names))
+    with pytest.raises(ExportError, match=reason):
+        _check_names(cast(Any, source))
+    _check_names(cast(Any, SimpleNamespace(filter_fields=dict.fromkeys(["a.b", "a.c", "ab"]))))

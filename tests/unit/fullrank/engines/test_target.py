@@ -32,10 +32,40 @@ def test_an_unknown_address_is_refused(bundle: Bundle, report: Reporter, address
         export(bundle, address, None, report)
 
 
-@pytest.mark.parametrize("address", ["qdrant://host:port/shop", "postgresql://host:99999/db"])
-def test_an_impossible_port_is_refused(bundle: Bundle, report: Reporter, address: str) -> None:
-    with pytest.raises(ExportError, match=r"^--to: [Pp]ort "):
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("qdrant://host:port/shop", r"^--to: Port "),
+        ("postgresql://127.0.0.1:99999/db", 'invalid port number: "99999"'),
+    ],
+)
+def test_an_impossible_port_is_refused(
+    bundle: Bundle, report: Reporter, address: str, reason: str
+) -> None:
+    with pytest.raises(ExportError, match=reason):
         export(bundle, address, None, report)
+
+
+def test_a_folder_of_qdrant_has_no_parameters(bundle: Bundle, report: Reporter) -> None:
+    with pytest.raises(ExportError, match="must be qdrant:///FOLDER"):
+        export(bundle, "qdrant:///folder?b", None, report)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("postgresql://h/db", ("postgresql://h/db", None)),
+        ("postgresql://h/db?table=a%20b", ("postgresql://h/db", "a b")),
+        ("postgresql:///db?host=/sock&table=t&user=u", ("postgresql:///db?host=/sock&user=u", "t")),
+        ("postgresql://h1:1,h2:2/db", ("postgresql://h1:1,h2:2/db", None)),
+        (
+            "postgresql://h/db?options=-c%20statement_timeout%3D9",
+            ("postgresql://h/db?options=-c%20statement_timeout%3D9", None),
+        ),
+    ],
+)
+def test_an_address_of_libpq_stays_as_it_is(address: str, expected: tuple[str, str | None]) -> None:
+    assert target._without_table(address) == expected
 
 
 def test_a_folder_must_be_named(bundle: Bundle, report: Reporter) -> None:

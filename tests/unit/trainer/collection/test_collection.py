@@ -290,7 +290,7 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         (
             "qrels/test.tsv",
             HEADER + "q1\ta\t1.5\n",
-            "test.tsv:2: field 'score': expected an integer, got '1.5'",
+            "test.tsv:2: field 'score': expected an integer of at most 9 digits, got '1.5'",
         ),
         (
             "qrels/test.tsv",
@@ -341,7 +341,7 @@ def test_strict_reading_refuses_unknown_ids(tmp_path: Path, line: str, message: 
 
 
 def test_a_skipped_judgement_must_still_be_well_formed(tmp_path: Path) -> None:
-    with pytest.raises(CollectionError, match="expected an integer, got 'x'"):
+    with pytest.raises(CollectionError, match="expected an integer of at most 9 digits, got 'x'"):
         read(tmp_path, **{"qrels/test.tsv": HEADER + "q9\ta\tx\n"})
 
 

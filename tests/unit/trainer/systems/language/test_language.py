@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import TrainingError
+from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel
 from fullrank.models.likelihood import LanguageScorer
 from fullrank.progress import Reporter
@@ -18,6 +21,7 @@ from fullrank.text.stemming import stemmer
 from tests.planted import write_lines, write_planted, write_qrels
 from tests.weighted import judged_pairs, write_values
 from trainer.collection import read_collection
+from trainer.evaluation.judgement import Judgement
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.language import system
 from trainer.systems.language.system import count_texts, mixed_scores, with_weights
@@ -197,6 +201,22 @@ def test_mixed_scores_equal_the_scorers(tmp_path: Path) -> None:
     for line, weights in zip(mixed_scores(model, fitted.documents, query, grid), grid, strict=True):
         scorer = LanguageScorer(with_weights(model, *weights), fitted.documents)
         np.testing.assert_allclose(line, sum(scorer.score(query, rows)), rtol=1e-12, atol=1e-12)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, -np.inf]), min_size=1, max_size=30), st.data())
+def test_the_average_precision_is_that_of_the_whole_ranking(
+    drawn: list[float], data: st.DataObject
+) -> None:
+    rows = st.integers(0, len(drawn) - 1)
+    relevant = sorted(data.draw(st.sets(rows, min_size=1)))
+    excluded = sorted(data.draw(st.sets(rows)) - set(relevant))
+    ones = np.ones(len(relevant), np.int64)
+    judgement = Judgement("q", np.array(relevant), ones, np.array(excluded, np.int64), 1.0, None)
+    scores = np.array(drawn)
+    scores[excluded] = -np.inf
+    order = np.argsort(-scores, kind="stable")
+    expected = average_precision(np.isin(order, relevant).astype(np.int64), len(relevant))
+    assert system._average_precision(np.array(drawn), judgement) == pytest.approx(expected)
 
 
 def test_the_card_counts_evaluations_of_each_iteration(tmp_path: Path) -> None:
