@@ -11,6 +11,7 @@ merge      then all merges of segments that are due, which a worker does on anot
 one        a document applied alone, 300 times
 exact      an exact search for ten documents, by titles drawn with --seed; the encoding is timed separately
 fast       the same in the fast mode
+compacted  the same searches once the documents are in a bundle
 
 Times are processor time of the one working thread, so waiting and other load on the machine do not count. Percentiles
 are over calls. A search before any write is timed again beside each size, so that the two differ by the documents alone
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,9 @@ from benchmarks.harness.report import data_folder, machine
 from benchmarks.harness.tables import Table
 from benchmarks.performance.http import trained
 from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle.manifest import LogPosition
 from fullrank.live import Operation, View
+from service.documents.compact import write_compacted
 
 _PACKAGES = ("numpy", "scipy", "numba")
 _BATCH, _SINGLES, _QUERIES = 256, 300, 300
@@ -89,9 +93,8 @@ class Times:
     fast_alone: list[float]
 
 
-def measured(view: View, queries: Sequence[str]) -> Times:
-    """Time the searches of a view and of its bundle alone, in turn first: the second one finds more in the caches."""
-    alone = View.of(view.bundle)
+def measured(view: View, queries: Sequence[str], alone: View) -> Times:
+    """Time the searches of a view and of a bundle alone, in turn first: the second one finds more in the caches."""
     found = Times([], [], [], [], [])
     warm_up = queries[:20]
     for turn, text in enumerate([*warm_up, *queries]):
@@ -122,9 +125,10 @@ def resident_mb() -> float:
 
 def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[int]) -> list[Any]:
     """Measure with each number of documents in turn."""
-    view, added, found = View.of(bundle), 0, []
+    alone, added, found = View.of(bundle), 0, []
+    view = alone
     bundle.retriever.warm()
-    measured(view, queries)
+    measured(view, queries, alone)
     # Otherwise live documents would reuse memory that training has freed, and not be counted.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -134,7 +138,8 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
         added = size
         view, merging = timed(view.settled)
         memory = resident_mb() - before
-        spent = measured(view, queries)
+        spent = measured(view, queries, alone)
+        again = compacted(view, queries, alone) if size else spent
         # On a discarded view, so that the next row starts from the same state.
         _, singles = grown(view, source, _SINGLES, 1)
         found.append(
@@ -145,6 +150,8 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
                 "exact_ratio": ratio(spent.exact, spent.exact_alone),
                 "fast_ms": percentiles(spent.fast, 50, 99),
                 "fast_ratio": ratio(spent.fast, spent.fast_alone),
+                "exact_ratio_compacted": ratio(again.exact, again.exact_alone),
+                "fast_ratio_compacted": ratio(again.fast, again.fast_alone),
                 "encode_ms": percentiles(spent.encode, 50, 99),
                 "one_ms": percentiles(singles, 50, 99),
                 "batch_ms": percentiles(batches, 50, 100) if batches else None,
@@ -153,6 +160,14 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
             }
         )
     return found
+
+
+def compacted(view: View, queries: Sequence[str], alone: View) -> Times:
+    """Time the searches of a bundle that has all documents of a view."""
+    with TemporaryDirectory(prefix="fullrank-live-") as folder:
+        position = LogPosition("0" * 32, view.seq)
+        bundle = open_bundle(write_compacted(view, position, Path(folder)), verify=False)
+        return measured(View.of(bundle), queries, alone)
 
 
 def ratio(several: Sequence[float], alone: Sequence[float]) -> float:
@@ -167,8 +182,8 @@ def percentiles(values: Sequence[float], *wanted: float) -> list[float]:
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return a row per size."""
-    headings = ["live documents", "segments", "exact p50, p99 ms", "× alone"]
-    headings += ["fast p50, p99 ms", "× alone", "encode p50 ms"]
+    headings = ["live documents", "segments", "exact p50, p99 ms", "× alone", "compacted, × alone"]
+    headings += ["fast p50, p99 ms", "× alone", "compacted, × alone", "encode p50 ms"]
     headings += ["one write p50, p99 ms", f"{_BATCH} writes p50, max ms", "merge ms", "MB"]
     lines = [
         [
@@ -176,8 +191,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
             str(row["segments"]),
             "{:.2f}, {:.2f}".format(*row["exact_ms"]),
             f"{row['exact_ratio']:.2f}",
+            f"{row['exact_ratio_compacted']:.2f}",
             "{:.2f}, {:.2f}".format(*row["fast_ms"]),
             f"{row['fast_ratio']:.2f}",
+            f"{row['fast_ratio_compacted']:.2f}",
             f"{row['encode_ms'][0]:.2f}",
             "{:.2f}, {:.2f}".format(*row["one_ms"]),
             "{:.0f}, {:.0f}".format(*row["batch_ms"]) if row["batch_ms"] else "–",

@@ -66,6 +66,11 @@ class Postings:
         """Return the slots of the documents that have a word."""
         return self.slots[self.indptr[word] : self.indptr[word + 1]]
 
+    def present(self, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
+        """Return the words of a query that documents have, and their weights."""
+        is_present = self.indptr[words + 1] > self.indptr[words]
+        return (words, weights) if is_present.all() else (words[is_present], weights[is_present])
+
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """Order a query's words by the width of their possible contribution per posting, widest first."""
         return Plan(*plan_words(self.indptr, self.limits, words, weights))

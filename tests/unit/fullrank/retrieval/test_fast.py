@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.retrieval import Ranking, Retriever, retriever
 from fullrank.retrieval import fast as finding
 from fullrank.retrieval import tune as tuning
@@ -58,6 +58,29 @@ def test_a_fast_search_that_failed_half_way_changes_no_later_one(
             retriever.search(queries, 10, mode="fast")
     for one, other in zip(before, retriever.search(queries, 10, mode="fast"), strict=True):
         assert_same_bits(one, other)
+
+
+def test_words_that_no_document_has_change_nothing() -> None:
+    rng = np.random.default_rng(19)
+    documents, queries = encoded(rng, 4000, 16, 60), encoded(rng, 6, 16, 60, bias=False)
+    effort = Effort(nprobe=4, words=4, depth=20, sparse=50, rescored=30, floor=0.1)
+    wide = replace(documents, sparse=replace(documents.sparse, width=100))
+    plain = Retriever(documents, None, with_cells(documents, effort))
+    other = Retriever(wide, None, with_cells(wide, effort))
+    for i in range(len(queries)):
+        query = queries.slice(i, i + 1)
+        words, weights = query.sparse.indices, query.sparse.values
+        more = np.arange(60, 100, dtype=np.int32)
+        sparse = Rows(
+            np.array([0, len(words) + 40]),
+            np.concatenate([words, more]),
+            np.concatenate([weights, np.full(40, 9, np.float32)]),
+            100,
+        )
+        for mode in ("exact", "fast"):
+            [one] = plain.search(query, 10, mode=mode)
+            [two] = other.search(replace(query, sparse=sparse), 10, mode=mode)
+            assert_same_bits(one, two)
 
 
 def test_fast_search_respects_its_filter_and_returns_full_scores(
