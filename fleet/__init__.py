@@ -1,4 +1,4 @@
-"""Fullrank on many machines, on Ray core. No other package imports this one, and no other one names Ray.
+"""Fullrank on many machines, on Ray core. No other package imports this one, or Ray.
 
 partitions.py   which shard owns a document
 sets/           the sharded bundle: a folder of ordinary bundles and set.json
@@ -6,6 +6,8 @@ remote/         folders in object storage, and the cache of bundles on each mach
 cluster.py      join a Ray cluster with the settings that Fullrank needs
 jobs/           index a corpus shard by shard
 serving/        a router over the shards of a sharded bundle
+counting/       document frequencies as map-reduce
+training/       training by slices
 commands/       what ``fullrank index --ray`` and its siblings run
 """
 

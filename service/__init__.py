@@ -10,6 +10,11 @@
     search/       from a text to ranked documents: modes, threads, caches
     models/       which bundle serves, and the hot swap over all workers
     documents/    live documents: the log, its writer, and the views that follow it
+    rules/        pinned, hidden and synonymous, by query
+    events/       what people do with answers, into the log
+    usage/        completions, and documents clicked together
+    experiments/  two versions, or rarely shown documents, on people
+    ads/          ads in placements of pages
     telemetry/    metrics, log lines, traces
     process/      environment, uvicorn, the supervisor and its workers
     page/         the search page: no framework, no build step

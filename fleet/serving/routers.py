@@ -35,7 +35,7 @@ class Routers:
         self._complete_at = self._since
 
     def expect(self) -> None:
-        """Expect the routers of a coordinator before this one; until they can have reported, no change is settled."""
+        """Expect the routers of the coordinator before: no change counts as settled until they had time to report."""
         self._complete_at = time.monotonic() + _RETURN_S
 
     async def note(self, report: Report, epoch: int) -> None:

@@ -60,7 +60,7 @@ class Round:
 
 
 def train_slice(plan: Round, number: int) -> dict[str, Any]:
-    """Take today's steps of one slice, and commit what they changed; do nothing if it is committed already.
+    """Train one slice for one round and commit its changes; skip it if they are committed.
 
     Args:
         plan: The round.

@@ -4,6 +4,12 @@
 
 write.py     write_bundle, stream_bundle: a model and its documents become a folder, all or nothing
 bundle.py    Bundle: search, explain, encode, evaluate
+manifest.py  what a bundle consists of: hash, dtype and shape of each file
+staging.py   fill a folder, then publish it
+verify.py    check files and map them
+golden.py    answers that are replayed when a bundle is opened
+documents.py encoded documents as arrays or records
+second_stage.py the second stage and its facts
 results.py   SearchResult, Hit: what a search returns
 open.py      open_bundle, open_model, open_stage: verify, map, replay the golden queries
 corpus.py    write_corpus: its documents, to train again

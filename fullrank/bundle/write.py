@@ -188,7 +188,7 @@ def stream_bundle(
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.write_text(GOLDEN, golden.dump(answers))
             config = parts.config
-            # The check maps all files anew and loads a second model; what made them is not needed beside it.
+            # The check maps all files again and loads a second model, so drop the arrays that made them.
             del parts, columns, encoded, ids, scorer, retriever
             progress("check", 0, 0)
             with folder.locked():

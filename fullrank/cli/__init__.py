@@ -33,7 +33,8 @@ def build_app() -> typer.Typer:
     )
     app.callback(help=app.info.help)(_root)
     bundles_app = typer.Typer(
-        help="List, verify, show, export, activate or compact bundles.", no_args_is_help=True
+        help="List, verify, show, export, activate, roll back or compact bundles.",
+        no_args_is_help=True,
     )
     app.add_typer(bundles_app, name="bundles")
     app.command()(search.search)

@@ -70,7 +70,7 @@ def _groups(folder: Path, now: datetime) -> Iterator[list[Path]]:
 
 
 def _lines_bytes(path: Path) -> int:
-    """Return the bytes of the lines of a segment: gzip's last four bytes say so."""
+    """Return the uncompressed size of a segment, from gzip's last four bytes."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 4))
         return int.from_bytes(file.read(), "little")

@@ -10,6 +10,9 @@ encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
 heads.py      what it reads of posting lists
 pools.py      which documents it estimates
+evidence.py   the documents that have evidence
+largest.py    the largest entries of sparse rows
+records.py    records of documents, read from a file
 gather.py     copies of encoded documents
 tokens.py     tokens of texts, numbered and counted
 words.py      strings in a hash table

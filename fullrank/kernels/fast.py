@@ -32,7 +32,7 @@ from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import BLOCK
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
-# Memory is asked for so many slots before it is needed.
+# How many slots ahead memory is prefetched.
 _AHEAD = 32
 # So many slots of cells are estimated together: more share the wait for memory, fewer know better estimates.
 _TOGETHER = 128

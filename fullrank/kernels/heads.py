@@ -14,7 +14,7 @@ _READ = np.float32(np.finfo(np.float32).tiny)
 # A word of the signatures is read in full where at most one document in _WHOLE has it, and where it adds to each at
 # least this share of the largest contribution of any word.
 _WHOLE, _HEAVY = 8, 0.2
-# Memory is asked for so many slots before it is needed.
+# How many slots ahead memory is prefetched.
 _AHEAD = 32
 
 

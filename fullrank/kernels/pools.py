@@ -14,7 +14,7 @@ from fullrank.kernels.select import about_kth_largest
 DONE = np.float32(np.inf)
 """Stands for the sum of a slot that is estimated."""
 
-# Memory is asked for so many slots before it is needed.
+# How many slots ahead memory is prefetched.
 _AHEAD = 32
 # The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
 _CENTRE_WEIGHT = np.float32(0.5)

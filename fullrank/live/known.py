@@ -1,4 +1,4 @@
-"""What a query may have meant, and what it must find, where live documents know words that the model does not."""
+"""Suggestions and evidence floors of queries, by the words of the model and of live documents."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class NewPrefixes:
         return list(islice(left, MOST))
 
     def _is_in_any(self, word: str, parts: Sequence[Part]) -> bool:
-        """Return whether a document of some parts has a new word of theirs; those of the bundle always have it."""
+        """Return whether a document of these parts still has the word; words of the bundle always count."""
         model = self._model
         if self._base in parts or not isinstance(model, OpenModel):
             return bool(parts)

@@ -5,6 +5,9 @@ registry.py     load_model: from the kind in a bundle to its family
 linear/         qᵀWd with W = UᵀV + D: tf-idf, BM25, LSI, SSI, fielded models, towers
 pairs.py        qᵀWd with one weight per pair of words
 expansion.py    a linear model whose queries are expanded by blind feedback
+likelihood.py   scores by the likelihood of a query
+shares.py       s·t by word of the document
+widening.py     features that synonyms and completions add to a query
 language.py     query likelihood: unigram, topics, word translation
 stems.py        the rows of words in a vocabulary of stems
 fold_in.py      the topics of a text that training did not see

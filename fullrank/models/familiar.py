@@ -12,7 +12,7 @@ the model knows nothing else has nothing to do with it. So
 The share and the odds are calibrated on random words (trainer/evaluation/familiar.py).
 
 A document of which one feature is that of a known piece has a word of the query, as it is, in another form or without
-its typing error. Features that a query has besides, such as those of translations, say less.
+its typing error. Its other features, such as those of translations, are weaker evidence.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ KIND = "mixed"
 
 
 class Lift(NamedTuple):
-    """What documents get that training did not judge, such as those added later: training only raised the others.
+    """How the scores of documents without a judgement change, such as later ones: training raised only the others.
 
     Attributes:
         factor: The scores of models without a dense part are multiplied by it.

@@ -146,7 +146,7 @@ def floors_of(floor: Floor | None) -> tuple[Int32, float, float]:
 
 
 def least_of(floor: Floor) -> tuple[float, float, float]:
-    """Return which u·v, which s·t and which score is evidence; ∞ for one that none is."""
+    """Return the least u·v, s·t and score that are evidence; ∞ where that part never is."""
     if floor.score is not None:
         return math.inf, math.inf, floor.score
     return floor.dense, floor.lexical, math.inf

@@ -202,9 +202,9 @@ class Retriever:
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             assert self.index is not None
-            u, *features, _ = one.row(0)
+            u, asked, weight, _ = one.row(0)
             # In compacted bundles many words of a query have a column that no document has; these decide nothing.
-            words, weights = self.index.postings.present(*features)
+            words, weights = self.index.postings.present(asked, weight)
             query = coded(u, self.index.codes, self.index.outline)
             look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf

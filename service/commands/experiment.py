@@ -15,7 +15,7 @@ from fullrank.experiment.evidence import LEVEL, MAX_DAYS, SHARE
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[
-    float, typer.Option(help="Days after which the active version stays.", min=0.01, max=365)
+    float, typer.Option(help="Days after which it ends undecided.", min=0.01, max=365)
 ]
 
 Ray = Annotated[

@@ -6,6 +6,8 @@
                     postgreslog.py in PostgreSQL, for several machines
     logplace.py     opens the log, refuses one that was replaced; logerrors.py says why one cannot be used
     idempotency.py  answers stored under the keys of requests
+    history.py      operations that newer ones have replaced
+    past.py         views as of earlier operations, for cursors
     writer.py       requests of one worker → the log, several in one commit
     follow.py       the log → the view that each loaded model serves
     merging.py      segments of the views → fewer segments, in the background

@@ -1,4 +1,4 @@
-"""The loop: whatever is due between the clicks of today and the ranking of tomorrow.
+"""Take the next step: train a candidate, follow its experiment, promote it or roll back.
 
     an experiment runs    its votes promote the candidate, stop it, or its time ends
     a candidate won       it serves, and faces the version before it in the same test for three days
@@ -37,7 +37,7 @@ from service.settings import Settings
 _LOCK = ".loop.lock"
 _DAY_S = 86_400
 FACE_DAYS = 3.0
-"""So long a promoted version faces the one before it."""
+"""Days for which a promoted version is compared with its predecessor."""
 # Exit codes of `fullrank retrain`: nothing was published; another one of this model runs.
 _UNCHANGED, _BUSY = 1, 75
 Run = Callable[[Sequence[str], int, IO[bytes] | None], int]
@@ -95,7 +95,7 @@ class Loop:
         self._training = TrainingFile(root, name)
 
     def step(self) -> dict[str, Any]:
-        """Do what is due; return what was done, which is in loop.json, too, unless nothing was.
+        """Take the step that is due and return its record; loop.json records it unless nothing was due.
 
         Raises:
             LoopRuns: Another process does it.

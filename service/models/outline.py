@@ -16,7 +16,7 @@ from fullrank.filters.columns.times import parse_time, times_of
 
 EXAMPLES = 3
 MAX_EXAMPLE_CHARS = 40
-# Titles are read in so many places of the bundle, so that a large bundle takes no longer.
+# Rows whose titles are read, spread over the bundle, so that a large one takes no longer.
 _SAMPLED = 192
 
 

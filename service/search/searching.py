@@ -182,7 +182,7 @@ def reordered_text(view: View, request: RankRequest) -> str | None:
 def can_match_any_word(view: View, request: RankRequest) -> bool:
     """Return whether words of a query that weigh too little may be evidence where no document has more.
 
-    Only of a query for a list of hits, and with a known word: what resembles known words is no word of a document.
+    Holds only for a query for a list of hits with a known word; a corrected typing error is no known word.
     """
     if request.is_document or request.filling is not None:
         return False

@@ -10,7 +10,7 @@ from fullrank.encoding import Float64, Int64
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
 MAX_COINS = 10
-"""So many clicked coins of a person count, so that one account that clicks the same everywhere does not decide η."""
+"""Most clicked coins of a person that estimate η, so that no single account decides it."""
 
 _DAY_S = 86_400
 

@@ -126,7 +126,7 @@ class _FieldTexts(Stored[str], StoredTexts):
 
     @property
     def characters(self) -> Sequence[int]:
-        """At most so many characters each text has: the bytes of all fields."""
+        """An upper bound on the characters of each text: the bytes of all its fields."""
         sizes: list[int] = self._documents.sizes.tolist()
         return sizes
 

@@ -240,7 +240,12 @@ def compact(
     ] = DAYS,
     megabytes: Annotated[
         int,
-        typer.Option("--mb", help="Remove the oldest beyond.", min=1, envvar="FULLRANK_EVENTS_MB"),
+        typer.Option(
+            "--mb",
+            help="Most megabytes; the oldest are removed first.",
+            min=1,
+            envvar="FULLRANK_EVENTS_MB",
+        ),
     ] = MEGABYTES,
     json: Json = False,
 ) -> None:

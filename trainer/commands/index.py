@@ -48,7 +48,7 @@ def index(
         typer.Option(
             "--queries",
             metavar="FILE",
-            help="queries.jsonl to tune the fast mode with; default: titles.",
+            help="queries.jsonl to tune the fast mode with; default: titles and other words.",
         ),
     ] = None,
     batch: Annotated[

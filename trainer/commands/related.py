@@ -18,7 +18,7 @@ from fullrank.progress import Reporter
 
 
 class Context(StrEnum):
-    """What words are near in."""
+    """Where two words must occur to count as near."""
 
     DOCUMENT = "document"
     SENTENCE = "sentence"
@@ -31,9 +31,11 @@ def related(
     ],
     top: Annotated[int, typer.Option(help="Neighbours of each.", min=1, max=1000)] = 5,
     frequent: Annotated[
-        int, typer.Option(help="Among the so many most frequent words.", min=1)
+        int, typer.Option(help="Search only so many of the most frequent words.", min=1)
     ] = 30_000,
-    context: Annotated[Context, typer.Option(help="What words are near in.")] = Context.DOCUMENT,
+    context: Annotated[
+        Context, typer.Option(help="Count words as near in the same document, or sentence.")
+    ] = Context.DOCUMENT,
     json: Json = False,
 ) -> None:
     """Show the frequent words nearest to a word or 2-gram, with their DICE coefficients."""

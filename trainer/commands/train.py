@@ -101,7 +101,7 @@ def train(
         typer.Option(
             "--ray",
             metavar="ADDRESS",
-            help="Count and take the steps on this Ray cluster: auto, HOST:PORT, or local for one on this machine.",
+            help="Count words and train on this Ray cluster: auto, HOST:PORT, or local for one on this machine.",
         ),
     ] = None,
     slices: Annotated[

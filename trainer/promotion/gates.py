@@ -31,9 +31,9 @@ _RESAMPLES = 2000
 _QUANTILE = 0.05
 _TIMED_QUERIES = 300
 ASKED = 2000
-"""Of the logged queries, so many are asked again to find empty answers."""
+"""Number of logged queries that are searched again to count empty answers."""
 MIN_PEOPLE = 10
-"""Of fewer people a bound would say nothing."""
+"""Fewest people for a bound that means something."""
 
 
 @dataclass(frozen=True)
