@@ -17,6 +17,8 @@ from fullrank.kernels.prefetch import prefetch_row
 # Parts of the step on a table, numbers in a line of memory, and features that a part takes in a row. Features of one
 # kind, such as the frequent ones, lie together, so they are dealt to the parts.
 _PARTS, _LINE, _RUN = 16, 16, 32
+# How many rows of a sum ahead memory is prefetched.
+_AHEAD = 4
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -32,9 +34,12 @@ def _sum_rows(
 ) -> None:
     """Compute out[i] = Σ_p weights[p] · table[rows[p]] for p in first..last; four rows at once, as loads take longest.
 
-    The rows that are left over come first, in one pass: most sums have few rows.
+    The rows that are left over come first, in one pass: most sums have few rows. Those of the next sums are prefetched,
+    because rows lie anywhere in a table that is larger than the caches.
     """
     left, size = (last - first) % 4, out.shape[1]
+    for p in range(first + _AHEAD, min(first + left + _AHEAD, len(rows))):
+        prefetch_row(table, rows[p], _LINE)
     if left == 0:
         for n in range(size):
             out[i, n] = 0
@@ -53,6 +58,8 @@ def _sum_rows(
         for n in range(size):
             out[i, n] = w0 * table[r0, n] + w1 * table[r1, n] + w2 * table[r2, n]
     for p in range(first + left, last, 4):
+        for ahead in range(p + _AHEAD, min(p + 4 + _AHEAD, len(rows))):
+            prefetch_row(table, rows[ahead], _LINE)
         r0, r1, r2, r3 = rows[p], rows[p + 1], rows[p + 2], rows[p + 3]
         w0, w1, w2, w3 = weights[p], weights[p + 1], weights[p + 2], weights[p + 3]
         for n in range(size):
