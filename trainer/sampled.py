@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Model
-from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.evaluate import evenly_chosen, query_texts
 from trainer.evaluation.floor import CalibratedFloor, calibrate_floor
 from trainer.features.corpus import Corpus
 from trainer.training.validation import CALIBRATING, Validation
@@ -33,7 +33,7 @@ class Sampled:
 
     def golden(self) -> list[str]:
         """Return queries whose results the bundle stores and checks whenever it is opened."""
-        return self._texts(_spread(self.corpus.public_queries, _GOLDEN))
+        return self._texts(evenly_chosen(self.corpus.public_queries, _GOLDEN))
 
     def tuning(self) -> list[str]:
         """Return queries to tune the fast mode with, of the validation split if there is one."""
@@ -42,7 +42,7 @@ class Sampled:
             if self.valid is None
             else [judgement.query for judgement in self.valid.judgements]
         )
-        return self._texts(_spread(ids, _TUNING))
+        return self._texts(evenly_chosen(ids, _TUNING))
 
     def floor(self, documents: Encoded) -> CalibratedFloor | None:
         """Choose the evidence that a document needs to be found, by validation queries if there are any.
@@ -51,7 +51,7 @@ class Sampled:
             documents: Of the collection, encoded.
         """
         if self.valid is None:
-            texts = self._texts(_spread(self.corpus.query_ids, CALIBRATING))
+            texts = self._texts(evenly_chosen(self.corpus.query_ids, CALIBRATING))
             return calibrate_floor(self.model, documents, texts)
         judgements = self.valid.spread(CALIBRATING).judgements
         texts = self._texts([judgement.query for judgement in judgements])
@@ -60,7 +60,3 @@ class Sampled:
     def _texts(self, ids: Sequence[str]) -> list[str]:
         texts = query_texts(self.corpus.collection, self.model, ids)
         return [text[:_MAX_CHARACTERS] for text in texts]
-
-
-def _spread(ids: Sequence[str], count: int) -> Sequence[str]:
-    return [ids[place] for place in evenly_spread(len(ids), count).tolist()]

@@ -105,7 +105,7 @@ def _build(
                 content = (source / "split").read(name)
                 if content is None:
                     raise RemoteError(
-                        f"{source / 'split'}/{name}: is gone; remove {source} to begin anew"
+                        f"{source / 'split'}/{name}: missing; remove {source} and run the command again"
                     )
                 file.write(content)
         queries = Path(scratch, "queries.jsonl") if plan.has_queries else None

@@ -62,7 +62,6 @@ def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> E
         ExportError: The address or the bundle does not fit, an engine refuses, or its client is not installed.
         OSError: A file cannot be written.
     """
-    scheme = target.partition(":")[0]
     if target.startswith(("postgresql://", "postgres://")):
         return _to_postgresql(bundle, target, name, report)
     if target.startswith(("qdrant://", "qdrant+https://")):
@@ -78,7 +77,8 @@ def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> E
         "opensearch-bulk": opensearch.write_bulk,
         "vespa-feed": vespa.write_feed,
     }
-    file = Path(target.partition(":")[2])
+    scheme, _, path = target.partition(":")
+    file = Path(path)
     if scheme not in write or not file.name:
         raise ExportError(f"--to {target}: must be {FORMS}")
     if not file.parent.is_dir():

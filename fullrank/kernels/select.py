@@ -12,7 +12,7 @@ from fullrank.kernels.arrays import Float32, Float64, Int64, Mask
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, several
 from fullrank.kernels.sorting import stable_order
 
-_BLOCK, _FEW, _BARS = 256, 32, 1024
+_BLOCK, _BARS = 256, 1024
 
 
 @helper

@@ -120,7 +120,7 @@ class NewFields:
         for name, reason in builder.refused.items():
             if self._is_filtered.get(name):
                 raise DocumentRefused(
-                    f"Field {name!r} of a line before is used in filters, but {reason}"
+                    f"Field {name!r} is used in filters by an earlier line, but {reason}"
                 )
         for name in new:
             self._is_filtered.setdefault(name, name not in builder.refused)

@@ -91,7 +91,7 @@ def fast_candidates(
             cells.rows, mask, asked, features, dense - query.error, lexical,
             scratch.marked, scratch.scores,
         )  # fmt: skip
-    except BaseException:  # also where memory ran out in between
+    except BaseException:  # a MemoryError, too, can come after sums were written
         scratch.clear()
         raise
     rows: Int64 = cells.rows[slots].astype(np.int64)

@@ -104,7 +104,7 @@ async def test_a_line_takes_no_field_from_the_filters_of_those_before_it(
     )
     verdicts = [json.loads(line) for line in response.text.splitlines()]
     assert [verdict["status"] for verdict in verdicts] == [200, 422, 200]
-    assert "'pattern' of a line before is used in filters" in verdicts[1]["error"]
+    assert "'pattern' is used in filters by an earlier line" in verdicts[1]["error"]
     body = {"query": "zebra", "filter": {"pattern": "striped"}, "min_seq": verdicts[2]["seq"]}
     response = await shop.post("/v1/search", json=body)
     assert [hit["id"] for hit in response.json()["hits"]] == ["y1"], response.text

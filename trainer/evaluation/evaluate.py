@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ from trainer.evaluation.trec import RunWriter
 
 DEPTH = 1000
 """Documents per query in a run, by TREC's convention."""
+
+T = TypeVar("T")
 
 _BATCH_CELLS = 1 << 23  # scores in memory: 32 MiB of float32
 _ENCODE_QUERIES = 512
@@ -186,6 +188,11 @@ def evenly_spread(count: int, limit: int) -> Int64:
     if not limit or count <= limit:
         return np.arange(count)
     return np.linspace(0, count - 1, limit).round().astype(np.int64)
+
+
+def evenly_chosen(items: Sequence[T], limit: int) -> list[T]:
+    """Choose at most ``limit`` of some items, evenly spread; 0 chooses all."""
+    return [items[place] for place in evenly_spread(len(items), limit).tolist()]
 
 
 def ranked_grades(rows: Int64, judgement: Judgement) -> Int64:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import evaluate, evenly_spread
+from trainer.evaluation.evaluate import evaluate, evenly_chosen
 from trainer.promotion.mix import with_documents
 from trainer.promotion.replay import Clicks, Replayed, empty_share, slowest
 
@@ -71,20 +71,15 @@ def common_gates(
     """
     # A version of an earlier release has no floor and finds everything; then the floor of the candidate does not count.
     with_floor = active.floor is not None
-    some = _some(asked, ASKED)
+    some = evenly_chosen(asked, ASKED)
     gates = [
         _empty_gate(empty_share(active, some), empty_share(candidate, some, with_floor=with_floor))
     ]
     if judged is not None:
         gates.append(_valid_gate(active, candidate, judged))
     if asked:
-        gates.append(_speed_gate(*slowest(active, candidate, _some(asked, _TIMED_QUERIES))))
+        gates.append(_speed_gate(*slowest(active, candidate, evenly_chosen(asked, _TIMED_QUERIES))))
     return gates
-
-
-def _some(texts: Sequence[str], count: int) -> Sequence[str]:
-    """Return so many texts, evenly spread, or all."""
-    return [texts[place] for place in evenly_spread(len(texts), count).tolist()]
 
 
 def weighted_mrr(replayed: Replayed, clicks: Clicks) -> float:

@@ -13,6 +13,7 @@ from fullrank.retrieval import Retriever
 from trainer.collection import Collection
 from trainer.evaluation.evaluate import (
     DEPTH,
+    evenly_chosen,
     evenly_spread,
     measure_rankings,
     measures_of,
@@ -43,8 +44,7 @@ class Validation:
     def spread(self, limit: int) -> Validation:
         """Return at most ``limit`` of the queries, evenly spread; 0 keeps all."""
         chosen = evenly_spread(len(self.judgements), limit)
-        judgements = [self.judgements[i] for i in chosen.tolist()]
-        return Validation(self.split, self.rows[chosen], judgements)
+        return Validation(self.split, self.rows[chosen], evenly_chosen(self.judgements, limit))
 
     def measure(
         self, documents: Encoded, queries: Encoded, *, depth: int = DEPTH

@@ -77,3 +77,9 @@ def test_verify_reports_a_folder_without_a_manifest(run: Run, root: Path) -> Non
     got = run("bundles", "verify", root)
     assert got.code == 1
     assert "mine-half" in got.out
+
+
+def test_checkpoints_of_a_training_are_no_bundle(run: Run, root: Path) -> None:
+    (root / ".training" / "mine").mkdir(parents=True)
+    assert run("bundles", "verify", root).code == 0
+    assert run("bundles", "show", root).code == 0

@@ -18,6 +18,7 @@ from tests.planted import write_planted
 from tests.ports import free_port
 from tests.unit.cli.running import Run, stub_training
 from trainer.recipes.recipe import recipe_names
+from trainer.training.loop import Interrupted
 
 
 def test_train_passes_every_option_on(
@@ -236,3 +237,25 @@ def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
     third = run("demo", "--no-serve", "--out", folder, "--seconds", "5")
     assert third.err.count("trained before on the same collection") == 1
     assert len(sorted((folder / "bundles" / "bm25").iterdir())) == 2
+
+
+def test_an_interrupt_within_an_epoch_ends_with_130_and_says_how_to_go_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise Interrupted("interrupted in epoch 2; --resume continues after epoch 1")
+
+    stub_training(monkeypatch, interrupt)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
+    assert (got.code, got.err) == (
+        130,
+        "fullrank: interrupted in epoch 2; --resume continues after epoch 1\n",
+    )
+
+
+def test_a_name_that_is_too_long_is_refused_before_the_collection_is_read(
+    run: Run, tmp_path: Path
+) -> None:
+    got = run("train", tmp_path / "missing", "--out", tmp_path, "--name", "a" * 75)
+    assert got.code == 1
+    assert "cannot name a bundle" in got.err

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +22,28 @@ def test_an_address_without_a_cluster_is_refused_at_once() -> None:
     ):
         pass
     assert time.monotonic() - began < 30
+
+
+def test_a_malformed_address_is_one_error() -> None:
+    with (
+        pytest.raises(FullrankError, match="--ray nonsense: no cluster answers there"),
+        joined("nonsense"),
+    ):
+        pass
+
+
+def test_a_token_is_found_before_ray_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    code = "import fleet.commands.serve, os; print(os.environ.get('RAY_AUTH_MODE'))"
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout.strip())
+        (tmp_path / "token").write_text("x" * 64)
+    assert found == ["None", "token"]

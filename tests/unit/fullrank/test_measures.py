@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.measures import (
+    Estimate,
     average_precision,
     estimate,
     ndcg,
@@ -113,3 +114,7 @@ def test_one_value_has_no_standard_error() -> None:
     assert got.as_dict() == {"mean": 0.25, "standard_error": None}
     with pytest.raises(ValueError, match="no values"):
         estimate(np.array([]))
+
+
+def test_an_unknown_standard_error_is_a_dash() -> None:
+    assert [Estimate(1.0, error).error_text(2) for error in (math.nan, 0.125)] == ["–", "0.12"]

@@ -20,7 +20,7 @@ from fleet.jobs.shard import build_shard
 from fleet.jobs.tasks import InProcess, Result
 from fleet.jobs.values import ValueSample
 from fleet.partitions import partition_of
-from fleet.remote import Folder
+from fleet.remote import Folder, RemoteError
 from fleet.remote.folder import unfinished
 from fleet.sets import read_set, shard_folder
 from fleet.sets.manifest import model_id
@@ -194,6 +194,42 @@ def test_a_job_that_died_goes_on_and_builds_nothing_twice(
     assert read_set(Folder(found.address)).set_id == expected
     assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == written
     assert [path.name for path in (out / "planted").iterdir()] == [found.version]
+
+
+def test_a_lost_object_of_a_job_is_an_error(bundle: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(bundle, corpus, tmp_path, runner=Dying(0))
+    [job] = tmp_path.glob("planted/.job-*")
+    [folder] = tmp_path.glob("planted/planted-*")
+    for committed in folder.glob("*/manifest.json"):
+        shutil.rmtree(committed.parent)
+    lost = sorted(job.glob("split/**/*.jsonl"))[0]
+    lost.unlink()
+    with pytest.raises(RemoteError, match=rf"{lost.name}: missing; remove .*\.job-.* and run"):
+        run(bundle, corpus, tmp_path)
+    assert not list(tmp_path.rglob("set.json"))
+
+
+def test_a_committed_shard_that_is_built_again_has_the_same_bytes(
+    bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(bundle, corpus, tmp_path, runner=Dying(1))
+    manifests = sorted(tmp_path.glob("planted/planted-*/*/manifest.json"))
+    before = {path: path.read_bytes() for path in manifests}
+    assert before
+    for facts in tmp_path.glob("planted/.job-*/facts/*.json"):
+        facts.unlink()
+    run(bundle, corpus, tmp_path)
+    assert {path: path.read_bytes() for path in manifests} == before
+
+
+def test_a_damaged_file_is_one_error(bundle: Path, corpus: Path, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress((corpus / "corpus.jsonl").read_bytes()))
+    packed[10:20] = bytes(255 - byte for byte in packed[10:20])
+    (tmp_path / "corpus.jsonl.gz").write_bytes(packed)
+    with pytest.raises(CollectionError, match=r"corpus\.jsonl\.gz: cannot be read"):
+        run(bundle, tmp_path, tmp_path / "out")
 
 
 def test_empty_shards_have_no_folder(bundle: Path, tmp_path: Path) -> None:

@@ -92,18 +92,26 @@ class LateShards(FailingShards):
         return dict.fromkeys(payloads, Failure("no answer before the deadline"))
 
 
-async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
+@pytest.fixture
+async def late(
     whole: Whole, address: str
-) -> None:
-    """A search with explanations asks twice, and the first call ends only when it gives up."""
+) -> AsyncIterator[tuple[FailingShards, httpx.AsyncClient]]:
+    """Shards of which the second is late, and a router that asks them."""
     shards = LateShards.of(address, whole.root / "cache")
     try:
         async with whole.router(address, shards, name="late", deadline_ms=4000) as client:
             shards.failing = {1}
-            body = {**SEARCH, "explain": True, "partial": True}
-            reply = await client.post("/v1/search", json=body)
+            yield shards, client
     finally:
         shards.close()
+
+
+async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
+    late: tuple[FailingShards, httpx.AsyncClient],
+) -> None:
+    """A search with explanations asks twice, and the first call ends only when it gives up."""
+    shards, client = late
+    reply = await client.post("/v1/search", json={**SEARCH, "explain": True, "partial": True})
     assert reply.status_code == 200, reply.text
     assert len(reply.json()["hits"]) == reply.json()["total_at_least"] > 0
     assert 0 < reply.json()["covered"] < 1
@@ -111,24 +119,19 @@ async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
 
 
 async def test_all_searches_of_a_batch_wait_for_a_late_shard_once(
-    whole: Whole, address: str
+    late: tuple[FailingShards, httpx.AsyncClient],
 ) -> None:
-    shards = LateShards.of(address, whole.root / "cache")
-    try:
-        async with whole.router(address, shards, name="batch", deadline_ms=4000) as client:
-            shards.failing = {1}
-            searches = [{**SEARCH, "limit": limit, "partial": True} for limit in (1, 2, 3, 4)]
-            reply = await client.post("/v1/search:batch", json={"searches": searches})
-            shards.failing = set()
-            whole_again = await client.post("/v1/search", json={**SEARCH, "partial": True})
-    finally:
-        shards.close()
+    shards, client = late
+    searches = [{**SEARCH, "limit": limit, "partial": True} for limit in (1, 2, 3, 4)]
+    reply = await client.post("/v1/search:batch", json={"searches": searches})
     assert reply.status_code == 200, reply.text
     found = reply.json()["answers"]
     assert [len(one["hits"]) for one in found] == [1, 2, 3, 4]
     assert all(0 < one["covered"] < 1 for one in found)
     assert shards.asked[:4] == [4, 3, 3, 3]
-    assert whole_again.json()["covered"] == 1
+    shards.failing = set()
+    again = await client.post("/v1/search", json={**SEARCH, "partial": True})
+    assert again.json()["covered"] == 1
 
 
 @pytest.mark.parametrize("changes", [{}, {"limit": 5}, {"explain": True}, {"diversity": 0.5}])

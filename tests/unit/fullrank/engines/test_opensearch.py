@@ -164,7 +164,9 @@ def test_a_failed_export_keeps_the_old_file(
     bundle: Bundle, tmp_path: Path, report: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "shop.ndjson"
-    file.write_text("old\n")
+    index = tmp_path / "shop.ndjson.index.json"
+    for path in (file, index):
+        path.write_text("old\n")
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -172,7 +174,7 @@ def test_a_failed_export_keeps_the_old_file(
     monkeypatch.setattr("fullrank.engines.opensearch._document", die)
     with pytest.raises(KeyboardInterrupt):
         write_bulk(Source.of(bundle), file, report)
-    assert file.read_text() == "old\n"
+    assert file.read_text() == index.read_text() == "old\n"
     assert not list(tmp_path.glob(".*"))
 
 

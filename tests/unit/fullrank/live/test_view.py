@@ -402,7 +402,7 @@ def test_documents_that_come_together_take_no_field_from_each_others_filters() -
     new = View.of(BUNDLES[0]).new_fields()
     new.add({"text": "x", "colour": "red", "size": {"a": 1}, "shape": None})
     for fields in ({"colour": {"a": 1}}, {"colour": [["red"]]}):
-        with pytest.raises(DocumentRefused, match="'colour' of a line before is used in filters"):
+        with pytest.raises(DocumentRefused, match="'colour' is used in filters by an earlier line"):
             new.add({"text": "x", **fields})
     # A field that no filter can use has nothing to lose, and one without a value says nothing.
     new.add({"text": ["x"], "size": 3, "shape": {"a": 1}, "colour": ["blue", 3]})

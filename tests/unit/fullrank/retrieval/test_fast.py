@@ -14,6 +14,7 @@ from fullrank.retrieval import Ranking, Retriever, retriever
 from fullrank.retrieval import fast as finding
 from fullrank.retrieval import tune as tuning
 from fullrank.retrieval.index import Effort, shortlists
+from fullrank.retrieval.index import build as building
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
@@ -221,3 +222,15 @@ def test_an_unknown_mode_is_refused() -> None:
     documents = encoded(np.random.default_rng(16), 10, 2, 3)
     with pytest.raises(ValueError, match="neither"):
         Retriever(documents).search(documents, 1, mode="quick")
+
+
+def test_a_large_segment_needs_half_of_the_candidates_of_its_bundle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building, "FAST_FROM", 1000)
+    rng = np.random.default_rng(23)
+    effort = Effort(nprobe=4, words=16, depth=20, sparse=50, rescored=31, floor=0.1)
+    like = with_cells(encoded(rng, 2000, 16, 60), effort)
+    found = building.index_of_segment(encoded(rng, 1000, 16, 60), like)
+    assert found.effort == replace(effort, words=32, rescored=16)
+    assert building.index_of_segment(encoded(rng, 999, 16, 60), like).effort is None

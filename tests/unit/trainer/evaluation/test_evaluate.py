@@ -21,7 +21,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
-from trainer.evaluation.evaluate import Evaluation, evaluate, measure_rankings
+from trainer.evaluation.evaluate import Evaluation, evaluate, evenly_chosen, measure_rankings
 from trainer.evaluation.judgement import judge
 from trainer.evaluation.trec import read_run
 from trainer.train import train
@@ -283,3 +283,9 @@ def test_agrees_with_ir_measures_on_real_text(data_dir: Path, tmp_path: Path) ->
     found = evaluate(open_bundle(trained.path), collection, "test", ["train", "valid"], run=run)
     assert found.documents == 7425
     agrees_with_ir_measures(found, run, collection.qrels("test"))
+
+
+def test_chosen_items_are_spread_over_all() -> None:
+    assert evenly_chosen(range(399), 200)[-1] == 398
+    assert evenly_chosen(range(5), 3) == [0, 2, 4]
+    assert evenly_chosen("abc", 0) == evenly_chosen("abc", 5) == ["a", "b", "c"]

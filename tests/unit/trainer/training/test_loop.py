@@ -151,6 +151,19 @@ def test_resuming_a_finished_run_returns_its_result(
     assert_same(whole, run(features(recipe), recipe, valid, tmp_path / "0.npz", resume=True))
 
 
+def test_a_fit_that_may_differ_starts_anew_where_the_checkpoint_is_of_another_recipe(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe, path = RECIPES["margin"], tmp_path / "0.npz"
+    data = features(recipe)
+    run(data, recipe, valid, path)
+    other = replace(recipe, train=replace(recipe.train, epochs=recipe.train.epochs + 1))
+    with pytest.raises(TrainingError, match="another recipe"):
+        run(data, other, valid, path, resume=True)
+    whole = run(data, other, valid, tmp_path / "whole.npz")
+    assert_same(whole, run(data, other, valid, path, resume=True, may_differ=True))
+
+
 def test_ctrl_c_within_an_epoch_resumes_from_the_last_checkpoint(
     features: Callable[[Recipe], Features],
     valid: Validation,

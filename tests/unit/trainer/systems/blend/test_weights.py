@@ -9,7 +9,7 @@ from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision
 from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.evaluation.judgement import Judgement
-from trainer.systems.blend.scores import PartScores
+from trainer.systems.blend.scores import PartScores, most_queries
 from trainer.systems.blend.weights import Quality, Scored, choose, lift_unjudged
 from trainer.training.validation import Validation
 
@@ -201,3 +201,7 @@ def test_only_lexical_scores_of_unjudged_documents_are_multiplied() -> None:
     found = part.total(3, weights, Lift(1.2, 0.75))
     gained = np.where(UNJUDGED, 0.2 * 0.7 * part.parts[0, 3] + 0.75, 0.0)
     np.testing.assert_allclose(found - part.total(3, weights), gained, atol=1e-5)
+
+
+def test_a_large_corpus_is_scored_for_200_queries() -> None:
+    assert [most_queries(count) for count in (1_000, 50_000, 1_000_000)] == [16_777, 335, 200]
