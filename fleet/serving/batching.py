@@ -1,8 +1,8 @@
 """Send the requests that wait for a replica in one call.
 
-A call of Ray costs its caller nearly the same processor time whether it carries one request or eight, and a replica
-answers few calls at once anyway. A request that finds enough calls under way waits, and travels with the others that
-wait.
+A call of Ray costs its caller nearly the same processor time whether it carries one request or four, and a replica
+answers few calls at once anyway. So the requests of one round of the event loop travel together, which a busy router
+has several of, and a request that finds enough calls under way waits and travels with the others that wait.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Answers = Sequence[bytes | Exception]
 
 # Calls of one replica under way: one for each of its threads.
 _CALLS = 2
-# Requests of a call, which all wait for the last of them.
-_MOST = 8
+# Requests of a call, which all wait for the last of them. Eight cost a router the same processor time as four.
+_MOST = 4
 
 
 class _Waiting(NamedTuple):
@@ -52,7 +52,9 @@ class Batcher:
         loop = asyncio.get_running_loop()
         asked = _Waiting(payload, loop.time() + timeout_s, loop.create_future())
         self._waiting.append(asked)
-        self._start()
+        if len(self._waiting) == 1:
+            # After the other requests of this round. If others wait already, a start is due or all calls are under way.
+            loop.call_soon(self._start)
         return await asyncio.wait_for(asked.answer, timeout_s)
 
     def _start(self) -> None:
