@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster in network namespaces of this machine, joined by a bridge that a test can cut or slow down."""
+"""Nodes of a Ray cluster in network namespaces, joined by a bridge; a test can cut, slow down or delay them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleet.cluster import worker_environment
+from tests.fleet.delay import Delay
 
 BRIDGE, SUBNET, HOST = "frkbr0", "10.231.77", 254
 _PORT = 6379
@@ -85,6 +86,19 @@ class Network:
         finally:
             for prefix, device in ways:
                 _run([*prefix, "tc", "qdisc", "delete", "dev", device, "root"])
+
+    @contextmanager
+    def delayed(self, number: int, seconds: float) -> Iterator[Delay]:
+        """Delay every packet from and to a node by some seconds while the block runs."""
+        port, tap = f"frkp{number}", f"frkt{number}"
+        # Without ARP: this machine would answer for its own address at once.
+        _ip("link", "set", port, "nomaster", "arp", "off")
+        try:
+            with Delay(port, tap, seconds) as delay:
+                _ip("link", "set", tap, "master", BRIDGE, "up")
+                yield delay
+        finally:
+            _ip("link", "set", port, "arp", "on", "master", BRIDGE)
 
 
 @contextmanager

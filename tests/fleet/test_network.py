@@ -1,4 +1,4 @@
-"""A fleet on nodes of a network: a slow link, a cut one, a head that dies.
+"""A fleet on nodes of a network: a slow link, a distant node, a cut link, a head that dies.
 
 Nodes: 1 is the head, 2 has the router, 3 and 4 have one replica of each shard.
 """
@@ -6,9 +6,11 @@ Nodes: 1 is the head, 2 has the router, 3 and 4 have one replica of each shard.
 from __future__ import annotations
 
 import re
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import httpx
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.slow
 ROUTER = 2
 # Longer than the router and the coordinator need to notice, shorter than Ray needs.
 CUT_S = 10.0
+# Of a packet, in each direction: another region of the same continent.
+DELAY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,45 @@ def test_a_slow_link_is_hedged(running: Running) -> None:
     with searches(running.url, running.sets) as load:
         running.wait_for_all()
     load.check()
+
+
+def test_distant_replicas_make_searches_later_and_nothing_else(running: Running) -> None:
+    with searches(running.url, running.sets) as near:
+        time.sleep(5)
+    failures = running.metric("fullrank_shard_failures_total")
+    with ExitStack() as stack:
+        delays = [stack.enter_context(running.network.delayed(n, DELAY_S)) for n in (3, 4)]
+        with searches(running.url, running.sets) as far:
+            time.sleep(5)
+            for version in (running.sets.versions[1], running.sets.versions[0]):
+                assert running.swap(version).returncode == 0
+                wait_until_served(running.url, version)
+    assert min(delay.frames for delay in delays) > 100
+    near.check()
+    far.check()
+    # It asks both shards at once for hits, then for their fields: four delays. One shard after the other: eight.
+    added_s = statistics.median(far.seconds) - statistics.median(near.seconds)
+    assert 3.6 * DELAY_S < added_s < 7 * DELAY_S
+    assert max(far.seconds) < 2
+    assert set(far.generations.values()) == set(running.sets.versions)
+    assert running.metric("fullrank_shard_failures_total") == failures
+    assert running.metric("fullrank_shard_replicas") == 4
+
+
+def test_one_distant_node_is_asked_too_and_none_of_its_answers_counts_as_late(
+    running: Running,
+) -> None:
+    failures = running.metric("fullrank_shard_failures_total")
+    with (
+        running.network.delayed(4, 2 * DELAY_S) as delay,
+        searches(running.url, running.sets) as load,
+    ):
+        time.sleep(5)
+    assert delay.frames > 100
+    load.check()
+    assert max(load.seconds) < 2
+    assert running.metric("fullrank_shard_failures_total") == failures
+    assert running.metric("fullrank_shard_breakers_open") == 0
 
 
 def test_a_node_that_is_cut_off_fails_no_search_and_joins_again(running: Running) -> None:
