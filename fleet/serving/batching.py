@@ -23,6 +23,7 @@ _MOST = 4
 class _Waiting(NamedTuple):
     payload: bytes
     until: float
+    wanted: asyncio.Future[bytes]
     answer: asyncio.Future[bytes]
 
 
@@ -34,7 +35,7 @@ class Batcher:
 
     Example:
         >>> batcher = Batcher(replica.call)
-        >>> await asyncio.gather(*(batcher.ask(payload, timeout_s=1.0) for payload in payloads))
+        >>> answer = await batcher.ask(payload, until=loop.time() + 1.0, wanted=loop.create_future())
     """
 
     def __init__(self, send: Callable[[Sequence[bytes]], Awaitable[Answers]]) -> None:
@@ -42,32 +43,46 @@ class Batcher:
         self._waiting = deque[_Waiting]()
         self._calls = set[asyncio.Task[None]]()
 
-    async def ask(self, payload: bytes, timeout_s: float) -> bytes:
-        """Return the answer to a request.
+    def ask(
+        self, payload: bytes, until: float, wanted: asyncio.Future[bytes]
+    ) -> asyncio.Future[bytes]:
+        """Send a request, as soon as a call may begin.
 
-        Raises:
-            TimeoutError: There was none in time.
-            Exception: What ``send`` raised, or returned for this request.
+        Args:
+            payload: The request.
+            until: When the call that carries it ends without an answer, by the event loop's clock.
+            wanted: Once it is done, nobody waits any more, and a request that still waits here is not sent.
+
+        Returns:
+            The answer, or the exception that ``send`` raised or returned for it; cancelled if it was not sent.
         """
         loop = asyncio.get_running_loop()
-        asked = _Waiting(payload, loop.time() + timeout_s, loop.create_future())
+        asked = _Waiting(payload, until, wanted, loop.create_future())
         self._waiting.append(asked)
         if len(self._waiting) == 1:
             # After the other requests of this round. If others wait already, a start is due or all calls are under way.
             loop.call_soon(self._start)
-        return await asyncio.wait_for(asked.answer, timeout_s)
+        return asked.answer
 
     def _start(self) -> None:
         """Send what waits, if a call may begin."""
         while self._waiting and len(self._calls) < _CALLS:
-            count = min(_MOST, len(self._waiting))
-            batch = [self._waiting.popleft() for _ in range(count)]
-            # Nobody waits for a request that timed out or was cancelled.
-            batch = [asked for asked in batch if not asked.answer.done()]
+            batch = self._next()
             if batch:
                 call = asyncio.ensure_future(self._call(batch))
                 self._calls.add(call)
                 call.add_done_callback(self._ended)
+
+    def _next(self) -> list[_Waiting]:
+        """Take the requests of the next call from those that wait."""
+        batch = list[_Waiting]()
+        while self._waiting and len(batch) < _MOST:
+            asked = self._waiting.popleft()
+            if asked.wanted.done():
+                asked.answer.cancel()
+            else:
+                batch.append(asked)
+        return batch
 
     def _ended(self, call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
@@ -82,8 +97,6 @@ class Batcher:
         except Exception as error:
             answers = [error] * len(batch)
         for asked, answer in zip(batch, answers, strict=True):
-            if asked.answer.done():
-                continue
             if isinstance(answer, Exception):
                 asked.answer.set_exception(answer)
             else:

@@ -67,25 +67,31 @@ class ReplicatedShards:
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
         """See Shards.ask."""
-        answers = await asyncio.gather(
-            *(self._ask(number, payload, deadline_s) for number, payload in payloads.items())
-        )
-        return dict(zip(payloads, answers, strict=True))
-
-    async def _ask(self, number: int, payload: bytes, deadline_s: float) -> bytes | Failure:
+        if not self._resumed.is_set():
+            deadline_s -= await self._wait(deadline_s)
+        asked = {
+            number: self._sets[number].ask(payload, deadline_s)
+            for number, payload in payloads.items()
+            if number < len(self._sets)
+        }
+        self._running += 1
         try:
-            if number >= len(self._sets):
-                raise Unavailable("no such shard")
-            if not self._resumed.is_set():
-                deadline_s -= await self._wait(deadline_s)
-            self._running += 1
-            try:
-                return await self._sets[number].ask(payload, deadline_s)
-            finally:
-                self._running -= 1
-        except Unavailable as error:
-            self._metrics.shards_missing.inc()
-            return Failure(str(error))
+            if asked:
+                await asyncio.wait(asked.values())
+        finally:
+            self._running -= 1
+            for answer in asked.values():
+                if not answer.cancel():
+                    # Nobody reads it if this was cancelled, and asyncio would log it.
+                    answer.exception()
+        return {number: self._outcome(asked.get(number)) for number in payloads}
+
+    def _outcome(self, answer: asyncio.Future[bytes] | None) -> bytes | Failure:
+        error = Unavailable("no such shard") if answer is None else answer.exception()
+        if answer is not None and error is None:
+            return answer.result()
+        self._metrics.shards_missing.inc()
+        return Failure(str(error))
 
     async def _wait(self, deadline_s: float) -> float:
         """Wait for the end of a pause; return the seconds that it took."""

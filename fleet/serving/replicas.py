@@ -16,8 +16,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from fleet.serving.batching import Answers, Batcher
@@ -127,44 +127,22 @@ class ReplicaSet:
             self._tracked.append(own)
         self._count_breakers()
 
-    async def ask(self, payload: bytes, deadline_s: float) -> bytes:
+    def ask(self, payload: bytes, deadline_s: float) -> asyncio.Future[bytes]:
         """Return the first answer of a replica.
 
         Args:
             payload: The request.
             deadline_s: Seconds until the caller gives up.
 
-        Raises:
-            Unavailable: No replica has answered before the deadline, or all have failed.
+        Returns:
+            The answer. Its exception is Unavailable if no replica has answered before the deadline, or all have failed.
+            If it is cancelled, calls that have not begun never do.
         """
         self.metrics.shard_calls["first"].inc()
         self.budget.count_call()
-        end = self.clock() + deadline_s
-        untried = self._order()
-        running: set[asyncio.Task[bytes]] = set()
-        reason = "no replica is known" if not untried else "no replica has answered in time"
-        try:
-            while untried or running:
-                left = end - self.clock()
-                if left <= 0:
-                    break
-                if not running:
-                    self._start(untried.pop(0), payload, left, running)
-                for task in await self._wait(running, untried, payload, left):
-                    running.discard(task)
-                    error = task.exception()
-                    if error is None:
-                        return task.result()
-                    reason = f"{type(error).__name__}: {error}"
-                    if untried and not running:
-                        self.metrics.shard_calls["retry"].inc()
-        finally:
-            for task in running:
-                # An overtaken call ends by itself.
-                task.add_done_callback(_forget)
-        raise Unavailable(reason)
+        return _Request(self, payload, deadline_s).answer
 
-    def _order(self) -> list[_Tracked]:
+    def order(self) -> list[_Tracked]:
         """Return the replicas in the order in which this call asks them: in turn, those with open breakers last.
 
         An open breaker is asked for a trial only where its replica comes first, so that no trial is wasted.
@@ -178,76 +156,27 @@ class ReplicaSet:
         return sorted(rotated, key=lambda own: own.breaker.is_open)
 
     @property
-    def _p95(self) -> float | None:
+    def p95(self) -> float | None:
         """That of the fastest replica whose breaker is closed, if any is: a slow one must not raise it."""
         closed = [own for own in self._tracked if not own.breaker.is_open]
         found = [own.latencies.p95 for own in closed or self._tracked]
         return min((p95 for p95 in found if p95 is not None), default=None)
 
     @property
-    def _late_s(self) -> float:
-        return max(_MIN_LATE_S, _LATE_P95S * (self._p95 or 0.0))
+    def late_s(self) -> float:
+        """Seconds after which an answer is late."""
+        return max(_MIN_LATE_S, _LATE_P95S * (self.p95 or 0.0))
 
-    async def _wait(
-        self,
-        running: set[asyncio.Task[bytes]],
-        untried: list[_Tracked],
-        payload: bytes,
-        left: float,
-    ) -> set[asyncio.Task[bytes]]:
-        """Wait until a call ends or the deadline; ask another replica as well once the running calls are slow or late.
-
-        Returns:
-            The calls that have ended; none if another replica was asked.
-        """
-        late_s, hedge_s = self._late_s, self._p95
-        can_hedge = len(running) == 1 and untried and not untried[0].breaker.is_open
-        if can_hedge and hedge_s is not None and hedge_s < left:
-            done, _ = await asyncio.wait(running, timeout=hedge_s)
-            if done:
-                return done
-            late_s, left = late_s - hedge_s, left - hedge_s
-            if self.budget.take():
-                self.metrics.shard_calls["hedge"].inc()
-                self._start(untried.pop(0), payload, left, running)
-                return set()
-        is_limited = bool(untried) and late_s < left
-        done, _ = await asyncio.wait(
-            running, timeout=late_s if is_limited else left, return_when=asyncio.FIRST_COMPLETED
-        )
-        if is_limited and not done:
-            self.metrics.shard_calls["retry"].inc()
-            self._start(untried.pop(0), payload, left - late_s, running)
-        return done
-
-    def _start(
-        self, own: _Tracked, payload: bytes, left: float, running: set[asyncio.Task[bytes]]
-    ) -> None:
-        running.add(asyncio.ensure_future(self._call(own, payload, left)))
-
-    async def _call(self, own: _Tracked, payload: bytes, left: float) -> bytes:
-        """Call a replica, until the deadline or until it is late, whichever is later."""
-        began, late_s = self.clock(), self._late_s
-        late = asyncio.get_running_loop().call_later(late_s, self._failed, own)
-        try:
-            answer = await own.batcher.ask(payload, max(left, late_s))
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            if self.clock() - began < late_s:
-                self._failed(own)
-            raise
-        finally:
-            late.cancel()
-        seconds = self.clock() - began
+    def answered(self, own: _Tracked, seconds: float, *, is_late: bool) -> None:
+        """Note an answer and how long it took."""
         # Late answers count too: if all replicas become slow, none is late any more.
         own.latencies.add(seconds)
-        if seconds < late_s:
+        if not is_late:
             own.breaker.succeeded()
             self._count_breakers()
-        return answer
 
-    def _failed(self, own: _Tracked) -> None:
+    def failed(self, own: _Tracked) -> None:
+        """Note a failure, or that an answer is late."""
         own.breaker.failed()
         self.metrics.shard_failures.inc()
         self._count_breakers()
@@ -259,7 +188,102 @@ class ReplicaSet:
             self._open_breakers = count
 
 
-def _forget(task: asyncio.Task[bytes]) -> None:
-    """Read the exception of a call that nobody waits for, or asyncio would log it."""
-    with suppress(asyncio.CancelledError):
-        task.exception()
+@dataclass(eq=False, slots=True)
+class _Call:
+    """A request on its way to one replica."""
+
+    own: _Tracked
+    began: float
+    is_late: bool = False
+
+
+class _Request:
+    """A request to a shard, which ends with the first answer of a replica.
+
+    Args:
+        replicas: Of the shard.
+        payload, deadline_s: As for ``ReplicaSet.ask``.
+
+    Attributes:
+        answer: As ``ReplicaSet.ask`` returns it.
+    """
+
+    def __init__(self, replicas: ReplicaSet, payload: bytes, deadline_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[bytes] = self._loop.create_future()
+        self._replicas, self._payload = replicas, payload
+        self._untried, self._running = replicas.order(), 0
+        self._end = self._loop.time() + deadline_s
+        self._reason = "no replica has answered in time"
+        self._timers = [self._loop.call_later(deadline_s, self._fail)]
+        if self._untried:
+            self._try_next()
+        else:
+            self._reason = "no replica is known"
+            self._fail()
+
+    def _try_next(self) -> None:
+        """Call the next replica."""
+        call, late_s = _Call(self._untried.pop(0), self._loop.time()), self._replicas.late_s
+        # A late answer still counts, even after the deadline.
+        until = max(self._end, call.began + late_s)
+        late = self._loop.call_later(late_s, self._late, call)
+        answer = call.own.batcher.ask(self._payload, until, self.answer)
+        answer.add_done_callback(partial(self._ended, call, late))
+        self._running += 1
+        hedge_s = self._replicas.p95
+        can_hedge = self._running == 1 and self._untried and not self._untried[0].breaker.is_open
+        if can_hedge and hedge_s is not None and call.began + hedge_s < self._end:
+            self._timers.append(self._loop.call_later(hedge_s, self._hedge))
+
+    def _hedge(self) -> None:
+        """Call another replica as well, if the budget allows it."""
+        is_waiting = self._running == 1 and self._untried and not self.answer.done()
+        if is_waiting and self._replicas.budget.take():
+            self._replicas.metrics.shard_calls["hedge"].inc()
+            self._try_next()
+
+    def _late(self, call: _Call) -> None:
+        """Note that a replica is late, and call another one."""
+        call.is_late = True
+        self._replicas.failed(call.own)
+        if self._untried and not self.answer.done():
+            self._retry()
+
+    def _ended(self, call: _Call, late: asyncio.TimerHandle, answer: asyncio.Future[bytes]) -> None:
+        """Take the outcome of a call."""
+        late.cancel()
+        self._running -= 1
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            seconds = self._loop.time() - call.began
+            self._replicas.answered(call.own, seconds, is_late=call.is_late)
+            if not self.answer.done():
+                self._finish()
+                self.answer.set_result(answer.result())
+            return
+        if not call.is_late:
+            self._replicas.failed(call.own)
+        self._reason = f"{type(error).__name__}: {error}"
+        if self._running or self.answer.done():
+            return
+        if self._untried:
+            self._retry()
+        else:
+            self._fail()
+
+    def _retry(self) -> None:
+        self._replicas.metrics.shard_calls["retry"].inc()
+        self._try_next()
+
+    def _fail(self) -> None:
+        """End without an answer: at the deadline, or because all have failed."""
+        if not self.answer.done():
+            self._finish()
+            self.answer.set_exception(Unavailable(self._reason))
+
+    def _finish(self) -> None:
+        for timer in self._timers:
+            timer.cancel()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from fleet.serving.batching import Answers, Batcher
 
 # As fleet.serving.batching has them.
@@ -31,8 +29,11 @@ class Fake:
 
 def started(
     batcher: Batcher, payloads: Sequence[bytes], timeout_s: float = 5.0
-) -> list[asyncio.Task[bytes]]:
-    return [asyncio.create_task(batcher.ask(payload, timeout_s)) for payload in payloads]
+) -> list[asyncio.Future[bytes]]:
+    loop = asyncio.get_running_loop()
+    return [
+        batcher.ask(payload, loop.time() + timeout_s, loop.create_future()) for payload in payloads
+    ]
 
 
 async def settle() -> None:
@@ -40,7 +41,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def busy(batcher: Batcher, timeout_s: float = 5.0) -> list[asyncio.Task[bytes]]:
+async def busy(batcher: Batcher, timeout_s: float = 5.0) -> list[asyncio.Future[bytes]]:
     """Make as many calls as may be under way, of one request each."""
     asked = []
     for _ in range(CALLS):
@@ -107,7 +108,8 @@ def test_a_call_that_fails_fails_all_its_requests_and_later_ones_are_sent() -> N
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [str(own) for own in found] == ["died"] * (CALLS + 2)
         fake.error = None
-        assert await batcher.ask(b"b", 1.0) == b"B"
+        [later] = started(batcher, [b"b"])
+        assert await later == b"B"
 
     asyncio.run(run())
 
@@ -116,14 +118,18 @@ def test_a_frozen_replica_gets_later_requests_once_the_first_have_timed_out() ->
     async def run() -> None:
         fake = Fake()
         batcher = Batcher(fake.call)
-        asked = await busy(batcher, 0.05)
-        # The third gives up first: with equal times it could be sent between the end of a call and its own.
-        asked += started(batcher, [b"given up"], 0.02)
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(own) for own in found] == [TimeoutError] * (CALLS + 1)
+        first = await busy(batcher, 0.05)
+        wanted: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        given_up = batcher.ask(b"given up", asyncio.get_running_loop().time() + 5.0, wanted)
+        wanted.set_exception(TimeoutError())
+        wanted.exception()
+        found = await asyncio.gather(*first, return_exceptions=True)
+        assert [type(own) for own in found] == [TimeoutError] * CALLS
         fake.go.set()
-        assert await batcher.ask(b"b", 1.0) == b"B"
+        [later] = started(batcher, [b"b"])
+        assert await later == b"B"
         # Nobody waited any more for the third.
+        assert given_up.cancelled()
         assert fake.calls == [[b"a"]] * CALLS + [[b"b"]]
 
     asyncio.run(run())
@@ -134,14 +140,15 @@ def test_a_cancelled_request_is_not_sent() -> None:
         fake = Fake()
         batcher = Batcher(fake.call)
         first = await busy(batcher)
-        cancelled, last = started(batcher, [b"b", b"c"])
-        await settle()
-        cancelled.cancel()
+        loop = asyncio.get_running_loop()
+        wanted = [loop.create_future() for _ in range(MOST + 1)]
+        asked = [batcher.ask(b"b", loop.time() + 5.0, own) for own in wanted]
+        for own in wanted[:MOST]:
+            own.cancel()
         fake.go.set()
-        assert await last == b"C"
+        assert await asked[-1] == b"B"
         assert await asyncio.gather(*first) == [b"A"] * CALLS
-        assert fake.calls[CALLS:] == [[b"c"]]
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
+        assert fake.calls[CALLS:] == [[b"b"]]
+        assert all(own.cancelled() for own in asked[:MOST])
 
     asyncio.run(run())
