@@ -6,8 +6,8 @@
 DIR is the --out of benchmarks.performance.retrieval, after its --prepare. The engines are those of
 benchmarks.peers.engines, in the environment of docs/results/frontier.md. Every system indexes the same documents and
 answers the same short queries, one after another, from the text of the query: encoding it or splitting it into words
-is part of its time. FAISS and LanceDB search the dense parts of our documents, and our model encodes their queries.
-The corpora have no judgements, so this measures no quality.
+is part of its time. FAISS, pgvector and LanceDB search the dense parts of our documents, and our model encodes their
+queries. The corpora have no judgements, so this measures no quality.
 
 cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the mean
 cpu_ms_rounds   quartiles over the rounds; in a round every system answers the same queries, in alternating order
@@ -34,6 +34,7 @@ import numpy as np
 from benchmarks.harness.report import machine, show
 from benchmarks.peers.engines.engine import Engine, process_seconds
 from benchmarks.peers.engines.lexical import bm25s_engine, sqlite_engine, tantivy_engine
+from benchmarks.peers.engines.pgvector import pgvector_engine
 from benchmarks.peers.engines.postgres import postgres_engines
 from benchmarks.peers.engines.vectors import faiss_engines, lancedb_engine
 from benchmarks.peers.ranking import Float32
@@ -82,6 +83,9 @@ def open_engines(
         "SQLite FTS5": lambda: [sqlite_engine(fields)],
         "PostgreSQL": lambda: stack.enter_context(postgres_engines(fields)),
         "FAISS": partial(faiss_engines, VECTORS, encode, vectors, kept.hnsw(name)),
+        "pgvector": lambda: [
+            stack.enter_context(pgvector_engine(VECTORS, encode, vectors)),
+        ],
         "LanceDB": lambda: [lancedb_engine(folder, VECTORS, encode, texts, vectors)],
     }
     engines = [ours(bundle, mode) for mode in bundle.retriever.modes]

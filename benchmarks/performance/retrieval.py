@@ -110,7 +110,7 @@ def main() -> None:
         largest = max(resampled, key=int) if resampled else DEBIAN
         corpora = {name: run.corpus(name, curves=name == largest) for name in given.sizes}
         terms = compared_terms(kept, run.source, largest) if resampled else None
-        bars = held(corpora[largest])
+        bars = held(corpora)
         lab.tell(
             tables(corpora, bars, terms),
             [],

@@ -119,6 +119,7 @@ class Measurement:
         peer = min(("bm25s", "bm25s, numpy"), key=lambda name: float(timed.seconds[name].sum()))
         ratios = {
             "exact_over_flat_scan": timed.ratio("exact", "flat"),
+            "flat_scan_over_fast": timed.ratio("flat", "fast"),
             "fast_speedup_over_exact": timed.ratio("exact", "fast"),
             "fast_over_bm25s": timed.ratio("fast", peer),
             "fast_over_hnsw": timed.ratio("fast", "hnsw"),

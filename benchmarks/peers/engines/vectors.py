@@ -17,9 +17,8 @@ from benchmarks.peers.minilm_model import encoder, load_minilm, use_threads
 from benchmarks.peers.ranking import Float32
 from benchmarks.peers.static import distilled
 
-_LINKS = 32  # of a vector in HNSW
-_CONSTRUCTION = 200
-_EFFORT = 128
+HNSW = {"M": 32, "efConstruction": 200, "efSearch": 128}
+"""Settings of a graph: links of a vector, and candidates while it is made and searched."""
 
 
 def minilm_encoder() -> Encode:
@@ -64,14 +63,13 @@ def faiss_engines(
     flat = faiss.IndexFlatIP(dimension)
     flat.add(vectors)
     if graph is None:
-        graph = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = _CONSTRUCTION
+        graph = faiss.IndexHNSWFlat(dimension, HNSW["M"], faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = HNSW["efConstruction"]
         graph.add(vectors)
-    graph.hnsw.efSearch = _EFFORT
-    settings = {"M": _LINKS, "efConstruction": _CONSTRUCTION, "efSearch": _EFFORT}
+    graph.hnsw.efSearch = HNSW["efSearch"]
     return [
         _faiss(f"FAISS flat, {encoder_name}", encode, flat, {}),
-        _faiss(f"FAISS HNSW, {encoder_name}", encode, graph, settings),
+        _faiss(f"FAISS HNSW, {encoder_name}", encode, graph, HNSW),
     ]
 
 
