@@ -2,7 +2,7 @@
 
     python -m benchmarks.fleet.serving BUNDLE CORPUS [--queries 400] [--work DIR] [--json]
 
-Starts a Ray cluster of two nodes on this machine, indexes CORPUS with the model of BUNDLE in 1, 2, 4 and 8 shards, and
+Starts a Ray cluster of two nodes on this machine, indexes CORPUS with the model of BUNDLE in 1 to 16 shards, and
 sends the same searches (titles of documents, one after another; then by eight clients at once, "busy") to `fullrank
 serve` over the unsharded index and to a router over each set. The processor time of the router is that of its process,
 and its slope over the shards is the cost of one more shard. A swap is timed from the command to coordinator until it
@@ -35,7 +35,7 @@ from benchmarks.performance.servers import Server, serving
 from fullrank.progress import Reporter
 from trainer.indexing.index import index
 
-_SHARDS = (1, 2, 4, 8)
+_SHARDS = (1, 2, 4, 8, 16)
 _WARM_UP = 50
 # Of the busy router.
 _CLIENTS = 8

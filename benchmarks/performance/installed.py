@@ -38,7 +38,7 @@ from benchmarks.peers.engines.pgvector import pgvector_engine
 from benchmarks.peers.engines.postgres import postgres_engines
 from benchmarks.peers.engines.vectors import faiss_engines, lancedb_engine
 from benchmarks.peers.ranking import Float32
-from benchmarks.performance.frontier import PACKAGES, Contender, timed
+from benchmarks.performance.frontier import Contender, timed
 from benchmarks.performance.prepare import Kept
 from benchmarks.performance.resample import TERMS, short_queries
 from fullrank.bundle import Bundle, open_bundle
@@ -47,6 +47,17 @@ from fullrank.progress import Reporter
 
 FIELDS = ("title", "text")
 VECTORS = "own vectors"
+_PACKAGES = (
+    "fullrank",
+    "numpy",
+    "numba",
+    "bm25s",
+    "tantivy",
+    "lancedb",
+    "pgvector",
+    "psycopg",
+    "faiss-cpu",
+)
 
 
 def ours(bundle: Bundle, mode: str) -> Engine:
@@ -143,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         systems = measure(kept, str(given.size), given)
     result = {
         "benchmark": "installed",
-        "machine": machine(PACKAGES),
+        "machine": machine(_PACKAGES),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "documents": given.size,
         "queries": given.queries,

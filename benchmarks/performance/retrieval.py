@@ -36,8 +36,9 @@ from benchmarks.harness.lab import Lab
 from benchmarks.harness.report import machine
 from benchmarks.performance.prepare import DEBIAN, Kept
 from benchmarks.performance.resample import TERMS, Source, term_statistics
+from benchmarks.performance.retrieval_bars import held
 from benchmarks.performance.retrieval_corpus import Measurement
-from benchmarks.performance.retrieval_tables import held, plots, tables
+from benchmarks.performance.retrieval_tables import plots, tables
 
 SIZES = f"{DEBIAN},10000,63000,250000,1000000"
 _PACKAGES = ("fullrank", "numpy", "scipy", "numba", "faiss-cpu", "bm25s")

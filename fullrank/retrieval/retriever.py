@@ -19,7 +19,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence
-from fullrank.records import Documents
+from fullrank.records import Documents, Records
 from fullrank.retrieval.evidence import rows_reaching
 from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.floor import Floor, least_of
@@ -34,9 +34,10 @@ from fullrank.scoring import Ranked, Scorer
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
-# If at most one document in 80 may be returned (in the fast mode, in 400), all are scored in float64. For 10,000
-# of a million this takes 6.6 ms, a scan 10 ms, a fast search 3 ms (docs/results/retrieval.md).
-BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
+# If at most one document in so many may be returned, (in the exact, in the fast mode), all of these are scored in
+# float64. Each takes 0.2 µs in a mapped array, and as a record 1.4 µs; a scan takes 7 ns for each document
+# (docs/results/retrieval.md).
+BRUTE_FORCE_DIVISORS, RECORDS_BRUTE_FORCE_DIVISORS = (40, 200), (200, 1000)
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
@@ -75,6 +76,8 @@ class Retriever:
         self._full_scan = FullScan(documents, scorer)
         self.scorer = self._full_scan.scorer
         self._scratch = None if self.index is None else Scratch(len(documents))
+        is_recorded = isinstance(documents, Records)
+        self._divisors = RECORDS_BRUTE_FORCE_DIVISORS if is_recorded else BRUTE_FORCE_DIVISORS
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -191,7 +194,7 @@ class Retriever:
         one = queries.slice(i, i + 1)
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
         score_parts: ScoreParts = partial(self._full_scan.score_parts, one)
-        divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
+        divisor = self._divisors[0 if effort is None else 1]
         is_plain = floor is not None and self.index is None
         if is_plain or total <= max(wanted, count // divisor):
             rows = remaining(count, deleted)

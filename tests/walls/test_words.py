@@ -60,7 +60,7 @@ NAMES = {
     "times": "matmul",
     "strongest": "top_entries",
     "_MANY": "MAX_CANDIDATES_PER_HIT",
-    "_OUTRIGHT": "BRUTE_FORCE_DIVISOR",
+    "_OUTRIGHT": "BRUTE_FORCE_DIVISORS",
 }
 # These quote the patterns.
 EXEMPT = frozenset({"tests/walls/test_words.py", "CONTRIBUTING.md"})

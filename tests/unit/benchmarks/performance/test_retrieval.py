@@ -14,7 +14,8 @@ import pytest
 from benchmarks.performance.engines import fused
 from benchmarks.performance.footprint import folder_bytes, mapped_bytes
 from benchmarks.performance.retrieval import parser
-from benchmarks.performance.retrieval_tables import BARS, held, plots, tables
+from benchmarks.performance.retrieval_bars import BARS, held
+from benchmarks.performance.retrieval_tables import plots, tables
 from benchmarks.performance.rounds import Timed, figures, in_rounds
 from benchmarks.performance.truth import (
     Truth,

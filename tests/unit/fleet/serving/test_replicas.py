@@ -206,6 +206,26 @@ def test_a_shard_without_an_answer_is_counted() -> None:
     assert "fullrank_shards_missing_total 2.0" in metrics.render().decode()
 
 
+def test_a_cancelled_request_that_waits_for_a_busy_replica_is_never_sent() -> None:
+    busy = Fake("a", 0.05)
+    shards = ReplicatedShards(Metrics())
+    shards.update([[busy]])
+
+    async def run() -> None:
+        asked = []
+        for _ in range(3):
+            # In rounds of their own: two calls may be under way, and the third request waits.
+            asked.append(asyncio.create_task(shards.ask({0: b"!"}, 1.0)))
+            await asyncio.sleep(0.005)
+        asked[-1].cancel()
+        assert await asyncio.gather(*asked[:2]) == [{0: b"a!"}] * 2
+        await asyncio.sleep(0.02)
+        assert await shards.ask({0: b"?"}, 1.0) == {0: b"a?"}
+
+    asyncio.run(run())
+    assert busy.calls == 3
+
+
 def test_trials_of_an_open_breaker_become_rarer() -> None:
     now = 0.0
     breaker = Breaker(lambda: now)
