@@ -201,7 +201,9 @@ def compare(recorded: Recorded, given: Mapping[str, float]) -> list[dict[str, An
         given["call_ms"] / 1e3,
     )
     rows = []
-    for shards, (measured, _) in router_rows().items():
+    measured_p50 = {shards: p50 for shards, (p50, _) in router_rows().items()}
+    for shards in sorted(recorded.fleet.keys() & measured_p50.keys()):
+        measured = measured_p50[shards]
         times = recorded.fleet[shards].answer_s
         found = 1000 * float(np.median(one_client(times, shards, machine, 20_000, seed=1)))
         rows.append(

@@ -171,7 +171,7 @@ def test_inputs_of_sentences_equal_their_page() -> None:
 
 def test_the_cost_of_a_router_is_the_line_through_its_table() -> None:
     inputs, rows = read_inputs(), router_rows()
-    assert sorted(rows) == [1, 2, 4, 8]
+    assert sorted(rows) == [1, 2, 4, 8, 16]
     shards = np.array(sorted(rows), float)
     processor_ms = np.array([rows[int(count)][1] for count in shards])
     slope = np.cov(shards, processor_ms)[0, 1] / shards.var(ddof=1)
@@ -213,7 +213,9 @@ def test_the_comparison_replays_recorded_shards() -> None:
     # Without a router one shard takes its answer and its call; two take both cores.
     alone = 1000 * float(np.median(recorded.fleet[1].answer_s)) + settings([])["call_ms"]
     assert rows[0]["simulated_p50_ms"] == pytest.approx(alone, rel=0.03)
-    assert [row["measured_p50_ms"] for row in rows] == [p50 for p50, _ in router_rows().values()]
+    measured = router_rows()
+    assert [row["shards"] for row in rows] == sorted(recorded.fleet) == [1, 2, 4, 8]
+    assert [row["measured_p50_ms"] for row in rows] == [measured[n][0] for n in recorded.fleet]
     assert rows[0]["error"] == pytest.approx(
         rows[0]["simulated_p50_ms"] / rows[0]["measured_p50_ms"] - 1
     )
