@@ -42,9 +42,8 @@ def bars_table(bars: Mapping[str, Any]) -> Table:
         [bar["bar"], _number(bar["value"]), "yes" if bar["held"] else "no"]
         for bar in bars["bars"].values()
     ]
-    return Table(
-        f"What must hold, at {bars['documents']:,} documents", ["bar", "found", "held"], rows
-    )
+    title = f"What must hold, at {bars['documents']:,} documents if no other size is named"
+    return Table(title, ["bar", "found", "held"], rows)
 
 
 def cost_table(corpora: Corpora) -> Table:

@@ -1,8 +1,8 @@
 """Send the requests that wait for a replica in one call.
 
 A call of Ray costs its caller nearly the same processor time whether it carries one request or four, and a replica
-answers few calls at once anyway. So the requests of one round of the event loop travel together, which a busy router
-has several of, and a request that finds enough calls under way waits and travels with the others that wait.
+answers few calls at once anyway. So the requests of one round of the event loop travel together; a busy router has
+several in a round. A request that finds enough calls under way waits, and travels with the others that wait.
 """
 
 from __future__ import annotations

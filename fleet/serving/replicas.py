@@ -212,14 +212,17 @@ class _Request:
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[bytes] = self._loop.create_future()
         self._replicas, self._payload = replicas, payload
-        self._untried, self._running = replicas.order(), 0
+        self._untried = replicas.order()
+        # Calls that have not ended, and those of them that are not late.
+        self._running = self._waited = 0
         self._end = self._loop.time() + deadline_s
-        self._reason = "no replica has answered in time"
-        self._timers = [self._loop.call_later(deadline_s, self._fail)]
-        if self._untried:
+        self._reason = "no replica has answered in time" if self._untried else "no replica is known"
+        self._deadline = self._loop.call_later(deadline_s, self._fail)
+        self._hedging: asyncio.TimerHandle | None = None
+        self.answer.add_done_callback(self._stop)
+        if self._untried and deadline_s > 0:
             self._try_next()
         else:
-            self._reason = "no replica is known"
             self._fail()
 
     def _try_next(self) -> None:
@@ -231,21 +234,28 @@ class _Request:
         answer = call.own.batcher.ask(self._payload, until, self.answer)
         answer.add_done_callback(partial(self._ended, call, late))
         self._running += 1
-        hedge_s = self._replicas.p95
+        self._waited += 1
+        self._plan_hedge()
+
+    def _plan_hedge(self) -> None:
+        """Hedge after the p95 from now on, if one call runs alone and another replica may be asked."""
+        if self._hedging is not None:
+            self._hedging.cancel()
+        wait_s = self._replicas.p95
         can_hedge = self._running == 1 and self._untried and not self._untried[0].breaker.is_open
-        if can_hedge and hedge_s is not None and call.began + hedge_s < self._end:
-            self._timers.append(self._loop.call_later(hedge_s, self._hedge))
+        if can_hedge and wait_s is not None and self._loop.time() + wait_s < self._end:
+            self._hedging = self._loop.call_later(wait_s, self._hedge)
 
     def _hedge(self) -> None:
         """Call another replica as well, if the budget allows it."""
-        is_waiting = self._running == 1 and self._untried and not self.answer.done()
-        if is_waiting and self._replicas.budget.take():
+        if self._replicas.budget.take():
             self._replicas.metrics.shard_calls["hedge"].inc()
             self._try_next()
 
     def _late(self, call: _Call) -> None:
         """Note that a replica is late, and call another one."""
         call.is_late = True
+        self._waited -= 1
         self._replicas.failed(call.own)
         if self._untried and not self.answer.done():
             self._retry()
@@ -254,6 +264,7 @@ class _Request:
         """Take the outcome of a call."""
         late.cancel()
         self._running -= 1
+        self._waited -= not call.is_late
         if answer.cancelled():
             return
         error = answer.exception()
@@ -261,16 +272,17 @@ class _Request:
             seconds = self._loop.time() - call.began
             self._replicas.answered(call.own, seconds, is_late=call.is_late)
             if not self.answer.done():
-                self._finish()
                 self.answer.set_result(answer.result())
             return
         if not call.is_late:
             self._replicas.failed(call.own)
         self._reason = f"{type(error).__name__}: {error}"
-        if self._running or self.answer.done():
+        if self.answer.done():
             return
-        if self._untried:
+        if self._untried and not self._waited:
             self._retry()
+        elif self._running:
+            self._plan_hedge()
         else:
             self._fail()
 
@@ -281,9 +293,10 @@ class _Request:
     def _fail(self) -> None:
         """End without an answer: at the deadline, or because all have failed."""
         if not self.answer.done():
-            self._finish()
             self.answer.set_exception(Unavailable(self._reason))
 
-    def _finish(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+    def _stop(self, answer: asyncio.Future[bytes]) -> None:
+        """Cancel what would happen later."""
+        self._deadline.cancel()
+        if self._hedging is not None:
+            self._hedging.cancel()

@@ -34,9 +34,8 @@ from fullrank.scoring import Ranked, Scorer
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
-# If at most one document in so many may be returned, (in the exact, in the fast mode), all of these are scored in
-# float64. Each takes 0.2 µs in a mapped array, and as a record 1.4 µs; a scan takes 7 ns for each document
-# (docs/results/retrieval.md).
+# If at most one document in 40 may be returned (in the fast mode one in 200), all of them are scored in float64. A
+# record takes longer to read, so there it is one in 200 and one in 1,000 (docs/results/retrieval.md).
 BRUTE_FORCE_DIVISORS, RECORDS_BRUTE_FORCE_DIVISORS = (40, 200), (200, 1000)
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64

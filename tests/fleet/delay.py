@@ -39,13 +39,13 @@ class Delay:
 
     def __init__(self, device: str, tap: str, seconds: float) -> None:
         self._seconds = seconds
-        self._tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-        flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
-        fcntl.ioctl(self._tap, _TUNSETIFF, struct.pack("16sH22x", tap.encode(), flags))
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._socket.setblocking(False)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
         self._socket.bind((device, _ETH_P_ALL))
+        self._tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
+        fcntl.ioctl(self._tap, _TUNSETIFF, struct.pack("16sH22x", tap.encode(), flags))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"delay-{device}")
         self.frames = 0

@@ -168,7 +168,8 @@ def test_one_distant_node_is_asked_too_and_none_of_its_answers_counts_as_late(
         time.sleep(5)
     assert delay.frames > 100
     load.check()
-    assert max(load.seconds) < 2
+    # Some waited for its answer, there and back, and were not hedged.
+    assert 4 * DELAY_S < max(load.seconds) < 2
     assert running.metric("fullrank_shard_failures_total") == failures
     assert running.metric("fullrank_shard_breakers_open") == 0
 

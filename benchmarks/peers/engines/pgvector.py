@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+import numpy as np
 
 from benchmarks.harness.pgvector_server import pgvector_server
 from benchmarks.peers.dense import Encode
@@ -31,7 +34,7 @@ def pgvector_engine(encoder_name: str, encode: Encode, vectors: Float32) -> Iter
     psycopg = import_module("psycopg")
     with pgvector_server() as address, psycopg.connect(address, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION vector")
-        import_module("pgvector.psycopg").register_vector(connection)
+        _send_arrays_as_vectors(psycopg, connection)
         _fill(connection, vectors)
         connection.execute(f"SET hnsw.ef_search = {HNSW['efSearch']}")
 
@@ -42,6 +45,21 @@ def pgvector_engine(encoder_name: str, encode: Encode, vectors: Float32) -> Iter
 
         name = f"pgvector HNSW, {encoder_name}"
         yield Engine(name, search, HNSW, processes=(connection.info.backend_pid,))
+
+
+def _send_arrays_as_vectors(psycopg: Any, connection: Any) -> None:
+    """Send float32 arrays in the binary format of pgvector: the length, two bytes of zeros, and the values."""
+    info = psycopg.types.TypeInfo.fetch(connection, "vector")
+    info.register(connection)
+
+    class Dumper(psycopg.adapt.Dumper):  # type: ignore[misc]  # imported only here
+        format = psycopg.pq.Format.BINARY
+        oid = info.oid
+
+        def dump(self, values: Float32) -> bytes:
+            return struct.pack(">HH", len(values), 0) + values.astype(">f4").tobytes()
+
+    connection.adapters.register_dumper(np.ndarray, Dumper)
 
 
 def _fill(connection: Any, vectors: Float32) -> None:

@@ -275,6 +275,8 @@ def test_bars_compare_figures_with_limits() -> None:
         ("proportional_set_gb", "1000000", "memory/proportional_set_gb", 1.51),
         ("open_s", "1000000", "memory/open_s", 1.01),
         # What was not measured does not hold.
+        ("fast_recall_at_10_low", "63000", "fast_recall_at_10_low", None),
+        ("certified_share", "10000", "certified_share", None),
         ("flat_scan_over_fast", "1000000", "flat_scan_over_fast", None),
     ],
 )
@@ -284,6 +286,13 @@ def test_a_figure_beyond_its_limit_misses_its_bar_alone(
     made = held(measured(size, key, value))
     assert not made["all"]
     assert [name for name, own in made["bars"].items() if not own["held"]] == [bar]
+
+
+def test_the_largest_corpus_is_a_resampled_one() -> None:
+    found = {"debian": corpus("debian", 10**7, exact_over_flat_scan=9.0), **measured()}
+    assert held(found)["all"]
+    assert held(found)["documents"] == 10**6
+    assert held({"debian": corpus("debian", 63_435)})["documents"] == 63_435
 
 
 def test_bars_of_sizes_that_were_not_asked_for_are_left_out() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -136,6 +138,64 @@ def test_no_call_fails_where_all_replicas_become_slow() -> None:
             assert set(answers) <= {b"a!", b"b!"}
         # What is usual by now is not late.
         assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
+
+    asyncio.run(run())
+
+
+def test_a_frozen_and_a_dead_replica_leave_the_third() -> None:
+    frozen, dead, good = Fake("a", 3600.0), Fake("b"), Fake("c")
+    dead.error = True
+    replicas = of(good, frozen, dead)
+
+    async def run() -> float:
+        began = time.monotonic()
+        # The frozen one comes first in this turn, then the dead one once that is late.
+        assert await replicas.ask(b"!", 2.0) == b"c!"
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) < 1.0
+    assert (frozen.calls, dead.calls, good.calls) == (1, 1, 1)
+
+
+def test_the_time_until_a_hedge_begins_again_with_a_retry() -> None:
+    dead, slow, good = Fake("a", 0.3), Fake("b", 0.2), Fake("c")
+    dead.error = True
+    replicas = of(good, dead, slow)
+    # A hedge of the failed call would come in the middle of the retry.
+    with patch.object(ReplicaSet, "p95", 0.4):
+        assert asyncio.run(ask(replicas, 1)) == [b"b!"]
+    assert counted(replicas, 'shard_calls_total{kind="hedge"}') == 0
+    assert counted(replicas, 'shard_calls_total{kind="retry"}') == 1
+    assert good.calls == 0
+
+
+def test_a_request_whose_deadline_has_passed_calls_no_replica() -> None:
+    idle = Fake("a")
+
+    async def run() -> None:
+        with pytest.raises(Unavailable, match="in time"):
+            await of(idle).ask(b"!", 0.0)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert idle.calls == 0
+
+
+def test_a_cancelled_request_leaves_no_timer_but_those_of_its_calls() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        later: list[asyncio.TimerHandle] = []
+        call_later = loop.call_later
+
+        def noted(*arguments: Any, **named: Any) -> asyncio.TimerHandle:
+            later.append(call_later(*arguments, **named))
+            return later[-1]
+
+        with patch.object(loop, "call_later", noted):
+            asked = of(Fake("a", 3600.0), Fake("b")).ask(b"!", 30.0)
+        asked.cancel()
+        await asyncio.sleep(0)
+        assert [own.cancelled() for own in later] == [True, False]
 
     asyncio.run(run())
 
