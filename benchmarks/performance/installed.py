@@ -54,7 +54,6 @@ _PACKAGES = (
     "bm25s",
     "tantivy",
     "lancedb",
-    "pgvector",
     "psycopg",
     "faiss-cpu",
 )
@@ -94,9 +93,7 @@ def open_engines(
         "SQLite FTS5": lambda: [sqlite_engine(fields)],
         "PostgreSQL": lambda: stack.enter_context(postgres_engines(fields)),
         "FAISS": partial(faiss_engines, VECTORS, encode, vectors, kept.hnsw(name)),
-        "pgvector": lambda: [
-            stack.enter_context(pgvector_engine(VECTORS, encode, vectors)),
-        ],
+        "pgvector": lambda: [stack.enter_context(pgvector_engine(VECTORS, encode, vectors))],
         "LanceDB": lambda: [lancedb_engine(folder, VECTORS, encode, texts, vectors)],
     }
     engines = [ours(bundle, mode) for mode in bundle.retriever.modes]

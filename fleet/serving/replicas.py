@@ -248,7 +248,8 @@ class _Request:
 
     def _hedge(self) -> None:
         """Call another replica as well, if the budget allows it."""
-        if self._replicas.budget.take():
+        # The answer may have come in the same round of the loop, before the timer was cancelled.
+        if not self.answer.done() and self._replicas.budget.take():
             self._replicas.metrics.shard_calls["hedge"].inc()
             self._try_next()
 

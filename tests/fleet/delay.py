@@ -30,7 +30,7 @@ class Delay:
 
     Args:
         device: An interface of this namespace that is part of no bridge.
-        tap: Name of the interface to make; it is gone when the block ends.
+        tap: Name of the interface to make; it is removed when the block ends.
         seconds: Delay of a frame, in each direction.
 
     Raises:
