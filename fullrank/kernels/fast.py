@@ -18,6 +18,8 @@ from fullrank.kernels.compiler import (
 from fullrank.kernels.evidence import mark_lists
 from fullrank.kernels.heads import read_heads
 from fullrank.kernels.pools import (
+    DISTANCES,
+    far_enough,
     likely_slots,
     mark,
     not_done,
@@ -100,8 +102,11 @@ def kth_estimate(best: Float32, size: int, wanted: int, known: float) -> np.floa
 @helper
 def estimate_cells(
     chosen: Mask,
-    may_suffice: Mask,
     starts: Int64,
+    near: Float32,
+    centre_bias: Float32,
+    steps: Float32,
+    distances: UInt8,
     outline: Int8,
     outline_scale: np.float32,
     outlines: UInt8,
@@ -128,9 +133,9 @@ def estimate_cells(
     found: Int64,
     size: int,
 ) -> int:
-    """Estimate the slots of the chosen cells that by their outline may be among the best with evidence.
+    """Estimate the slots of the chosen cells that by their distance and outline may be among the best with evidence.
 
-    In a cell where u·v can be no evidence, these are the marked ones: what was read of the others is estimated already.
+    Where u·v can be no evidence, these are the marked ones: what was read of the others is estimated already.
 
     Returns:
         The heap's size.
@@ -140,15 +145,18 @@ def estimate_cells(
     most, waiting, last = largest_sum(values), 0, len(chosen) - 1
     needed = np.float32(lexical - most)
     for cell in range(len(chosen)):
-        if chosen[cell] and not may_suffice[cell]:
-            waiting = unread_marked(starts[cell], starts[cell + 1], marked, scores, pool, waiting)
-        elif chosen[cell]:
+        if chosen[cell]:
+            first, step = starts[cell], steps[cell]
+            stop = far_enough(first, starts[cell + 1], distances, near[cell], step, least)
+            product = near[cell] - centre_bias[cell]
+            may_suffice = far_enough(first, stop, distances, product, step, dense)
             reached = (best[0] if size == len(best) else least) - most
             waiting = slots_by_outline(
-                reached, starts[cell], starts[cell + 1],
+                reached, first, may_suffice,
                 outline, outline_scale, outlines, outline_scales, left, rest_lengths,
                 bias, scores, products, bounds, marked, dense, needed, pool, waiting,
             )  # fmt: skip
+            waiting = unread_marked(may_suffice, stop, marked, scores, pool, waiting)
         if waiting >= _TOGETHER or (cell == last and waiting):
             waiting = not_done(pool, waiting, scores, rows, deleted)
             size = estimate(
@@ -168,6 +176,7 @@ def estimate_cells(
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
     array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
+    array("uint8"),
     array("int32"), array("boolean"), array("int64"),
     array("int32"), FLOAT64, FLOAT64, output("uint8"), output("float32"),
 )  # fmt: skip
@@ -206,9 +215,10 @@ def best_estimated(
     centres: Int8,
     centre_scales: Float32,
     centre_bias: Float32,
-    radius: Float32,
+    longest: Float32,
     starts: Int64,
     cell_of: UInt16,
+    distances: UInt8,
     rows: Int32,
     deleted: Mask,
     asked: Int64,
@@ -221,13 +231,13 @@ def best_estimated(
     """Return at most `rescored` candidates with evidence, those with the best estimates, as slots in no order.
 
     The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b. A document of a cell may reach
-    u · centre + the mean b + spread · the radius, and the impacts read on top. Of a cell, slots whose outline does not
-    let them reach the k-th best estimate, or the least of `rescored` candidates, are left out.
+    u · centre + the mean b + spread · its distance from the centre, and the impacts read on top. Of a cell, slots whose
+    outline does not let them reach the k-th best estimate, or the least of `rescored` candidates, are left out.
 
     Args:
         words, weights, depth, floor: As read_heads.
         nprobe: How many of the nearest cells are estimated in any case.
-        spread: A share of the radius, times ‖u‖.
+        spread: A share of the distance, times ‖u‖.
         sparse: How many of the slots read are estimated first.
         rescored: How many candidates to return.
         wanted: k.
@@ -238,9 +248,10 @@ def best_estimated(
         outline, outline_scale, outlines, outline_scales, left, rest_lengths: As scan_slots; an empty outline tells
             nothing.
         centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
-        centre_bias, radius: float32 (C,), the mean b of a cell, and the root of its mean ‖v − centre‖².
+        centre_bias, longest: float32 (C,), the mean b of a cell, and its largest ‖v − centre‖.
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
         cell_of: uint16 (n,), the cell of each slot.
+        distances: uint8 (n,), ‖v − centre‖ in 255ths of the longest of the cell, which descend within a cell.
         rows, deleted: As scan_slots.
         asked: Slots to estimate in place of any others; empty for none.
         features, dense, lexical: As scan_slots. Estimates of u·v and s·t decide here.
@@ -260,18 +271,18 @@ def best_estimated(
     best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
     size = 0
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
+    steps = np.empty(len(centres), np.float32)
     chosen = np.zeros(len(centres), np.bool_)
     opened = np.zeros(len(centres), np.bool_)
-    may_suffice = np.zeros(len(centres), np.bool_)
-    pool, kept, reaches, nearest = asked, asked, near, np.float32(0)
+    pool, reaches, nearest = asked, near, np.float32(0)
     if len(asked) == 0:
         for cell in range(len(centres)):
             product = code_product(code, shift, centres, cell) * scale
             near[cell] = product * centre_scales[cell] + centre_bias[cell]
-            reach[cell] = near[cell] + np.float32(spread) * radius[cell]
-            may_suffice[cell] = reach[cell] - centre_bias[cell] >= dense
-        pool, kept, reaches = likely_slots(
-            near, reach, cell_of, read, scores, rows, deleted, sparse
+            steps[cell] = np.float32(spread / DISTANCES) * longest[cell]
+            reach[cell] = near[cell] + steps[cell] * np.float32(DISTANCES)
+        pool, reaches = likely_slots(
+            near, steps, cell_of, distances, read, scores, rows, deleted, sparse
         )
         nearest = about_kth_largest(near, max(nprobe, 1))
     # The likely slots, the nearest cells, then the other slots that may reach the k-th best estimate so far.
@@ -285,7 +296,7 @@ def best_estimated(
             pool = slots_of_cells(chosen, starts, scores, rows, deleted)
         elif turn == 2:
             least = kth_estimate(best, size, wanted, known)
-            pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
+            pool = slots_reaching(least, read, reaches, chosen, cell_of, scores, rows, deleted)
         size = estimate(
             pool, code, shift, scale, codes, scales, bias, signatures, bits, values,
             marked, dense, lexical, scores, best, found, size,
@@ -299,8 +310,8 @@ def best_estimated(
                 opened[cell] = not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
                 chosen[cell] |= opened[cell]
             size = estimate_cells(
-                opened, may_suffice, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
-                rows, deleted, least,
+                opened, starts, near, centre_bias, steps, distances,
+                outline, outline_scale, outlines, outline_scales, left, rest_lengths, rows, deleted, least,
                 code, shift, scale, codes, scales, bias, signatures, bits, values,
                 marked, dense, lexical, scores, best, found, size,
             )  # fmt: skip

@@ -34,7 +34,7 @@ def read_heads(
     signed: Int32,
     rest: Float64,
     scores: Float32,
-) -> tuple[Int64, Int64, Float32]:
+) -> tuple[Int32, Int64, Float32]:
     """Add up the heads of the lists of a query's words.
 
     Args:
@@ -92,7 +92,7 @@ def read_heads(
             start[i], stop[i] = indptr[word], indptr[word + 1]
         n_entries += stop[i] - start[i]
     least = floor * largest
-    found = np.empty(n_entries, np.int64)
+    found = np.empty(n_entries + 1, np.int32)
     size = 0
     for i in range(count):
         list_slots = head_slots if from_heads[i] else slots
@@ -108,9 +108,9 @@ def read_heads(
             slot = list_slots[p]
             check_inside(slot, len(scores))
             score = scores[slot]
-            if score == 0:
-                found[size] = slot
-                size += 1
+            # Without a branch: whether a slot was read before cannot be predicted.
+            found[size] = slot
+            size += score == 0
             score += np.float32(value)
             scores[slot] = score if score != 0 else _READ
     return found[:size], bits[:n_bits], values[:n_bits]

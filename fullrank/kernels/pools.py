@@ -14,46 +14,73 @@ from fullrank.kernels.select import about_kth_largest
 DONE = np.float32(np.inf)
 """Stands for the sum of a slot that is estimated."""
 
+DISTANCES = 255
+"""Steps of the distance of a document from the centre of its cell."""
+
 # How many slots ahead memory is prefetched.
 _AHEAD = 32
 # The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
 _CENTRE_WEIGHT = np.float32(0.5)
+# Slots that wait for the choice of the likely ones, on top of twice their number.
+_ROOM = 128
 
 
 @helper
 def likely_slots(
     near: Float32,
-    reach: Float32,
+    steps: Float32,
     cell_of: UInt16,
-    read: Int64,
+    distances: UInt8,
+    read: Int32,
     scores: Float32,
     rows: Int32,
     deleted: Mask,
     sparse: int,
-) -> tuple[Int64, Int64, Float32]:
+) -> tuple[Int64, Float32]:
     """Return the `sparse` best of the slots read, by what was read of them and a share of their cell's score.
 
+    Args:
+        near: What a document at the centre of each cell has, float32 (C,).
+        steps: What each step of its distance from the centre may add, float32 (C,).
+        cell_of, distances: Of the slots, uint16 and uint8 (n,).
+        read: Slots.
+        scores: What was read of each slot, float32 (n,).
+        rows, deleted: As scan_slots.
+        sparse: How many; some more may be returned, because they tie, or nearly do.
+
     Returns:
-        These slots, all that were read and are not deleted, and what was read of each on top of its cell's reach.
+        These slots, and the most that each slot read may have, float32 (read,).
     """
-    kept, reaches = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
-    estimates = np.empty(len(read), np.float32)
-    size = 0
+    reaches = np.empty(len(read), np.float32)
+    room = 2 * sparse + _ROOM
+    found, estimates = np.empty(room, np.int64), np.empty(room, np.float32)
+    n_found = 0
+    least = np.float32(-np.inf)
     for i in range(len(read)):
         if i + _AHEAD < len(read):
             prefetch(scores, read[i + _AHEAD])
             prefetch(cell_of, read[i + _AHEAD])
-        slot, home = read[i], int(cell_of[read[i]])
+            prefetch(distances, read[i + _AHEAD])
+        slot = read[i]
+        home = int(cell_of[slot])
         check_inside(home, len(near))
-        kept[size] = slot
-        estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
-        reaches[size] = scores[slot] + reach[home]
-        size += not (len(deleted) and deleted[rows[slot]])
-    found = kept[:size].copy()
-    if size > sparse:
-        least = about_kth_largest(estimates[:size], sparse)
-        found = found[: keep_from(found, estimates, size, least)]
-    return found, kept[:size], reaches[:size]
+        score = scores[slot]
+        reaches[i] = score + near[home] + steps[home] * distances[slot]
+        estimate = score + _CENTRE_WEIGHT * near[home]
+        if not estimate >= least:
+            continue
+        if len(deleted) and deleted[rows[slot]]:
+            continue
+        found[n_found], estimates[n_found] = slot, estimate
+        n_found += 1
+        if n_found == room:
+            least = about_kth_largest(estimates, sparse)
+            # Where very many tie, the last ones are left out.
+            n_found = min(keep_from(found, estimates, room, least), room - 1)
+    if n_found > sparse:
+        least = about_kth_largest(estimates[:n_found], sparse)
+        n_found = keep_from(found, estimates, n_found, least)
+    return found[:n_found], reaches
 
 
 @helper
@@ -70,6 +97,30 @@ def slots_in(chosen: Mask, starts: Int64, slots: int) -> int:
             check_inside(starts[cell + 1], slots + 1)
             count += max(starts[cell + 1] - starts[cell], 0)
     return count
+
+
+@helper
+def far_enough(
+    first: int,
+    stop: int,
+    distances: UInt8,
+    near: np.float32,
+    step: np.float32,
+    least: np.float32 | float,
+) -> int:
+    """Return the end of the slots first..stop of a cell that may reach a score; the farthest come first.
+
+    Args:
+        near, step: As of `likely_slots`, of the cell.
+        least: The score.
+    """
+    while first < stop:
+        middle = (first + stop) // 2
+        if near + step * distances[middle] >= least:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
 
 
 @helper
@@ -101,19 +152,23 @@ def slots_of_cells(
 @helper
 def slots_reaching(
     least: np.float32,
-    kept: Int64,
+    read: Int32,
     reaches: Float32,
     chosen: Mask,
     cell_of: UInt16,
     scores: Float32,
+    rows: Int32,
+    deleted: Mask,
 ) -> Int64:
-    """Return the slots outside the chosen cells that may reach a score and are not estimated yet."""
-    found = np.empty(len(kept), np.int64)
+    """Return the slots read outside the chosen cells that may reach a score and are neither estimated nor deleted."""
+    found = np.empty(len(read), np.int64)
     size = 0
-    for i in range(len(kept)):
+    for i in range(len(read)):
         if reaches[i] >= least:
-            found[size] = kept[i]
-            size += scores[kept[i]] != DONE and not chosen[cell_of[kept[i]]]
+            slot = read[i]
+            found[size] = slot
+            is_new = scores[slot] != DONE and not chosen[cell_of[slot]]
+            size += is_new and not (len(deleted) and deleted[rows[slot]])
     return found[:size]
 
 

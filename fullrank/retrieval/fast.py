@@ -5,14 +5,14 @@
                 the best effort.sparse of the documents read, by Σ impacts read + ½ · u · (centre of their cell)
                 every document of the effort.nprobe cells nearest to u
                 every other document that may reach the k-th best of these, and the score asked for:
-                u · centre + mean b of the cell + effort.margin · ‖u‖ · radius of the cell + Σ impacts read
+                u · centre + mean b of the cell + effort.margin · ‖u‖ · ‖v − centre‖ + Σ impacts read
                 if it was not read, its outline has to let it be among the best estimates, too:
                 â·ĥ + REST ‖p‖ ‖r‖ + b (index/outline.py; REST = 1 would be certain)
     returned    the best effort.rescored of those estimated
 
 Documents that lack the evidence that a floor asks for, by these estimates, are left out. A document of the other cells
-is estimated only if it has a word of the query, if enough was read of it, or if u·v may reach the floor, by its cell:
-u · centre + effort.margin · ‖u‖ · radius, and by its outline: â·ĥ + 2 REST ‖p‖ ‖r‖.
+is estimated only if it has a word of the query, if enough was read of it, or if u·v may reach the floor: by distance,
+u · centre + effort.margin · ‖u‖ · ‖v − centre‖, and by the outlines, â·ĥ + 2 REST ‖p‖ ‖r‖.
 
 So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
 cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
@@ -87,7 +87,7 @@ def fast_candidates(
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             own_outline, query.outline_scale, outline.codes, outline.scales, left, outline.rest,
-            cells.centres, cells.scales, cells.bias, cells.radius, cells.starts, cells.of,
+            cells.centres, cells.scales, cells.bias, cells.longest, cells.starts, cells.of, cells.distances,
             cells.rows, mask, asked, features, dense - query.error, lexical,
             scratch.marked, scratch.scores,
         )  # fmt: skip

@@ -45,7 +45,7 @@ class Effort:
         sparse: Documents read that are estimated first.
         rescored: Candidates to score in float64.
         floor: Skip the entries of a frequent word below this share of the largest contribution of any word.
-        margin: How far a document may be above its cell's mean score, as a share of ‖u‖ · the radius of the cell.
+        margin: How far a document may be above its cell's mean score, as a share of ‖u‖ · ‖v − centre‖.
     """
 
     nprobe: int

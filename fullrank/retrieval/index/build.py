@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
+from fullrank.kernels.pools import DISTANCES
 from fullrank.progress import Progress, silent
 from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
@@ -32,7 +33,7 @@ from fullrank.storage.checks import ascends, check_ascending
 INDEXED_FROM = 1_000
 # With fewer, an exact search takes less than a millisecond: no fast mode is needed.
 FAST_FROM = 20_000
-_OF_CELLS = ("rows", "slots", "of", "starts", "centres", "scales", "bias", "radius")
+_OF_CELLS = ("rows", "slots", "of", "distances", "starts", "centres", "scales", "bias", "longest")
 _CELLS = {name: f"cells.{name}" for name in _OF_CELLS}
 _OUTLINE = {name: f"outline.{name}" for name in ("directions", "codes", "scales", "rest")}
 _OUTLINE_BOUNDS = ("error", "length", "longest")
@@ -140,6 +141,17 @@ def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.
     return np.zeros(shape, dtype)
 
 
+def _cell_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of the cells.
+
+    Bundles of earlier releases have one distance for all documents of a cell. Their margin was chosen for it.
+    """
+    if (radius := arrays.get("cells.radius")) is not None:
+        same = np.full(len(arrays[_CELLS["of"]]), DISTANCES, np.uint8)
+        arrays = {**arrays, _CELLS["distances"]: same, _CELLS["longest"]: radius}
+    return {name: arrays[file] for name, file in _CELLS.items()}
+
+
 def open_index(
     arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], documents: Documents
 ) -> Index | None:
@@ -160,7 +172,7 @@ def open_index(
     try:
         bounds = arrays["bounds"]
         error, length, largest, *of_outline = map(float, bounds)
-        cells = Cells(**{name: arrays[file] for name, file in _CELLS.items()})
+        cells = Cells(**_cell_arrays(arrays))
         codes = Codes(arrays["codes"], arrays["scales"], arrays["bias"], error, length, largest)
         outline_parts: dict[str, Any] = {name: arrays[file] for name, file in _OUTLINE.items()}
         outline_parts |= zip(_OUTLINE_BOUNDS, of_outline, strict=True)
@@ -174,11 +186,12 @@ def open_index(
         ("cells.rows", cells.rows, "<i4", (count,)),
         ("cells.slots", cells.slots, "<i4", (count,)),
         ("cells.of", cells.of, "<u2", (count,)),
+        ("cells.distances", cells.distances, "|u1", (count,)),
         ("cells.starts", cells.starts, "<i8", (cells.count + 1,)),
         ("cells.centres", cells.centres, "|i1", (cells.count, documents.n_dense)),
         ("cells.scales", cells.scales, "<f4", (cells.count,)),
         ("cells.bias", cells.bias, "<f4", (cells.count,)),
-        ("cells.radius", cells.radius, "<f4", (cells.count,)),
+        ("cells.longest", cells.longest, "<f4", (cells.count,)),
         ("codes", codes.codes, "|i1", (count, documents.n_dense)),
         ("bounds", bounds, "<f8", (6,)),
         ("scales", codes.scales, "<f4", (count,)),

@@ -1,8 +1,8 @@
 """Cells: groups of documents whose dense vectors are near each other, and the order that puts each group together.
 
-All parts of an index number the documents by slot. The slots of a cell follow each other, so a search reads a cell as
-one piece of memory. Cells are trained by distance and searched in the order of u · centre, which is the mean u·v in
-the cell.
+All parts of an index number the documents by slot. The slots of a cell follow each other, the farthest from its centre
+first, so a search reads one piece of memory: the documents that are far enough from the centre to score well. Cells are
+trained by distance and searched in the order of u · centre, which is the mean u·v in the cell.
 
 Cells and not a graph: the document vectors have no common length, and a graph over unnormalised inner products finds
 less in the same time.
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64
-from fullrank.kernels.arrays import Int8, UInt16
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.kernels.arrays import Int8, UInt8, UInt16
+from fullrank.kernels.pools import DISTANCES
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create, encode
 
@@ -33,23 +34,25 @@ class Cells:
     """The slots of n documents in C cells.
 
     Attributes:
-        rows: int32 (n,), the document of each slot; ascending within a cell.
+        rows: int32 (n,), the document of each slot; within a cell by distance, descending, then ascending.
         slots: int32 (n,), the slot of each document.
         of: uint16 (n,), the cell of each slot.
+        distances: uint8 (n,), ‖v − centre‖ of each slot in 255ths of the longest of its cell, rounded up.
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
         centres, scales: int8 (C, N) and float32 (C,), coded as documents are (codes.py).
         bias: float32 (C,), the mean b of each cell.
-        radius: float32 (C,), the root of the mean ‖v − centre‖² of each cell.
+        longest: float32 (C,), the largest ‖v − centre‖ of each cell.
     """
 
     rows: Int32
     slots: Int32
     of: UInt16
+    distances: UInt8
     starts: Int64
     centres: Int8
     scales: Float32
     bias: Float32
-    radius: Float32
+    longest: Float32
 
     @property
     def count(self) -> int:
@@ -85,14 +88,19 @@ def build_cells(
         cell_of = _nearest(vectors, centres)
     else:
         centres, cell_of = _clusters(vectors, cells, progress)
+    distances, longest = _distances(vectors, centres, cell_of)
     rows, slots = (
         create("cells.rows", (count,), np.int32),
         create("cells.slots", (count,), np.int32),
     )
-    rows[:] = np.argsort(cell_of, kind="stable")
+    rows[:] = np.argsort(
+        cell_of * np.uint32(DISTANCES + 1) + (DISTANCES - distances), kind="stable"
+    )
     slots[rows] = np.arange(count, dtype=np.int32)
     of = create("cells.of", (count,), np.uint16)
     of[:] = cell_of[rows]
+    stored_distances = create("cells.distances", (count,), np.uint8)
+    stored_distances[:] = distances[rows]
     starts = create("cells.starts", (len(centres) + 1,), np.int64)
     np.cumsum(np.bincount(cell_of, minlength=len(centres)), out=starts[1:])
     codes, scales, _, _ = encode(centres)
@@ -100,22 +108,36 @@ def build_cells(
     stored_scales = create("cells.scales", scales.shape, np.float32)
     stored[:], stored_scales[:] = codes, scales
     stored_bias = create("cells.bias", scales.shape, np.float32)
-    stored_radius = create("cells.radius", scales.shape, np.float32)
-    sizes = np.maximum(np.diff(starts), 1)
-    stored_bias[:] = np.bincount(cell_of, bias, minlength=len(centres)) / sizes
-    squares = np.bincount(cell_of, _squares(vectors, centres, cell_of), minlength=len(centres))
-    stored_radius[:] = np.minimum(np.sqrt(squares / sizes), np.finfo(np.float32).max)
-    return Cells(rows, slots, of, starts, stored, stored_scales, stored_bias, stored_radius)
+    stored_longest = create("cells.longest", scales.shape, np.float32)
+    stored_bias[:] = np.bincount(cell_of, bias, minlength=len(centres)) / np.maximum(
+        np.diff(starts), 1
+    )
+    stored_longest[:] = longest
+    return Cells(
+        rows,
+        slots,
+        of,
+        stored_distances,
+        starts,
+        stored,
+        stored_scales,
+        stored_bias,
+        stored_longest,
+    )
 
 
-def _squares(vectors: Float32, centres: Float32, cell_of: UInt16) -> Float64:
-    """Return ‖v − centre‖² of each vector, float64 (n,)."""
+def _distances(vectors: Float32, centres: Float32, cell_of: UInt16) -> tuple[UInt8, Float32]:
+    """Return ‖v − centre‖ of each vector in 255ths of the longest of its cell, uint8 (n,), and these, float32 (C,)."""
     found = np.empty(len(vectors))
     for start in range(0, len(vectors), _CHUNK):
         part = slice(start, start + _CHUNK)
         away = vectors[part].astype(np.float64) - centres[cell_of[part]]
-        found[part] = np.einsum("ij,ij->i", away, away)
-    return found
+        found[part] = np.sqrt(np.einsum("ij,ij->i", away, away))
+    longest = np.zeros(len(centres))
+    np.maximum.at(longest, cell_of, found)
+    shares = np.divide(found, longest[cell_of], out=np.zeros_like(found), where=found > 0)
+    codes = np.ceil(DISTANCES * shares).astype(np.uint8)
+    return codes, np.minimum(longest, np.finfo(np.float32).max).astype(np.float32)
 
 
 def _nearest(vectors: Float32, centres: Float32) -> UInt16:

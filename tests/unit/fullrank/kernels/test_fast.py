@@ -73,7 +73,9 @@ def test_the_best_estimated(
     cell_of = np.repeat(np.arange(5, dtype=np.uint16), np.diff(starts))
     centres = rng.integers(-127, 128, (5, width)).astype(np.int8)
     centre_scales = rng.random(5).astype(np.float32)
-    centre_bias, radius = rng.normal(size=5).astype(np.float32), rng.random(5).astype(np.float32)
+    centre_bias, longest = rng.normal(size=5).astype(np.float32), rng.random(5).astype(np.float32)
+    distances = rng.integers(1, 256, count).astype(np.uint8)
+    distances = distances[np.lexsort((-distances.astype(np.int64), cell_of))]
     near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
     scores, some = np.zeros(count, np.float32), rng.permutation(everyone)[: rng.integers(1, 9)]
@@ -90,7 +92,7 @@ def test_the_best_estimated(
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
             code, np.float32(0.01), codes, scales, bias,
             outline, np.float32(0.01), outlines, scales, left, rest,
-            centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked,
+            centres, centre_scales, centre_bias, longest, starts, cell_of, distances, rows, deleted, asked,
             np.array(features, np.int32), dense, lexical, marked, scores,
         )  # fmt: skip
         assert not scores.any()
@@ -123,5 +125,14 @@ def test_the_best_estimated(
                 np.sort(estimates[slots])[::-1][:sure], np.sort(estimates[pool])[::-1][:sure],
                 rtol=1e-4, atol=1e-4,
             )  # fmt: skip
+    known, spread = float(np.median(estimates)), 2.0
+    bound = near[cell_of] + sums + spread * longest[cell_of] * distances / 255
+    slots = found(0, spread, 1, everything, known)
+    # What cannot reach the known score by its distance is not even estimated, unless it was read.
+    assert set(slots.tolist()) <= {*read, *np.flatnonzero(bound >= known - 1e-4)}
+    if outlined == "none" and len(kept) >= wanted:
+        order = kept[np.argsort(-estimates[kept])]
+        least = max(known, estimates[order[wanted - 1]])
+        assert {*order[:limit]} & {*np.flatnonzero(bound >= least + 1e-4)} <= set(slots.tolist())
     first = found(1, 1.0, 1, everything, 1e8)  # nothing else may reach the known score
     assert set(first.tolist()) <= set(kept.tolist())

@@ -60,7 +60,7 @@ def test_codes_stay_within_their_error_bound(
     index = index_in_memory(documents)
     codes = index.codes
     u = (rng.normal(size=width) * scale).astype(np.float32)
-    truth = documents.dense.astype(np.float64) @ u.astype(np.float64)
+    truth = documents.dense[index.cells.rows].astype(np.float64) @ u.astype(np.float64)
     query = coded(u, codes, index.outline)
     product = (codes.codes.astype(np.int64) @ query.code.astype(np.int64)).astype(np.float32)
     found, error = product * query.scale * codes.scales, query.error
@@ -235,10 +235,13 @@ def test_each_document_is_in_the_cell_of_the_nearest_centre(width: int) -> None:
         slots = np.arange(cells.starts[cell], cells.starts[cell + 1])
         assert np.all(cells.of[slots] == cell)
         rows = cells.rows[slots]
-        assert np.all(np.diff(rows) > 0)
+        steps = cells.distances[slots].astype(np.int64)
+        assert np.array_equal(np.lexsort((rows, -steps)), np.arange(len(rows)))
         assert cells.bias[cell] == pytest.approx(documents.bias[rows].mean(), abs=1e-5)
-        spread = np.sqrt(np.square(away[slots, cell]).mean())
-        assert cells.radius[cell] == pytest.approx(spread, abs=rounding)
+        assert cells.longest[cell] == pytest.approx(away[slots, cell].max(initial=0), abs=rounding)
+        own = steps * cells.longest[cell] / 255
+        assert np.all(own >= away[slots, cell] - rounding)
+        assert np.all(own <= away[slots, cell] + rounding + cells.longest[cell] / 255)
     np.testing.assert_array_equal(cells.slots[cells.rows], np.arange(900))
 
 
@@ -274,6 +277,18 @@ def test_an_index_opens_as_written_and_refuses_arrays_that_do_not_fit() -> None:
     # An index from before slots.
     older = {k.replace("slots", "rows"): v for k, v in arrays.items() if "cells" not in k}
     assert open_index(older, {"fast": {"effort": {"nprobe": 3, "dense": 5}}}, documents) is None
+    # An index from before distances: its documents are as far from their centre as the root of the mean square.
+    older = {k: v for k, v in arrays.items() if k != "cells.distances"}
+    older["cells.radius"] = older.pop("cells.longest")
+    opened = open_index(older, facts, documents)
+    assert opened is not None
+    assert np.all(opened.cells.distances == 255)
+    for a, b in zip(
+        Retriever(documents, None, made).search(queries, 9),
+        Retriever(documents, None, opened).search(queries, 9, mode="fast"),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a.rows, b.rows)
 
 
 @pytest.mark.parametrize(
