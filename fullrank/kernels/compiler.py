@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit, types
@@ -44,14 +47,26 @@ def several(*kinds: Any) -> Any:
     return make(kinds)
 
 
+@cache
+def _sources(folder: Path) -> str:
+    """Return a fingerprint of the modules in a folder."""
+    found = blake2b(digest_size=4)
+    for path in sorted(folder.glob("*.py")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
 def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
     """Compile a function for these types now, without the interpreter lock.
 
     The machine code is kept beside the source, or under NUMBA_CACHE_DIR. Where neither can be written, every process
-    compiles for itself.
+    compiles for itself. numba compiles again when the module of a kernel changes, but helpers of other modules are part
+    of a kernel too. So its name, by which numba finds the machine code, has a fingerprint of all modules in its folder.
     """
 
     def compile_now(function: Function) -> Function:
+        sources = _sources(Path(function.__code__.co_filename).parent)
+        function.__qualname__ = f"{function.__qualname__}_{sources}"
         try:
             compiled: Function = njit(returns(*arguments), nogil=True, cache=True)(function)
         except RuntimeError:  # numba found no folder to write to
