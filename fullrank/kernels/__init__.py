@@ -4,6 +4,8 @@ arrays.py     the types of arrays
 compiler.py   compile a kernel when its module is imported, so that none is compiled in a request
 scoring.py    float64 scores of given documents
 scan.py       approximate scores of all documents from an index
+exact.py      the candidates of the exact mode
+rounding.py   what float32 may be off by
 select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 encode.py     from counts of a query to u and s

@@ -6,7 +6,8 @@ import numpy as np
 from numba import types
 
 from fullrank.kernels.arrays import Float32, Int32, Int64, UInt8
-from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output
+from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output, several
+from fullrank.kernels.prefetch import prefetch
 from fullrank.kernels.scan import LEVELS
 
 
@@ -72,3 +73,23 @@ def fill_lists(
             slots[to] = slot
             impacts[to] = np.uint8(level)
             following[word] = to + 1
+
+
+@kernel(
+    several(array("int32"), array("float32")), array("int64"), array("int32"), array("float32")
+)  # fmt: skip
+def with_entries(indptr: Int64, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
+    """Return the words whose list has an entry, and their weights.
+
+    Args:
+        indptr: Of the lists, int64 (F + 1,).
+        words, weights: int32 and float32 (m,).
+    """
+    for i in range(len(words)):
+        prefetch(indptr, words[i])
+    found, own = np.empty(len(words), np.int32), np.empty(len(words), np.float32)
+    size = 0
+    for i in range(len(words)):
+        found[size], own[size] = words[i], weights[i]
+        size += indptr[words[i]] < indptr[words[i] + 1]
+    return found[:size], own[:size]

@@ -10,8 +10,8 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.evidence import slots_with_evidence
+from fullrank.kernels.rounding import rounding
 from fullrank.retrieval.floor import Floor
-from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.index_scan import index_candidates

@@ -16,31 +16,14 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.evidence import Evidence, reaching_in_order
+from fullrank.kernels.rounding import rounding
 from fullrank.kernels.rows import largest_entries
 from fullrank.kernels.scan import add_weights
 from fullrank.records import Documents
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
-UNIT_ROUNDOFF = 2.0**-24
 # At once: float64 copies of all weights would be larger than the documents.
 _BLOCK_DOCUMENTS = 512
-_LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
-
-
-def rounding(steps: int, size: float) -> float:
-    """Bound the rounding error of a float32 result.
-
-    Args:
-        steps: How many operations made it.
-        size: The sum of the absolute values of its parts.
-
-    Returns:
-        The bound, infinite where the result may overflow. A step that underflows is as far off as one at the smallest
-        normal number.
-    """
-    if not size < _LARGEST / 4:
-        return math.inf
-    return steps * UNIT_ROUNDOFF * (size + _LEAST)
 
 
 class FullScan:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.kernels.scan import scan_slots
+from fullrank.kernels.exact import rows_in_reach
 from fullrank.retrieval.floor import Floor, floors_of
-from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
@@ -22,15 +21,10 @@ from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 
 # The largest contribution of words left out, as a share of the largest contribution of all words.
 _MAX_LEFT_OUT = 0.02
-# The scan is repeated with more words while there are more candidates than this per wanted hit, and more than
-# _MIN_REFINED.
-MAX_CANDIDATES_PER_HIT = 8
-_MIN_REFINED = 1024
 # So few candidates are ranked faster than reduced further.
 _FEW = 64
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def index_candidates(
     index: Index,
     query: CodedQuery,
@@ -65,47 +59,25 @@ def index_candidates(
     if floor is None:
         counted = None
     features, dense, lexical = floors_of(floor)
-    codes, postings, cells, outline = index.codes, index.postings, index.cells, index.outline
-    mask = NONE_DELETED if deleted is None else deleted
-    plan = postings.plan(words, weights)
-    width = plan.above - plan.below
-    size = query.size + float(width[0]) + codes.largest_bias
-    rounded = rounding(len(plan.words) + 8, size)
-    error, outline_error = query.error + rounded, query.outline_error + rounded
-    if not max(error, outline_error) < np.inf:
+    codes, lists, cells, outline = index.codes, index.postings, index.cells, index.outline
+    has_bounds, rows, scores, below, above, n_certain, open_rows = rows_in_reach(
+        query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
+        query.code, query.scale, codes.codes, codes.scales, codes.bias,
+        lists.indptr, lists.slots, lists.impacts, lists.limits, words, weights,
+        cells.rows, NONE_DELETED if deleted is None else deleted, features, dense, lexical,
+        wanted, least, query.error, query.outline_error, query.size + codes.largest_bias,
+        _MAX_LEFT_OUT, -1 if counted is None else counted,
+    )  # fmt: skip
+    if not has_bounds:
         return remaining(len(cells.rows), deleted), None
-    added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
-    if counted is not None:
-        added = len(plan.words)
-    too_many = True
-    while too_many:
-        off = float(plan.errors[added]) + rounded
-        left_below, left_above = float(plan.below[added]), float(plan.above[added])
-        is_last = added == len(plan.words)
-        most = len(cells.rows) if is_last else max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted)
-        slots, scores, too_many, n_certain, open_slots = scan_slots(
-            query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
-            query.code, query.scale, codes.codes, codes.scales, codes.bias,
-            postings.indptr, postings.slots, postings.impacts, postings.limits,
-            plan.words[:added], plan.weights[:added], cells.rows, mask, features, dense, lexical,
-            wanted, least, outline_error, error, off, left_below, left_above, most,
-            -1 if counted is None else counted,
-        )  # fmt: skip
-        if too_many:
-            added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
-    rows = cells.rows[slots].astype(np.int64)
     found = None
     if floor is not None and counted is not None:
-        found = int(n_certain)
+        found = n_certain
         if found <= counted:
-            found += int(
-                np.count_nonzero(
-                    floor.reached(*score_parts(cells.rows[open_slots].astype(np.int64)))
-                )
-            )
+            found += int(np.count_nonzero(floor.reached(*score_parts(open_rows))))
         found = min(found, counted + 1)
     # The best by g may lack evidence, so with a floor their scores say nothing about the others.
     if floor is not None or len(rows) <= max(_FEW, 2 * wanted):
         return rows, found
-    scanned = Scanned(scores, error + off - left_below, error + off + left_above)
+    scanned = Scanned(scores, below, above)
     return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)], None

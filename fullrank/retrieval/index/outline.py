@@ -20,8 +20,8 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Float64, Int32
 from fullrank.kernels.arrays import UInt8
 from fullrank.kernels.groups import GROUP, TOGETHER, in_groups
+from fullrank.kernels.rounding import UNIT_ROUNDOFF
 from fullrank.progress import Progress, silent
-from fullrank.retrieval.full_scan import UNIT_ROUNDOFF
 from fullrank.retrieval.index.codes import Create, encode
 
 # H; narrower vectors are their own outlines.

@@ -13,14 +13,13 @@ last; a word that is never added contributes between min(0, s_w low_w) and max(0
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.kernels.arrays import UInt8
-from fullrank.kernels.lists import count_entries, fill_lists
+from fullrank.kernels.lists import count_entries, fill_lists, with_entries
 from fullrank.kernels.scan import plan_words
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
@@ -69,14 +68,7 @@ class Postings:
 
     def present(self, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
         """Return the words of a query that documents have, and their weights."""
-        if self._all_have_documents:
-            return words, weights
-        is_present = self.indptr[words + 1] > self.indptr[words]
-        return (words, weights) if is_present.all() else (words[is_present], weights[is_present])
-
-    @cached_property
-    def _all_have_documents(self) -> bool:
-        return bool((self.indptr[1:] > self.indptr[:-1]).all())
+        return with_entries(self.indptr, words, weights)
 
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """Order a query's words by the width of their possible contribution per posting, widest first."""

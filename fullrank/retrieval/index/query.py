@@ -9,7 +9,7 @@ import numpy as np
 from fullrank.encoding import Float32
 from fullrank.kernels.arrays import Int8
 from fullrank.kernels.codes import CODE_LEVELS, code_query
-from fullrank.retrieval.full_scan import UNIT_ROUNDOFF
+from fullrank.kernels.rounding import UNIT_ROUNDOFF
 from fullrank.retrieval.index.codes import Codes
 from fullrank.retrieval.index.outline import Outline, outline_width
 
