@@ -29,6 +29,7 @@ LEVELS = 255
 _AHEAD = 8
 # Scores of this many slots stay in the first cache.
 BLOCK = 2048
+_LANES = 32
 # A slot & this is its place in the block; whatever a damaged file holds, it is a place in the block.
 _IN_BLOCK = np.uint64(BLOCK - 1)
 # Three roundings of the float32 look-up of an impact, and one to spare.
@@ -143,6 +144,30 @@ def read_block(
     for j in range(len(own_scales)):
         product = np.float32(np.int32(products[j] - shift)) * outline_scale
         bounds[j] = product * own_scales[j] + left * own_rest[j]
+
+
+@helper
+def places_reaching(
+    least: np.float32, bounds: Float32, bias: Float32, sums: Float32, found: Int64
+) -> int:
+    """Find the places of a block whose bound + b + sum reaches a score; write them and return how many they are."""
+    size, whole = 0, len(bias) - len(bias) % _LANES
+    for begin in range(0, whole, _LANES):
+        # Most of a block reaches nothing, and the compiler compares several places at once.
+        n_above = 0
+        for lane in range(_LANES):
+            place = np.uint64(begin + lane)
+            n_above += bounds[place] + bias[place] + sums[place] >= least
+        if n_above == 0:
+            continue
+        for j in range(begin, begin + _LANES):
+            # Without a branch: which of them reach it cannot be predicted.
+            found[size] = j
+            size += bounds[j] + bias[j] + sums[j] >= least
+    for j in range(whole, len(bias)):
+        found[size] = j
+        size += bounds[j] + bias[j] + sums[j] >= least
+    return size
 
 
 @kernel(
@@ -269,11 +294,7 @@ def scan_slots(
                 elif sums[j] >= lexical_near or product >= near:
                     open_ones[n_open] = start + j
                     n_open += 1
-        n_reaching = 0
-        for j in range(len(own_bias)):
-            # Without a branch: whether a bound reaches the score cannot be predicted.
-            reaching[n_reaching] = j
-            n_reaching += bounds[j] + own_bias[j] + sums[j] >= reached
+        n_reaching = places_reaching(reached, bounds, own_bias, sums, reaching)
         for i in range(n_reaching):
             if i + _AHEAD < n_reaching:
                 prefetch_row(codes, start + reaching[i + _AHEAD], 64)
