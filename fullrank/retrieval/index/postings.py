@@ -13,6 +13,7 @@ last; a word that is never added contributes between min(0, s_w low_w) and max(0
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,13 @@ class Postings:
 
     def present(self, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
         """Return the words of a query that documents have, and their weights."""
+        if self._all_have_documents:
+            return words, weights
         return with_entries(self.indptr, words, weights)
+
+    @cached_property
+    def _all_have_documents(self) -> bool:
+        return bool((self.indptr[1:] > self.indptr[:-1]).all())
 
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """Order a query's words by the width of their possible contribution per posting, widest first."""
