@@ -95,8 +95,11 @@ async def test_machines_count_what_a_person_has_seen_on_any_of_them(tmp_path: Pa
             return await one.seen("ads", "u1") == whole == await other.seen("ads", "u1")
 
         await until(is_whole)
+        # A running machine adds its own impressions again when it notices the new Redis, which may be after an erasure.
+        await other.close()
         await one.erase("u1")
         assert await one.seen("ads", "u1") == {}
+        other = machine(tmp_path, url, "other")
         assert await other.seen("ads", "u1") == {"a b": 1}
         for events in (one, other):
             await events.close()
