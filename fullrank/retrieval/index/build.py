@@ -144,7 +144,7 @@ def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.
 def _cell_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of the cells.
 
-    Bundles of earlier releases have one distance for all documents of a cell. Their margin was chosen for it.
+    Older bundles have one distance for all documents of a cell. Their margin was chosen for it.
     """
     if (radius := arrays.get("cells.radius")) is not None:
         same = np.full(len(arrays[_CELLS["of"]]), DISTANCES, np.uint8)
