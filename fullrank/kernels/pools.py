@@ -205,6 +205,8 @@ def slots_by_outline(
     A slot may reach (outlines) + ‖p‖ ‖r‖ + b + what was read of it. It may have evidence if it is marked, if `needed`
     was read of it, or if its u·v may reach `dense`. `products` and `bounds` are buffers of a block.
     """
+    if first == stop:  # else the group of the next slot is read
+        return size
     if len(outline) == 0:
         for slot in range(first, stop):
             found[size] = slot
