@@ -26,14 +26,6 @@ def _first_below(widths: Float64, most: float) -> int:
     return place
 
 
-@helper
-def _rows_of(rows: Int32, slots: Int64) -> Int64:
-    found = np.empty(len(slots), np.int64)
-    for i in range(len(slots)):
-        found[i] = rows[slots[i]]
-    return found
-
-
 @kernel(
     several(
         types.boolean, array("int64"), array("float32"), FLOAT64, FLOAT64, INT64, array("int64")
@@ -116,8 +108,15 @@ def rows_in_reach(
             wanted, least, over, error, off, below[added], above[added], most, counted,
         )  # fmt: skip
         if not too_many:
+            may_be, open_rows = rows[found].astype(np.int64), rows[open_slots].astype(np.int64)
+            off += error
             return (
-                True, _rows_of(rows, found), scores, error + off - below[added], error + off + above[added],
-                n_certain, _rows_of(rows, open_slots),
-            )  # fmt: skip
+                True,
+                may_be,
+                scores,
+                off - below[added],
+                off + above[added],
+                n_certain,
+                open_rows,
+            )
         added = max(min(added + 1, len(planned)), _first_below(widths, widths[added] / 2))

@@ -92,7 +92,7 @@ def read_heads(
             start[i], stop[i] = indptr[word], indptr[word + 1]
         n_entries += stop[i] - start[i]
     least = floor * largest
-    found = np.empty(n_entries + 1, np.int32)
+    found = np.empty(n_entries, np.int32)
     size = 0
     for i in range(count):
         list_slots = head_slots if from_heads[i] else slots

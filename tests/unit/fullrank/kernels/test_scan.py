@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fullrank.kernels.evidence import reaching_in_order
 from fullrank.kernels.groups import in_groups
+from fullrank.kernels.lists import with_entries
 from fullrank.kernels.scan import add_weights, plan_words, scan_slots
 from tests.unit.fullrank.kernels.data import SEEDS, contributions, random_index, random_rows
 
@@ -185,3 +186,15 @@ def test_plans_of_words(seed: int, features: int) -> None:
             for word in order[:i]
         )
         assert step <= errors[i] <= step * 1.01 + 1e-5
+
+
+@given(SEEDS, st.integers(1, 12))
+def test_words_with_entries(seed: int, features: int) -> None:
+    rng = np.random.default_rng(seed)
+    indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 3, features))])
+    words = np.flatnonzero(rng.random(features) < 0.7).astype(np.int32)
+    weights = rng.normal(size=len(words)).astype(np.float32)
+    has = np.diff(indptr)[words] > 0
+    found, own = with_entries(indptr, words, weights)
+    np.testing.assert_array_equal(found, words[has])
+    np.testing.assert_array_equal(own, weights[has])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
+from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
+from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval import Retriever, index_scan
 from fullrank.retrieval.index.build import index_in_memory
 from tests.random_cases import cases
@@ -133,15 +135,23 @@ def test_the_scan_adds_words_until_candidates_are_few(monkeypatch: pytest.Monkey
     rng = np.random.default_rng(12)
     documents = encoded(rng, 6000, 0, 50, density=0.3)
     query = encoded(rng, 20, 0, 50, density=0.8, bias=False).slice(5, 6)
+    added: list[int] = []
     candidates: list[int] = []
 
+    def scanned(*arguments: Any) -> Any:
+        added.append(len(arguments[15]))
+        return scan_slots(*arguments)
+
     def counted(*arguments: Any) -> Any:
-        found = rows_in_reach(*arguments)
+        # As Python, which calls the scan by its name.
+        found = cast(Any, rows_in_reach).py_func(*arguments)
         candidates.append(len(found[1]))
         return found
 
+    monkeypatch.setattr(exact, "scan_slots", scanned)
     monkeypatch.setattr(index_scan, "rows_in_reach", counted)
-    index = index_in_memory(documents)
-    Retriever(documents, None, index).search(query, 10)
+    Retriever(documents, None, index_in_memory(documents)).search(query, 10)
+    assert len(added) > 1
+    assert added == sorted(set(added))
     # Without a word each document may have the score of any other.
     assert candidates[0] < MIN_REFINED < len(documents)
