@@ -15,6 +15,8 @@ from fullrank.kernels.scan import plan_words, scan_slots
 MAX_CANDIDATES_PER_HIT, MIN_REFINED = 8, 1024
 # Roundings of a score besides those of its words.
 _ROUNDINGS = 8
+# So many entries of lists take less time than the scores of the candidates that they rule out.
+_CHEAP_ENTRIES = 8192
 
 
 @helper
@@ -24,6 +26,18 @@ def _first_below(widths: Float64, most: float) -> int:
     while place < len(widths) - 1 and not widths[place] <= most:
         place += 1
     return place
+
+
+@helper
+def _with_short_lists(planned: Int32, indptr: Int64, added: int) -> int:
+    """Return how many words to add: more than `added` while the lists of the others are short together."""
+    n_entries = 0
+    while added < len(planned):
+        n_entries += indptr[planned[added] + 1] - indptr[planned[added]]
+        if n_entries > _CHEAP_ENTRIES:
+            break
+        added += 1
+    return added
 
 
 @kernel(
@@ -94,6 +108,7 @@ def rows_in_reach(
     if not max(error, over) < np.inf:
         return False, nothing, no_scores, error, error, 0, nothing
     added = _first_below(widths, max(2 * query_error, most_left_out * widths[0]))
+    added = _with_short_lists(planned, indptr, added)
     if counted >= 0:
         added = len(planned)
     while True:

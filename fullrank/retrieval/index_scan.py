@@ -2,9 +2,9 @@
 
 The outlines bound every score from above; the codes of the documents that may still be among the best give
 g = û·v̂ + Σ s_w t̂_w + b, with a bound on both sides. Words are added in the order of their plan, until the remaining
-words could contribute less than the error of the codes, or less than a fiftieth of what all words could. If too many
-candidates remain, the scan is repeated with more words. Documents without the evidence that a floor asks for are no
-candidates, as far as the bounds can tell.
+words could contribute less than the error of the codes, or less than a fiftieth of what all words could, and further
+while the lists are short. If too many candidates remain, the scan is repeated with more words. Documents without the
+evidence that a floor asks for are no candidates, as far as the bounds can tell.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 # The largest contribution of words left out, as a share of the largest contribution of all words.
 _MAX_LEFT_OUT = 0.02
 # So few candidates are ranked faster than reduced further.
-_FEW = 64
+_FEW = 192
 
 
 def index_candidates(
