@@ -33,6 +33,27 @@ class _Ending(Server):
 
 
 def test_garbage_is_searched_for_once_the_app_has_started() -> None:
-    _Ending(uvicorn.Config(create_app, factory=True, port=0, log_config=None)).run()
-    assert _seen == {"import": False, "start": False, "serve": True}
-    assert gc.isenabled()
+    try:
+        _Ending(uvicorn.Config(create_app, factory=True, port=0, log_config=None)).run()
+        assert _seen == {"import": False, "start": False, "serve": True}
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+
+
+def test_what_is_imported_is_not_searched_and_what_the_start_loads_is() -> None:
+    loaded: list[object] = []
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loaded.append([])
+        yield
+
+    app = FastAPI(lifespan=lifespan)
+    try:
+        _Ending(uvicorn.Config(app, port=0, log_config=None)).run()
+        searched = {id(one) for one in gc.get_objects()}  # what is frozen is not among them
+        assert id(app) not in searched
+        assert id(loaded[0]) in searched
+    finally:
+        gc.unfreeze()
