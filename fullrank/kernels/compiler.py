@@ -48,29 +48,41 @@ def several(*kinds: Any) -> Any:
 
 
 @cache
-def _sources(folder: Path) -> str:
-    """Return a fingerprint of the modules in a folder."""
+def fingerprint(*folders_and_modules: Path) -> str:
+    """Return a fingerprint of modules, and of all modules in folders."""
     found = blake2b(digest_size=4)
-    for path in sorted(folder.glob("*.py")):
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in folders_and_modules:
+        for module in sorted(path.glob("*.py")) if path.is_dir() else [path]:
+            found.update(module.name.encode() + b"\0" + module.read_bytes())
     return found.hexdigest()
 
 
-def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
-    """Compile a function for these types now, without the interpreter lock.
+def kept(function: Function, sources: str, *signature: Any, **options: Any) -> Function:
+    """Compile a function without the interpreter lock, and keep the machine code on disk.
 
-    The machine code is kept beside the source, or under NUMBA_CACHE_DIR. Where neither can be written, every process
-    compiles for itself. numba compiles again when the module of a kernel changes, but helpers of other modules are part
-    of a kernel too. So its name, by which numba finds the machine code, has a fingerprint of all modules in its folder.
+    It is kept beside the source, or under NUMBA_CACHE_DIR. Where neither can be written, every process compiles for
+    itself. numba compiles again when the module of a function changes, but helpers of other modules are part of the
+    machine code too. So the name, by which numba finds it, has a fingerprint of theirs.
+
+    Args:
+        function: To compile.
+        sources: The fingerprint.
+        signature: Its types; without any it is compiled for the types of each first call.
+        options: Of numba.
     """
+    function.__qualname__ = f"{function.__qualname__}_{sources}"
+    compiling: Any = njit
+    try:
+        return cast(Function, compiling(*signature, nogil=True, cache=True, **options)(function))
+    except RuntimeError:  # numba found no folder to write to
+        return cast(Function, compiling(*signature, nogil=True, **options)(function))
+
+
+def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
+    """Compile a function for these types now; its helpers are in the same folder."""
 
     def compile_now(function: Function) -> Function:
-        sources = _sources(Path(function.__code__.co_filename).parent)
-        function.__qualname__ = f"{function.__qualname__}_{sources}"
-        try:
-            compiled: Function = njit(returns(*arguments), nogil=True, cache=True)(function)
-        except RuntimeError:  # numba found no folder to write to
-            compiled = njit(returns(*arguments), nogil=True)(function)
-        return compiled
+        folder = Path(function.__code__.co_filename).parent
+        return kept(function, fingerprint(folder), returns(*arguments))
 
     return compile_now

@@ -10,9 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fullrank.encoding import Int32, Int64
+from trainer.compiled import compiled
 
 Value = TypeVar("Value", int, float)
 
@@ -176,7 +176,7 @@ def _in_order(values: array[Any], kind: npt.DTypeLike, order: Int64 | None) -> n
     return found if order is None else found[order]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _repeats(starts: Int64, documents: Int32, count: int) -> Int64:
     """Return the places of documents that their query has already, each with the first place, int64 (repeats, 2)."""
     size = 0

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Int32, Int64, Rows
 from fullrank.text.bigrams import is_bigram
+from trainer.compiled import compiled
 
 Float64 = npt.NDArray[np.float64]
 
@@ -46,7 +47,7 @@ class Neighbours:
     places: Int32
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _nearest_row(  # type: ignore[no-untyped-def]
     contexts, starts, frequent, occur, occurs, counts, touched, best, score
 ):
@@ -85,7 +86,7 @@ def _nearest_row(  # type: ignore[no-untyped-def]
             best[p], score[p] = j, dice
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _nearest(  # type: ignore[no-untyped-def]
     wanted, word_starts, contexts, starts, frequent, occurs, shards, best, scores
 ):

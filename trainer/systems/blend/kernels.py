@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float32, Int64
 from fullrank.measures import Float64
+from trainer.compiled import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _at_least(scores: Float32, least: np.float32) -> int:
     """Return how many scores are at least ``least``."""
     count = 0
@@ -19,7 +20,7 @@ def _at_least(scores: Float32, least: np.float32) -> int:
     return count
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def average_precision(
     parts: Float32,
     used: Int64,

@@ -13,15 +13,16 @@ topic vector θ̃ that may be tilted. Its log-likelihood and its expected topic 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float64
+from trainer.compiled import compiled
 
 _SMALLEST = 1e-300  # less than any probability under a prior above 1
 _MAX_HALVINGS = 30
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def _dot(a: Float64, b: Float64) -> float:
     """Return a·b."""
     total = 0.0
@@ -30,21 +31,21 @@ def _dot(a: Float64, b: Float64) -> float:
     return total
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def _add_row(out: Float64, row: Float64, weight: float) -> None:
     """Update out += weight · row."""
     for z in range(out.shape[0]):
         out[z] += weight * row[z]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _tilt(theta: Float64, multipliers: Float64, scale: float, out: Float64) -> None:
     """Compute θ̃_z = θ_z exp(scale · λ_z)."""
     for z in range(len(theta)):
         out[z] = theta[z] * np.exp(scale * multipliers[z])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _likelihood(  # type: ignore[no-untyped-def]
     words, counts, phi, tilted, shares
 ):
@@ -57,7 +58,7 @@ def _likelihood(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _expected(  # type: ignore[no-untyped-def]
     words, shares, phi, tilted, out
 ):
@@ -69,7 +70,7 @@ def _expected(  # type: ignore[no-untyped-def]
         out[z] *= tilted[z]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _gap(  # type: ignore[no-untyped-def]
     expected_q, expected_d, q_size, d_size, gradient
 ):
@@ -81,7 +82,7 @@ def _gap(  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pair(  # type: ignore[no-untyped-def]
     q_words, q_counts, d_words, d_counts, phi_q, phi_d, theta, multipliers, steps, tolerance,
     tilted_q, tilted_d, q_shares, d_shares, expected_q, expected_d,
@@ -148,7 +149,7 @@ def _pair(  # type: ignore[no-untyped-def]
     return V, evaluations, gradients, gap
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def pairs_step(  # type: ignore[no-untyped-def]
     first, last, q_indptr, q_words, q_counts, d_indptr, d_words, d_counts, phi_q, phi_d, theta, multipliers,
     prior, steps, tolerance, tilted_q, tilted_d, q_shares, d_shares, found,
@@ -176,7 +177,7 @@ def pairs_step(  # type: ignore[no-untyped-def]
             theta[p, z] = theta[p, z] / total if total > 0 else 1.0 / size
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def words_step(  # type: ignore[no-untyped-def]
     starts, pairs, entries, shares, tilted, phi, out
 ):

@@ -18,15 +18,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from numba import njit
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.compiled import compiled
 
 Float64 = npt.NDArray[np.float64]
 Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _find(indices: Int32, start: int, stop: int, wanted: int) -> int:
     """Return the place of ``wanted`` in the ascending indices[start:stop], which must contain it."""
     while start < stop:
@@ -38,7 +38,7 @@ def _find(indices: Int32, start: int, stop: int, wanted: int) -> int:
     return start
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pair(  # type: ignore[no-untyped-def]
     s_words, s_counts, t_words, t_counts, indptr, indices, P, expected
 ):
@@ -65,7 +65,7 @@ def _pair(  # type: ignore[no-untyped-def]
     return likelihood
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pairs(  # type: ignore[no-untyped-def]
     source, target, indptr, indices, P, expected
 ):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.compiled import compiled
 from trainer.features.phi import Phi
 from trainer.systems.linear.scratch import Scratch
 
@@ -21,7 +22,7 @@ _SAME_COLUMNS = np.zeros(0, np.int32)
 _NO_LINES, _NO_TABLE = np.zeros(0, np.int32), np.zeros((0, 0), np.float32)
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _take(  # type: ignore[no-untyped-def]
     indptr, indices, values, rows, out_indptr, out_indices, out_values
 ):
@@ -41,7 +42,7 @@ def take(matrix: Rows, rows: Int64) -> Rows:
     return Rows(indptr, indices, values, matrix.width)
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _note(indices, occurs):  # type: ignore[no-untyped-def]
     for p in prange(len(indices)):
         # Threads that meet write the same. What is noted is only read again, so its cache line stays in both caches.
@@ -49,7 +50,7 @@ def _note(indices, occurs):  # type: ignore[no-untyped-def]
             occurs[indices[p]] = True
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _renumber(indices, place, out):  # type: ignore[no-untyped-def]
     for p in prange(len(indices)):
         out[p] = place[indices[p]]
@@ -95,7 +96,7 @@ def split(phi: Phi, scratch: Scratch) -> tuple[Rows | None, Rows]:
     return take(phi.parts, words), renumber(x, words, places)
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _count(indptr, indices, rows, places, counts):  # type: ignore[no-untyped-def]
     """Count the entries of each column in every block of the batch, int32 (blocks, columns)."""
     blocks = len(counts)
@@ -108,7 +109,7 @@ def _count(indptr, indices, rows, places, counts):  # type: ignore[no-untyped-de
                     count[column] += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _starts(counts, line, starts):  # type: ignore[no-untyped-def]
     """Set where each column starts, and turn counts into where each block of it starts."""
     total = 0
@@ -123,7 +124,7 @@ def _starts(counts, line, starts):  # type: ignore[no-untyped-def]
     starts[counts.shape[1]] = total
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def _fill(  # type: ignore[no-untyped-def]
     indptr, indices, values, rows, places, counts, texts, weights, line, table
 ):

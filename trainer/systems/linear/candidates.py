@@ -8,9 +8,9 @@ numpy shuffles all rows of a pool of which it draws more than a fiftieth.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fullrank.encoding import Int32, Int64
+from trainer.compiled import compiled
 from trainer.features.pairs import Pairs
 
 
@@ -79,13 +79,13 @@ def _distinct(rows: Int64) -> Int64:
     return rows[first]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _slot(row: int, shift: int) -> np.int64:
     """Return where to start looking for a row: the upper bits of its product with 2⁶⁴ / golden ratio."""
     return np.int64((np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _look_up(candidates: Int64, documents: Int64, table: Int32, shift: int, places: Int64) -> None:
     """Write the place of each document; ``table`` has 2^(64 − shift) slots of -1, more than there are candidates."""
     last = len(table) - 1

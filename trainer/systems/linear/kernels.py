@@ -13,6 +13,7 @@ from numba import njit, prange
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.prefetch import prefetch_row
+from trainer.compiled import compiled
 
 # Parts of the step on a table, numbers in a line of memory, and features that a part takes in a row. Features of one
 # kind, such as the frequent ones, lie together, so they are dealt to the parts.
@@ -21,7 +22,7 @@ _PARTS, _LINE, _RUN = 16, 16, 32
 _AHEAD = 4
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
     """Update out += weight · row."""
     for n in range(out.shape[0]):
@@ -68,7 +69,7 @@ def _sum_rows(
             )
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def _dot(a: Float32, b: Float32) -> np.float32:
     """Return a · b."""
     total = np.float32(0)
@@ -77,14 +78,14 @@ def _dot(a: Float32, b: Float32) -> np.float32:
     return total
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
     """Compute the dense vector of every row x: out[i] = Σ_j x_ij · table[j]; table (F, N), out (B, N)."""
     for i in prange(len(indptr) - 1):
         _sum_rows(out, i, table, indices, values, indptr[i], indptr[i + 1])
 
 
-@njit(parallel=True, nogil=True, fastmath=True, cache=True)
+@compiled(parallel=True, fastmath=True)
 def adagrad_table(
     features: Int64,
     indptr: Int64,
@@ -129,7 +130,7 @@ def adagrad_table(
                     table[f, n] -= step * g[0, n]
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def _match_row(
     indices: Int32,
     values: Float32,
@@ -151,7 +152,7 @@ def _match_row(
             out[postings[e]] += s * weights[e]
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def match(
     indptr: Int64,
     indices: Int32,
@@ -175,7 +176,7 @@ def match(
         )
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def match_gradient(
     indptr: Int64,
     rows: Int32,
@@ -206,7 +207,7 @@ def match_gradient(
         out[w] = total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def known_negatives(
     owner: Int32, negatives: Int32, starts: Int64, known: Int64, mates: Int64
 ) -> Int64:
@@ -229,7 +230,7 @@ def known_negatives(
     return found[:count].copy()
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
     """Return Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
     total = 0.0
@@ -246,7 +247,7 @@ def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> fl
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _update_diagonal(
     ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, D: Float32
 ) -> None:
@@ -263,7 +264,7 @@ def _update_diagonal(
             j += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _margin_triple(  # type: ignore[no-untyped-def]
     q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update
 ):
@@ -314,7 +315,7 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     return margin
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _hardest(  # type: ignore[no-untyped-def]
     q, choices, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, biased
 ):
@@ -339,7 +340,7 @@ def _hardest(  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def margin_sgd(  # type: ignore[no-untyped-def]
     queries,
     positives,

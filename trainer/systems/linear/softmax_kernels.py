@@ -6,9 +6,10 @@ As in ``kernels``, results do not depend on the number of threads, and each kern
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float32, Int64
+from trainer.compiled import compiled
 
 # Parts of the columns, for the threads.
 _PARTS = 16
@@ -27,7 +28,7 @@ _ROUND = np.float32(3 << 22)
 _LEAST_EXPONENT = np.float32(-87)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def exponential(x):  # type: ignore[no-untyped-def]
     """Compute e^x of a float32 up to 0, within 2 units in the last place; 0 below −87.
 
@@ -48,7 +49,7 @@ def exponential(x):  # type: ignore[no-untyped-def]
     return np.float32(0) if x < _LEAST_EXPONENT else p * power
 
 
-@njit(nogil=True, fastmath={"reassoc"}, cache=True)
+@compiled(fastmath={"reassoc"})
 def _sum(row):  # type: ignore[no-untyped-def]
     """Add up a row, in an order that suits vector instructions."""
     total = np.float32(0)
@@ -57,7 +58,7 @@ def _sum(row):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def softmax_gradient(
     S: Float32,
     bias: Float32,
@@ -116,7 +117,7 @@ def softmax_gradient(
         losses[i] = loss / total
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def column_sums(G: Float32, out: Float32) -> None:
     """Compute out[c] = Σ_i G_ic; G (B, C)."""
     columns = G.shape[1]

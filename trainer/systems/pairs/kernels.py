@@ -9,12 +9,13 @@ Texts are (indptr int64, indices int32, values float32); the table float32. Each
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float32, Int32, Int64
+from trainer.compiled import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _slot(start: int, column: int, slots: int) -> int:
     """Return (start + column) mod slots."""
     place = start + column
@@ -23,7 +24,7 @@ def _slot(start: int, column: int, slots: int) -> int:
     return place
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _score(
     qi: Int32,
     qv: Float32,
@@ -45,7 +46,7 @@ def _score(
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def score_pairs(qi: Int32, qv: Float32, xd, starts: Int64, table: Float32, out: Float32) -> None:  # type: ignore[no-untyped-def]
     """Compute out[d] = qᵀW d of one query and every document, pair by pair: |q||d| multiplications each."""
     for d in range(len(out)):
@@ -53,7 +54,7 @@ def score_pairs(qi: Int32, qv: Float32, xd, starts: Int64, table: Float32, out: 
         out[d] = _score(qi, qv, xd[1][a:b], xd[2][a:b], starts, table, False)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
     """Return q·d of two rows with ascending indices."""
     total = 0.0
@@ -70,7 +71,7 @@ def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _update(
     qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool,
     closed: bool, step: float,
@@ -86,7 +87,7 @@ def _update(
             table[slot] += np.float32(part * dv[b])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pair_triple(  # type: ignore[no-untyped-def]
     q, d, n, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always
 ):
@@ -114,7 +115,7 @@ def _pair_triple(  # type: ignore[no-untyped-def]
     return margin
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def pair_sgd(  # type: ignore[no-untyped-def]
     triples, shards, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always,
     losses,
@@ -132,7 +133,7 @@ def pair_sgd(  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _nonzero(row: Float32) -> int:
     """Count the non-zero weights of a row."""
     count = 0
@@ -141,7 +142,7 @@ def _nonzero(row: Float32) -> int:
     return count
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
     """Return the smallest |w| among the ``keep`` largest of a row, and how many weights equal to it to keep."""
     count = _nonzero(row)
@@ -160,7 +161,7 @@ def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
     return least, ties
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def count_kept(W: Float32, keep: int, counts: Int64) -> None:
     """Count the non-zero weights of each row of W (D, D) into counts, at most ``keep`` (0: all)."""
     for i in prange(len(W)):
@@ -168,7 +169,7 @@ def count_kept(W: Float32, keep: int, counts: Int64) -> None:
         counts[i] = min(nonzero, keep) if keep else nonzero
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Float32) -> None:
     """Copy the ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first.
 
@@ -189,7 +190,7 @@ def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Floa
             place += 1
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def remove_smallest(W: Float32, keep: int) -> None:
     """Set all but the ``keep`` largest |W_ij| of every row to zero; ties go to the first."""
     for i in prange(len(W)):

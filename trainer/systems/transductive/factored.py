@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fullrank.encoding import Float32, Int32
+from trainer.compiled import compiled
 from trainer.systems.linear.kernels import add_row
 
 Float64 = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ Float64 = npt.NDArray[np.float64]
 _MAX_GROWTH = 30.0  # root mean square growth of a direction under M⁻¹; beyond it M is folded into T
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def squared_error(  # type: ignore[no-untyped-def]
     indices, values, v, T, M, G, Gv, b
 ):
@@ -51,7 +51,7 @@ def squared_error(  # type: ignore[no-untyped-def]
     return max(0.0, error)
 
 
-@njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def gradient_step(  # type: ignore[no-untyped-def]
     indices, values, v, c, T, M, inverse, G, Gv, b
 ):
@@ -142,7 +142,7 @@ class FactoredMatrix:
         return self.T @ self.M.astype(np.float32)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def must_fold(growth: float) -> bool:
     """Return whether M must be folded into T."""
     return growth > _MAX_GROWTH * _MAX_GROWTH

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from numba import njit
 
 from fullrank.encoding import Float32, Int64, Rows
 from fullrank.errors import TrainingError
+from trainer.compiled import compiled
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear.kernels import add_row
@@ -34,7 +34,7 @@ Pairs = tuple[Int64, Int64, npt.NDArray[np.bool_]]
 """First nodes, second nodes, and whether they are adjacent; (T,) each."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _pair(  # type: ignore[no-untyped-def]
     i, j, adjacent, x, W, vectors, gamma, rate, update
 ):
@@ -75,7 +75,7 @@ def _pair(  # type: ignore[no-untyped-def]
     return loss
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def graph_sgd(  # type: ignore[no-untyped-def]
     first, second, adjacent, x, W, vectors, gamma, rates, losses, update
 ):

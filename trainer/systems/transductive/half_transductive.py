@@ -13,9 +13,10 @@ from collections.abc import Iterator
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from fullrank.encoding import Float32, Int64, Rows
+from trainer.compiled import compiled
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear.kernels import add_row, dot_sparse
@@ -26,7 +27,7 @@ from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _triple(  # type: ignore[no-untyped-def]
     q, p, n, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate, update
 ):
@@ -83,7 +84,7 @@ def _triple(  # type: ignore[no-untyped-def]
     return loss
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@compiled(parallel=True)
 def supervised_sgd(  # type: ignore[no-untyped-def]
     queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate,
     losses, update,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 
 from fullrank.encoding import Float32, Int64, Rows
+from trainer.compiled import compiled
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear.kernels import add_row
@@ -32,7 +32,7 @@ from trainer.training.learned import Arrays
 from trainer.training.loop import TrainingRun
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _document(  # type: ignore[no-untyped-def]
     k, other, x, W, vectors, T, M, inverse, G, gamma, rate, update
 ):
@@ -77,7 +77,7 @@ def _document(  # type: ignore[no-untyped-def]
     return loss, growth
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def reconstruction_sgd(  # type: ignore[no-untyped-def]
     start, first, second, x, W, vectors, T, M, inverse, G, gamma, rate, losses, update
 ):

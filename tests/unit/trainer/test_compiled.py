@@ -1,0 +1,50 @@
+"""Test that kept machine code of training is that of the sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from fullrank.kernels import prefetch
+from trainer.compiled import HELPERS
+from trainer.systems.linear import kernels
+
+_HELPER = """
+from numba import njit
+
+@njit
+def change(number):
+    return number + {amount}
+"""
+_LOOP = """
+from pathlib import Path
+from trainer import compiled
+
+compiled.HELPERS = (Path("helpers.py"),)
+from helpers import change
+
+@compiled.compiled()
+def changed(number):
+    return change(number)
+
+print(changed(1), sum(changed.stats.cache_hits.values()))
+"""
+
+
+def test_a_loop_is_compiled_again_when_a_helper_of_another_module_changes(tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(_LOOP)
+    found = []
+    # Python itself takes a module of the same size and second for unchanged, so it keeps no bytecode here.
+    command = [sys.executable, "-B", "loops.py"]
+    for amount in (1, 1, 5):
+        (tmp_path / "helpers.py").write_text(_HELPER.format(amount=amount))
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        found.append(done.stdout.split())
+    assert found == [["2", "0"], ["2", "1"], ["6", "0"]]
+
+
+def test_the_modules_of_helpers_are_known() -> None:
+    for module in (kernels, prefetch):
+        path = Path(str(module.__file__))
+        assert path in HELPERS or path.parent in HELPERS
