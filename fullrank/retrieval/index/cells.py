@@ -103,12 +103,16 @@ def build_cells(
     stored_distances[:] = distances[rows]
     starts = create("cells.starts", (len(centres) + 1,), np.int64)
     np.cumsum(np.bincount(cell_of, minlength=len(centres)), out=starts[1:])
-    codes, scales, _, _ = encode(centres)
-    stored = create("cells.centres", codes.shape, np.int8)
-    stored_scales = create("cells.scales", scales.shape, np.float32)
-    stored[:], stored_scales[:] = codes, scales
-    stored_bias = create("cells.bias", scales.shape, np.float32)
-    stored_longest = create("cells.longest", scales.shape, np.float32)
+    if known is not None and len(centres) == known.count:
+        # The same memory: a search of a segment then finds in the caches what the search of the bundle has just read.
+        stored, stored_scales = known.centres, known.scales
+    else:
+        codes, scales, _, _ = encode(centres)
+        stored = create("cells.centres", codes.shape, np.int8)
+        stored_scales = create("cells.scales", scales.shape, np.float32)
+        stored[:], stored_scales[:] = codes, scales
+    stored_bias = create("cells.bias", stored_scales.shape, np.float32)
+    stored_longest = create("cells.longest", stored_scales.shape, np.float32)
     stored_bias[:] = np.bincount(cell_of, bias, minlength=len(centres)) / np.maximum(
         np.diff(starts), 1
     )
