@@ -17,6 +17,7 @@ from fullrank.kernels.compiler import (
     output,
     several,
 )
+from fullrank.kernels.counting import count_block
 from fullrank.kernels.groups import GROUP, group_products
 from fullrank.kernels.prefetch import prefetch_row
 from fullrank.kernels.products import code_product, code_shift, sum_shift
@@ -275,25 +276,11 @@ def scan_slots(
         add_block(tables, place, stop, slots, impacts, end, sums)
         mark_block(mark_place, mark_stop, slots, end, marks)
         if n_certain <= counted:
-            n_reaching = 0
-            for j in range(end - start):
-                is_certain = marks[j] | (sums[j] >= lexical_far)
-                reaching[n_reaching] = j
-                n_reaching += is_certain | (bounds[j] >= bound) | (sums[j] >= lexical_near)
-            for i in range(n_reaching):
-                j = reaching[i]
-                if len(deleted) and deleted[rows[start + j]]:
-                    continue
-                is_certain, product = marks[j] or sums[j] >= lexical_far, np.float32(-np.inf)
-                if not is_certain and bounds[j] >= bound:
-                    product = (
-                        code_product(code, shift, codes, start + j) * scale * scales[start + j]
-                    )
-                if is_certain or product >= far:
-                    n_certain += 1
-                elif sums[j] >= lexical_near or product >= near:
-                    open_ones[n_open] = start + j
-                    n_open += 1
+            n_sure, n_open = count_block(
+                marks, sums, bounds, lexical_far, lexical_near, bound, near, far,
+                code, shift, scale, codes, scales, rows, deleted, start, end, open_ones, n_open,
+            )  # fmt: skip
+            n_certain += n_sure
         n_reaching = places_reaching(reached, bounds, own_bias, sums, reaching)
         for i in range(n_reaching):
             if i + _AHEAD < n_reaching:
