@@ -23,7 +23,6 @@ from fullrank.kernels.pools import (
     likely_slots,
     mark,
     not_done,
-    slots_by_outline,
     slots_in,
     slots_of_cells,
     slots_reaching,
@@ -31,7 +30,6 @@ from fullrank.kernels.pools import (
 )
 from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import BLOCK
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
 # How many slots ahead memory is prefetched.
@@ -107,12 +105,6 @@ def estimate_cells(
     centre_bias: Float32,
     steps: Float32,
     distances: UInt8,
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest_lengths: Float32,
     rows: Int32,
     deleted: Mask,
     least: np.float32,
@@ -133,7 +125,7 @@ def estimate_cells(
     found: Int64,
     size: int,
 ) -> int:
-    """Estimate the slots of the chosen cells that by their distance and outline may be among the best with evidence.
+    """Estimate the slots of the chosen cells that by their distance may be among the best with evidence.
 
     Where u·v can be no evidence, these are the marked ones: what was read of the others is estimated already.
 
@@ -141,21 +133,16 @@ def estimate_cells(
         The heap's size.
     """
     pool = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
-    products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
-    most, waiting, last = largest_sum(values), 0, len(chosen) - 1
-    needed = np.float32(lexical - most)
+    waiting, last = 0, len(chosen) - 1
     for cell in range(len(chosen)):
         if chosen[cell]:
             first, step = starts[cell], steps[cell]
             stop = far_enough(first, starts[cell + 1], distances, near[cell], step, least)
             product = near[cell] - centre_bias[cell]
             may_suffice = far_enough(first, stop, distances, product, step, dense)
-            reached = (best[0] if size == len(best) else least) - most
-            waiting = slots_by_outline(
-                reached, first, may_suffice,
-                outline, outline_scale, outlines, outline_scales, left, rest_lengths,
-                bias, scores, products, bounds, marked, dense, needed, pool, waiting,
-            )  # fmt: skip
+            for slot in range(first, may_suffice):
+                pool[waiting] = slot
+                waiting += 1
             waiting = unread_marked(may_suffice, stop, marked, scores, pool, waiting)
         if waiting >= _TOGETHER or (cell == last and waiting):
             waiting = not_done(pool, waiting, scores, rows, deleted)
@@ -174,7 +161,6 @@ def estimate_cells(
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"), array("uint8", 2),
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
-    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
     array("uint8"),
     array("int32"), array("boolean"), array("int64"),
@@ -206,12 +192,6 @@ def best_estimated(
     codes: Int8,
     scales: Float32,
     bias: Float32,
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest_lengths: Float32,
     centres: Int8,
     centre_scales: Float32,
     centre_bias: Float32,
@@ -231,8 +211,7 @@ def best_estimated(
     """Return at most `rescored` candidates with evidence, those with the best estimates, as slots in no order.
 
     The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b. A document of a cell may reach
-    u · centre + the mean b + spread · its distance from the centre, and the impacts read on top. Of a cell, slots whose
-    outline does not let them reach the k-th best estimate, or the least of `rescored` candidates, are left out.
+    u · centre + the mean b + spread · its distance from the centre, and the impacts read on top.
 
     Args:
         words, weights, depth, floor: As read_heads.
@@ -245,8 +224,6 @@ def best_estimated(
         head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
         signatures: uint8 (n, ⌈signed / 8⌉).
         code, scale, codes, scales, bias: As scan_slots.
-        outline, outline_scale, outlines, outline_scales, left, rest_lengths: As scan_slots; an empty outline tells
-            nothing.
         centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
         centre_bias, longest: float32 (C,), the mean b of a cell, and its largest ‖v − centre‖.
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
@@ -310,8 +287,7 @@ def best_estimated(
                 opened[cell] = not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
                 chosen[cell] |= opened[cell]
             size = estimate_cells(
-                opened, starts, near, centre_bias, steps, distances,
-                outline, outline_scale, outlines, outline_scales, left, rest_lengths, rows, deleted, least,
+                opened, starts, near, centre_bias, steps, distances, rows, deleted, least,
                 code, shift, scale, codes, scales, bias, signatures, bits, values,
                 marked, dense, lexical, scores, best, found, size,
             )  # fmt: skip

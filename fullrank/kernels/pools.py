@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Int8, Int32, Int64, Mask, UInt8, UInt16
+from fullrank.kernels.arrays import Float32, Int32, Int64, Mask, UInt8, UInt16
 from fullrank.kernels.compiler import check_inside, helper
-from fullrank.kernels.groups import GROUP
 from fullrank.kernels.prefetch import prefetch
-from fullrank.kernels.scan import BLOCK, keep_from, read_block
+from fullrank.kernels.scan import keep_from
 from fullrank.kernels.select import about_kth_largest
 
 DONE = np.float32(np.inf)
@@ -128,9 +127,15 @@ def not_done(found: Int64, size: int, scores: Float32, rows: Int32, deleted: Mas
     """Keep the slots that are neither estimated nor deleted; return how many there are."""
     kept = 0
     for i in range(size):
+        if len(deleted) and i + _AHEAD < size:
+            prefetch(deleted, rows[found[i + _AHEAD]])
         slot = found[i]
         found[kept] = slot
-        kept += scores[slot] != DONE and not (len(deleted) and deleted[rows[slot]])
+        # Without a branch: which of them are deleted cannot be predicted.
+        is_kept = scores[slot] != DONE
+        if len(deleted):
+            is_kept &= not deleted[rows[slot]]
+        kept += is_kept
     return kept
 
 
@@ -177,62 +182,6 @@ def mark(pool: Int64, scores: Float32) -> None:
     """Mark slots as estimated."""
     for i in range(len(pool)):
         scores[pool[i]] = DONE
-
-
-@helper
-def slots_by_outline(
-    least: np.float32,
-    first: int,
-    stop: int,
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    bias: Float32,
-    scores: Float32,
-    products: Int32,
-    bounds: Float32,
-    marked: UInt8,
-    dense: float,
-    needed: np.float32,
-    found: Int64,
-    size: int,
-) -> int:
-    """Add the slots first..stop that may reach a score and have evidence to those found; return how many there are.
-
-    A slot may reach (outlines) + ‖p‖ ‖r‖ + b + what was read of it. It may have evidence if it is marked, if `needed`
-    was read of it, or if its u·v may reach `dense`. `products` and `bounds` are buffers of a block.
-    """
-    if first == stop:  # else the group of the next slot is read
-        return size
-    if len(outline) == 0:
-        for slot in range(first, stop):
-            found[size] = slot
-            size += 1
-        return size
-    for begin in range(first // GROUP * GROUP, stop, BLOCK):
-        end = min(begin + BLOCK, stop)
-        read_block(
-            outline, outline_scale, outlines, outline_scales, left, rest, begin, end, products, bounds
-        )  # fmt: skip
-        own_bias, own_scores = bias[begin:end], scores[begin:end]
-        # Without a branch for each slot: whether it reaches the score cannot be predicted.
-        inside = max(first - begin, 0)
-        if dense == -np.inf:
-            for j in range(inside, len(own_bias)):
-                found[size] = begin + j
-                size += bounds[j] + own_bias[j] + own_scores[j] >= least
-            continue
-        own_rest, own_marks = rest[begin:end], marked[begin:end]
-        for j in range(inside, len(own_bias)):
-            found[size] = begin + j
-            # Twice the rest: of u·v alone, a share of it that suffices for scores would miss some documents.
-            is_near = bounds[j] + left * own_rest[j] >= dense
-            may_count = is_near | (own_scores[j] >= needed) | (own_marks[j] != 0)
-            size += may_count & (bounds[j] + own_bias[j] + own_scores[j] >= least)
-    return size
 
 
 @helper

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Float64, Int64, Mask
-from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, several
+from fullrank.kernels.arrays import Float32, Float64, Int64, Mask, UInt64
+from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
 from fullrank.kernels.sorting import stable_order
 
 _BLOCK, _BARS = 256, 1024
+# Numbers that are compared together, and one that says of eight places that all are deleted.
+_STEP, _ALL_DELETED = 4, np.uint64(0x0101010101010101)
 
 
 @helper
@@ -149,6 +151,35 @@ def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int6
                     rows[size] = row
                     size += 1
     return rows[:size]
+
+
+@kernel(output("int64"), array("uint64"), array("boolean"), INT64)
+def places_left(words: UInt64, deleted: Mask, count: int) -> Int64:
+    """Return the places that are not deleted, ascending, int64 (count,); quick where few are left.
+
+    Args:
+        words: The first ⌊n / 8⌋ · 8 bytes of `deleted`, eight in a number.
+        deleted: bool (n,).
+        count: How many are left.
+    """
+    found, size = np.empty(count + 1, np.int64), 0
+    whole = len(words) - len(words) % _STEP
+    for begin in range(0, whole, _STEP):
+        all_deleted = _ALL_DELETED
+        for step in range(_STEP):
+            all_deleted &= words[np.uint64(begin + step)]
+        if all_deleted == _ALL_DELETED:
+            continue
+        for word in range(begin, begin + _STEP):
+            if words[word] != _ALL_DELETED:
+                for place in range(8 * word, 8 * word + 8):
+                    # Without a branch: which of them are left cannot be predicted.
+                    found[size] = place
+                    size += not deleted[place]
+    for place in range(8 * whole, len(deleted)):
+        found[size] = place
+        size += not deleted[place]
+    return found[:size]
 
 
 RANKED = several(array("int64"), *(array("float64"),) * 4)

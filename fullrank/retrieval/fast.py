@@ -6,13 +6,11 @@
                 every document of the effort.nprobe cells nearest to u
                 every other document that may reach the k-th best of these, and the score asked for:
                 u · centre + mean b of the cell + effort.margin · ‖u‖ · ‖v − centre‖ + Σ impacts read
-                if it was not read, its outline has to let it be among the best estimates, too:
-                â·ĥ + REST ‖p‖ ‖r‖ + b (index/outline.py; REST = 1 would be certain)
     returned    the best effort.rescored of those estimated
 
 Documents that lack the evidence that a floor asks for, by these estimates, are left out. A document of the other cells
-is estimated only if it has a word of the query, if enough was read of it, or if u·v may reach the floor: by distance,
-u · centre + effort.margin · ‖u‖ · ‖v − centre‖, and by the outlines, â·ĥ + 2 REST ‖p‖ ‖r‖.
+is estimated only if it has a word of the query, or if u·v may reach the floor:
+u · centre + effort.margin · ‖u‖ · ‖v − centre‖.
 
 So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
 cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
@@ -32,15 +30,12 @@ from fullrank.kernels.fast import best_estimated
 from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery
-from fullrank.retrieval.ranking import NONE_DELETED, Mask
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
 from fullrank.retrieval.scratch import Scratch
 
 _NO_SLOTS = np.zeros(0, np.int64)
 # Estimating so many documents one by one takes as long as the rest of a search.
 _ESTIMATED = 16_384
-# How far u·v may be above â·ĥ, as a share of the certain bound ‖p‖ ‖r‖. A larger share finds hardly more of the best
-# documents, and lets many others be estimated.
-REST = 0.3
 
 
 def fast_candidates(
@@ -70,14 +65,11 @@ def fast_candidates(
     features, dense, lexical = floors_of(floor)
     lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
     mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
-    outline = index.outline
-    own_outline = query.outline if query.outline_error < math.inf else query.outline[:0]
-    left = np.float32(REST * query.left)
     nprobe = min(effort.nprobe, cells.count) if query.length else 0
     if deleted is not None and share < 1:
         nprobe = min(round(nprobe * share**-0.5), cells.count)
         if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.count):
-            asked = cells.slots[~mask].astype(np.int64)
+            asked = cells.slots[remaining(len(mask), mask)].astype(np.int64)
     try:
         slots = best_estimated(
             words, weights, effort.depth, effort.floor,
@@ -86,7 +78,6 @@ def fast_candidates(
             postings.indptr, postings.slots, postings.impacts, postings.limits,
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
-            own_outline, query.outline_scale, outline.codes, outline.scales, left, outline.rest,
             cells.centres, cells.scales, cells.bias, cells.longest, cells.starts, cells.of, cells.distances,
             cells.rows, mask, asked, features, dense - query.error, lexical,
             scratch.marked, scratch.scores,

@@ -9,15 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
+from fullrank.kernels.select import places_left
 
 Mask = npt.NDArray[np.bool_]
 NONE_DELETED: Mask = np.zeros(0, np.bool_)
 """For kernels, which take no None."""
+# Where at most one document in so many is left, most groups of 32 have none, and a kernel finds them sooner than numpy.
+_FEW_LEFT = 20
 
 
 def remaining(count: int, deleted: Mask | None) -> Int64:
     """Return the rows of ``count`` documents that are not left out, ascending."""
-    return np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+    if deleted is None:
+        return np.arange(count)
+    n_left = count - int(np.count_nonzero(deleted))
+    words = deleted[: count // 8 * 8].view(np.uint64)
+    if n_left > count // _FEW_LEFT or not words.flags.aligned:
+        return np.flatnonzero(~deleted)
+    return places_left(words, deleted, n_left)
 
 
 @dataclass(frozen=True, eq=False)

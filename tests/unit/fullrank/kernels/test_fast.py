@@ -7,23 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fullrank.kernels.fast import best_estimated
-from fullrank.kernels.groups import in_groups
 from tests.unit.fullrank.kernels.data import SEEDS, contributions, random_index
-
-
-def outlines_of(
-    code: np.ndarray, codes: np.ndarray, scales: np.ndarray, kind: str
-) -> tuple[np.ndarray, np.ndarray, np.float32, np.ndarray]:
-    """Return outlines by the first numbers of the codes: the query's, the slots', and the lengths of the rests."""
-    size = {"none": 0, "half": len(code) // 8 * 4, "whole": len(code)}[kind]
-    padded = -(-size // 4) * 4
-    own = np.zeros(padded, np.int8)
-    own[:size] = code[:size]
-    all_of_them = np.zeros((len(codes), padded), np.int8)
-    all_of_them[:, :size] = codes[:, :size]
-    left = np.linalg.norm(0.01 * code[size:].astype(np.float64)) * (1 + 1e-5)
-    rest = np.linalg.norm(codes[:, size:].astype(np.float64), axis=1) * scales * (1 + 1e-5)
-    return own, in_groups(all_of_them), np.float32(left), rest.astype(np.float32)
 
 
 @given(
@@ -34,7 +18,6 @@ def outlines_of(
     st.booleans(),
     st.sampled_from([(-np.inf, -np.inf), (0.1, np.inf), (np.inf, 0.1), (np.inf, np.inf)]),
     st.lists(st.integers(0, 5), max_size=2),
-    st.sampled_from(["none", "whole", "half"]),
 )
 def test_the_best_estimated(
     seed: int,
@@ -44,13 +27,8 @@ def test_the_best_estimated(
     masked: bool,
     floors: tuple[float, float],
     features: list[int],
-    outlined: str,
 ) -> None:
-    """All lists are read in full, so an estimate is the score of the codes and the impacts.
-
-    The outlines are the codes themselves, or their first half. The bounds of both hold, so the `wanted` best are found;
-    others are left out where their outlines cannot reach these.
-    """
+    """All lists are read in full, so an estimate is the score of the codes and the impacts."""
     rng = np.random.default_rng(seed)
     codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
     code = rng.integers(-127, 128, width).astype(np.int8)
@@ -58,7 +36,6 @@ def test_the_best_estimated(
     weights = rng.normal(size=3).astype(np.float32)
     deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
     products = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales
-    outline, outlines, left, rest = outlines_of(code, codes, scales, outlined)
     sums = contributions(lists, impacts, limits, words, weights)
     estimates = products + sums + bias
     dense, lexical = floors
@@ -91,7 +68,6 @@ def test_the_best_estimated(
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
             code, np.float32(0.01), codes, scales, bias,
-            outline, np.float32(0.01), outlines, scales, left, rest,
             centres, centre_scales, centre_bias, longest, starts, cell_of, distances, rows, deleted, asked,
             np.array(features, np.int32), dense, lexical, marked, scores,
         )  # fmt: skip
@@ -120,7 +96,7 @@ def test_the_best_estimated(
         if len(pool) >= wanted:  # fewer estimates than wanted: nothing is left out
             assert set(slots.tolist()) <= set(pool.tolist())
             assert len(slots) <= limit
-            sure = min(limit, len(pool)) if outlined == "none" else wanted
+            sure = min(limit, len(pool))
             np.testing.assert_allclose(
                 np.sort(estimates[slots])[::-1][:sure], np.sort(estimates[pool])[::-1][:sure],
                 rtol=1e-4, atol=1e-4,
@@ -130,7 +106,7 @@ def test_the_best_estimated(
     slots = found(0, spread, 1, everything, known)
     # What cannot reach the known score by its distance is not even estimated, unless it was read.
     assert set(slots.tolist()) <= {*read, *np.flatnonzero(bound >= known - 1e-4)}
-    if outlined == "none" and len(kept) >= wanted:
+    if len(kept) >= wanted:
         order = kept[np.argsort(-estimates[kept])]
         least = max(known, estimates[order[wanted - 1]])
         assert {*order[:limit]} & {*np.flatnonzero(bound >= least + 1e-4)} <= set(slots.tolist())
