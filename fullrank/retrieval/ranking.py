@@ -29,7 +29,7 @@ def remaining(count: int, deleted: Mask | None) -> Int64:
     return places_left(words, deleted, n_left)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Ranking:
     """The result of one query, best first: score = dense + lexical + bias, all float64 (k,).
 

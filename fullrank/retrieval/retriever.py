@@ -204,9 +204,7 @@ class Retriever:
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             assert self.index is not None
-            u, asked, weight, _ = one.row(0)
-            # In compacted bundles many words of a query have a column that no document has; these decide nothing.
-            words, weights = self.index.postings.present(asked, weight)
+            u, words, weights, _ = one.row(0)
             query = coded(u, self.index.codes, self.index.outline)
             look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf
@@ -267,6 +265,8 @@ class Retriever:
         """Find candidates of the fast mode; None where the exact search would be faster."""
         assert self.index is not None
         assert self._scratch is not None
+        # In compacted bundles many words of a query have a column that no document has; these decide nothing.
+        words, weights = self.index.postings.present(words, weights)
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return None
