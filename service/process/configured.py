@@ -16,6 +16,9 @@ FINISH_S = 10
 # How long a ranking thread may keep the interpreter while the event loop waits for it, seconds. A refusal waits for it
 # twice, and would take up to 10 ms with Python's default of 5 ms.
 _SWITCH_INTERVAL_S = 0.001
+# Searches of younger objects for garbage until all objects are searched, which takes up to 0.1 s while the caches of
+# queries fill. Hardly any garbage lives so long. Python's default is 10.
+_SEARCHES_UNTIL_ALL = 100
 
 
 def configured(factory: str, settings: Settings) -> uvicorn.Config:
@@ -59,4 +62,6 @@ class Server(uvicorn.Server):
         """Start the app, then accept connections."""
         gc.freeze()
         await super().startup(sockets)
+        young, middle, _ = gc.get_threshold()
+        gc.set_threshold(young, middle, _SEARCHES_UNTIL_ALL)
         gc.enable()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from unittest import mock
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
@@ -32,9 +34,19 @@ class _Ending(Server):
         return True
 
 
-def test_garbage_is_searched_for_once_the_app_has_started() -> None:
+@pytest.fixture(autouse=True)
+def thresholds() -> Iterator[mock.Mock]:
+    """What the server sets; the thresholds of the tests stay as they are."""
+    with mock.patch.object(gc, "set_threshold") as found:
+        yield found
+
+
+def test_garbage_is_searched_for_once_the_app_has_started(thresholds: mock.Mock) -> None:
+    young, middle, old = gc.get_threshold()
     try:
         _Ending(uvicorn.Config(create_app, factory=True, port=0, log_config=None)).run()
+        thresholds.assert_called_once_with(young, middle, 100)
+        assert old < 100
         assert _seen == {"import": False, "start": False, "serve": True}
         assert gc.isenabled()
     finally:
