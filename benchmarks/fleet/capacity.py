@@ -159,7 +159,8 @@ def one_machine(scaling: Scaling, busy: float) -> list[dict[str, Any]]:
     """
     http = {mode: _http(mode) for mode in ("exact", "fast")}
     million_fast_us = number_in(
-        "results/speed.md", r"^\| a million documents, fast, with evidence \| [\d,]+ \| ([\d,]+)"
+        "results/speed.md",
+        r"^\| a million documents, fast, with evidence \| [\d,]+, [\d,]+ \| ([\d,]+), ",
     )
     own_gb = number_in("results/retrieval.md", r"^  \| records \| [\d.]+ \| ([\d.]+) \|")
     left = _GIB - own_gb * 1e9 / 2**30 - scaling.gib(0)
