@@ -132,7 +132,8 @@ class Rules:
         for collection, rule in known.values():
             if rule is not None:
                 by_collection[collection].append(rule)
-        self._known, self._last = known, max(self._last, max(known, default=0))
+        # Not the last one ever read: a file that was restored has the rules before that one again.
+        self._known, self._last = known, max(known, default=0)
         self._indexes = {name: RuleIndex(rules) for name, rules in by_collection.items()}
 
 

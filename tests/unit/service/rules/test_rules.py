@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,13 +68,24 @@ def test_another_file_has_other_rules(store: RuleStore, rules: Rules, tmp_path: 
     becomes(rules, set())
 
 
+def copy(source: Path, target: Path) -> None:
+    """Overwrite a file without emptying it before.
+
+    In another process: closing the file in this one would drop the locks that SQLite has here.
+    """
+    command = ["dd", f"if={source}", f"of={target}", "conv=notrunc", "status=none"]
+    subprocess.run(command, check=True)
+
+
 def test_a_damaged_file_changes_nothing_and_is_reported(
-    store: RuleStore, rules: Rules, caplog: pytest.LogCaptureFixture
+    store: RuleStore, rules: Rules, tmp_path: Path
 ) -> None:
     store.put("shop", "a", RULE)
     becomes(rules, {"a"})
-    good = store.path.read_bytes()
-    store.path.write_bytes(b"no database" * 500)
+    good, damaged = tmp_path / "good", tmp_path / "damaged"
+    copy(store.path, good)
+    damaged.write_bytes(b"no database" * 500)
+    copy(damaged, store.path)
 
     async def write() -> None:
         await rules.put("shop", "b", {"hide": ["x"]})
@@ -81,7 +93,22 @@ def test_a_damaged_file_changes_nothing_and_is_reported(
     with pytest.raises(errors.RulesUnavailable):
         asyncio.run(write())
     assert rules.ids("shop") == {"a"}
-    store.path.write_bytes(good)
+    copy(good, store.path)
+    store.put("shop", "b", RULE)
+    becomes(rules, {"a", "b"})
+
+
+def test_a_file_that_was_empty_for_a_moment_has_all_its_rules_again(
+    store: RuleStore, rules: Rules, tmp_path: Path
+) -> None:
+    """As when a backup is copied into its place."""
+    store.put("shop", "a", RULE)
+    becomes(rules, {"a"})
+    good = tmp_path / "good"
+    copy(store.path, good)
+    subprocess.run(["truncate", "--size=0", store.path], check=True)
+    becomes(rules, set())
+    copy(good, store.path)
     store.put("shop", "b", RULE)
     becomes(rules, {"a", "b"})
 
