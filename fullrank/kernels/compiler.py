@@ -67,7 +67,7 @@ def kept(function: Function, sources: str, *signature: Any, **options: Any) -> F
     Args:
         function: To compile.
         sources: The fingerprint.
-        signature: Its types; without any it is compiled for the types of each first call.
+        signature: Its types; without any it is compiled when it is called first, for the types of that call.
         options: Of numba.
     """
     function.__qualname__ = f"{function.__qualname__}_{sources}"

@@ -132,7 +132,7 @@ class Rules:
         for collection, rule in known.values():
             if rule is not None:
                 by_collection[collection].append(rule)
-        # Not the last one ever read: a file that was restored has the rules before that one again.
+        # Of these rules, not of all that were ever read: a file that was empty for a moment is read again as a whole.
         self._known, self._last = known, max(known, default=0)
         self._indexes = {name: RuleIndex(rules) for name, rules in by_collection.items()}
 
