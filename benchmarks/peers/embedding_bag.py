@@ -2,9 +2,11 @@
 
     PYTHON embedding_bag.py FORM STEPS.npz SECONDS THREADS
 
-EmbeddingBag in mode "sum" with weights per sample and sparse gradients; the margin loss in batches of 512 triples with
-SGD (a step per triple would be several times slower), the softmax loss with in-batch and sampled candidates and sparse
-Adagrad. Only torch and numpy are imported, so that no other environment is needed.
+EmbeddingBag in mode "sum" with weights per sample; the margin loss in batches of 512 triples with SGD (a step per
+triple would be several times slower), the softmax loss of trainer.systems.linear.softmax with Adagrad, on queries,
+candidates and links that are drawn as ours. Once with sparse gradients, whose steps take as long for any vocabulary,
+and once with dense ones, which are faster for a small one. Only torch and numpy are imported, so that no other
+environment is needed.
 """
 
 from __future__ import annotations
@@ -32,58 +34,98 @@ def bags(arrays: dict[str, np.ndarray], side: str, rows: np.ndarray) -> list[Any
     return [torch.from_numpy(a) for a in (indices, offsets, values)]
 
 
+class Margin:
+    """The hinge loss of a batch of triples.
+
+    Args:
+        arrays: the matrices, and ``queries``, ``positives`` and ``negatives`` of the triples.
+        U, V: the tables of queries and documents.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], U: Any, V: Any) -> None:
+        self._arrays, self._U, self._V = arrays, U, V
+        self.steps = max(1, len(arrays["queries"]) // _BATCH)
+        self.optimiser: Any = torch.optim.SGD([U.weight, V.weight], lr=0.03)
+
+    def loss(self, step: int) -> tuple[Any, int]:
+        """Return the loss of a step, and its number of triples."""
+        part = slice(step * _BATCH, (step + 1) * _BATCH)
+        u = self._U(*bags(self._arrays, "q", self._arrays["queries"][part]))
+        found = [
+            (u * self._V(*bags(self._arrays, "d", self._arrays[name][part]))).sum(1)
+            for name in ("positives", "negatives")
+        ]
+        return torch.relu(1 - found[0] + found[1]).sum(), len(u)
+
+
+class Softmax:
+    """The softmax loss of a batch: every link of a query against all candidates that it does not judge.
+
+    Args:
+        arrays: the matrices, and of each step its ``queries`` and ``candidates``, the places of the ``links`` among the
+            candidates, and how many links each query has (``degrees``); ``step_queries``, ``step_candidates`` and
+            ``step_links`` say where a step begins.
+        U, V: the tables of queries and documents.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], U: Any, V: Any) -> None:
+        self._arrays, self._U, self._V = arrays, U, V
+        self.steps = len(arrays["step_queries"]) - 1
+        self.optimiser: Any = torch.optim.Adagrad([U.weight, V.weight], lr=float(arrays["rate"]))
+
+    def _of(self, name: str, by: str, step: int) -> np.ndarray:
+        starts = self._arrays[f"step_{by}"]
+        return self._arrays[name][starts[step] : starts[step + 1]]
+
+    def loss(self, step: int) -> tuple[Any, int]:
+        """Return the loss of a step, and its number of links."""
+        queries, degrees = (self._of(name, "queries", step) for name in ("queries", "degrees"))
+        u = self._U(*bags(self._arrays, "q", queries))
+        v = self._V(*bags(self._arrays, "d", self._of("candidates", "candidates", step)))
+        scores = u @ v.T
+        row = torch.from_numpy(np.repeat(np.arange(len(queries)), degrees))
+        place = torch.from_numpy(self._of("links", "links", step))
+        linked = scores[row, place]
+        others = scores.index_put((row, place), torch.tensor(-torch.inf)).logsumexp(1)
+        weights = torch.from_numpy(np.repeat(degrees**-0.5, degrees).astype(np.float32))
+        shares = linked - torch.logaddexp(linked, others[row])
+        return -(weights * shares).sum() / len(queries), len(place)
+
+
+def measure(
+    form: str, arrays: dict[str, np.ndarray], seconds: float, is_sparse: bool
+) -> dict[str, float]:
+    """Take steps for some seconds; return links a second, and the loss of the first step."""
+    U, V = (
+        torch.nn.EmbeddingBag.from_pretrained(
+            torch.from_numpy(arrays[name].copy()), freeze=False, mode="sum", sparse=is_sparse
+        )
+        for name in ("U", "V")
+    )
+    training = (Margin if form == "margin-dense" else Softmax)(arrays, U, V)
+    done, spent, step, first_loss = 0, 0.0, 0, 0.0
+    while spent < seconds:
+        began = time.monotonic()
+        loss, count = training.loss(step % training.steps)
+        training.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        training.optimiser.step()
+        if step:  # the first step is not counted
+            spent += time.monotonic() - began
+            done += count
+        else:
+            first_loss = loss.item()
+        step += 1
+    return {"links_per_second": done / spent, "first_loss": round(first_loss, 4)}
+
+
 def main() -> None:
     form, path, seconds, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     arrays = dict(np.load(path))
-    tables = []
-    for name in ("U", "V"):
-        table = torch.nn.EmbeddingBag.from_pretrained(
-            torch.from_numpy(arrays[name]), freeze=False, mode="sum", sparse=True
-        )
-        tables.append(table)
-    U, V = tables
-    parameters = [table.weight for table in tables]
-    rng = np.random.default_rng(1)
-    is_margin = form == "margin-dense"
-    batch = _BATCH if is_margin else int(arrays["batch"])
-    if is_margin:
-        optimiser: Any = torch.optim.SGD(parameters, lr=0.03)
-    else:
-        optimiser = torch.optim.Adagrad(parameters, lr=float(arrays["rate"]))
-    documents = len(arrays["d_indptr"]) - 1
-    done, spent, start = 0, 0.0, 0
-    while spent < float(seconds):
-        if start + batch > len(arrays["queries"]):
-            start = 0
-        part = slice(start, start + batch)
-        start += batch
-        began = time.monotonic()
-        queries, positives = arrays["queries"][part], arrays["positives"][part]
-        indices, offsets, values = bags(arrays, "q", queries)
-        u = U(indices, offsets, values)
-        if is_margin:
-            found = []
-            for rows in (positives, arrays["negatives"][part]):
-                indices, offsets, values = bags(arrays, "d", rows)
-                found.append((u * V(indices, offsets, values)).sum(1))
-            loss = torch.relu(1 - found[0] + found[1]).sum()
-        else:
-            more = rng.integers(0, documents, int(arrays["candidates"]))
-            candidates, place = np.unique(np.concatenate([positives, more]), return_inverse=True)
-            indices, offsets, values = bags(arrays, "d", candidates)
-            scores = u @ V(indices, offsets, values).T
-            target = torch.from_numpy(place[: len(positives)])
-            loss = torch.nn.functional.cross_entropy(scores, target)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        if done or spent:
-            spent += time.monotonic() - began
-            done += batch
-        else:
-            spent = 1e-9  # the first step is not counted
-    print(json.dumps({"items_per_second": done / spent, "torch": torch.__version__}))
+    kinds = {"sparse": True, "dense": False}
+    found = {name: measure(form, arrays, float(seconds), kind) for name, kind in kinds.items()}
+    print(json.dumps({**found, "torch": torch.__version__}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Training at scale: links a second, memory, quality by minute, and what the second core adds.
 
     python -m benchmarks.performance.training [--json] [--quick] [--documents 1000000] [--links 10000000,24700000]
-        [--seconds 120] [--work DIR] [--torch PYTHON]
+        [--seconds 120] [--forms margin,softmax] [--work DIR] [--torch PYTHON]
 
 For each number of links, benchmarks.performance.planted writes a collection (see there how links are drawn so that they
 can be learned), and each form trains on it in a process of its own, with one thread and with all:
@@ -20,8 +20,9 @@ memory_ratio       (peak − parameters) / data
 second_core        links a second with all threads over those with one
 
 With `--torch`, a Python that has torch (never a dependency of this project), benchmarks.peers.embedding_bag takes
-steps of the dense part, UᵀV under both losses, with EmbeddingBag, sparse gradients and all threads; times_torch
-compares it with the same recipe without its lexical part.
+steps of the dense part, UᵀV under both losses, with EmbeddingBag and all threads. Its queries, links and candidates are
+drawn as ours (benchmarks.performance.peer_steps), and its first step must have the loss that ours has. times_torch
+compares the same recipe without its lexical part with the faster of its sparse and dense gradients.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ import numpy as np
 
 from benchmarks.harness.memory import Peaks
 from benchmarks.harness.report import machine, numbers, show
-from benchmarks.performance.planted import LINKS_A_QUERY, PLANTED, write_planted
+from benchmarks.performance.planted import PLANTED, write_planted
 from trainer.threads import SLEEPING
 
 FORMS = {
@@ -53,6 +54,7 @@ FORMS = {
     ),
 }
 DENSE = ("margin-dense", "softmax-dense")
+KINDS = ("sparse", "dense")  # gradients of the peer
 _POINTS = (0.25, 0.5, 1.0)
 
 
@@ -60,6 +62,7 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     """Train one form in this process for some seconds of steps; return its figures."""
     import numba
 
+    from benchmarks.performance.peer_steps import write_steps
     from fullrank.progress import Reporter
     from trainer.collection import read_collection
     from trainer.recipes.recipe import load_recipe
@@ -86,7 +89,7 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     assert valid is not None
     learner = learner_of(features, recipe, np.random.default_rng(1))
     if steps is not None:
-        _write_steps(steps, form, features, recipe.train, learner)
+        write_steps(steps, features, recipe.train, learner.values)
     quality = [] if form in DENSE else [[0.0, round(learner.measure(valid), 4)]]
     peaks.end("measure")
     # A step before the clock starts compiles the kernels.
@@ -125,27 +128,6 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     }
 
 
-def _write_steps(path: Path, form: str, features: Any, train: Any, learner: Any) -> None:
-    """Write the matrices and a thousand batches' worth of steps for the peer."""
-    pairs = features.pairs
-    arrays = {f"{side}_{part}": getattr(rows, part)
-              for side, rows in (("q", features.xq), ("d", features.xd.composed()))
-              for part in ("indptr", "indices", "values")}  # fmt: skip
-    rng = np.random.default_rng(2)
-    if form == "margin-dense":
-        chosen = pairs.queries[rng.integers(0, len(pairs.queries), 200_000)]
-        positives = np.array([pairs.relevant[q][0] for q in chosen.tolist()])
-        negatives = rng.integers(0, features.documents, len(chosen))
-        arrays |= {"queries": chosen, "positives": positives, "negatives": negatives}
-    else:
-        chosen = pairs.queries[rng.integers(0, len(pairs.queries), 64 * train.batch)]
-        arrays["queries"] = chosen
-        arrays["positives"] = np.array([pairs.relevant[q][0] for q in chosen.tolist()])
-        arrays["candidates"] = np.array(train.candidates)
-        arrays["batch"] = np.array(train.batch)
-    np.savez(path, U=learner.values.U, V=learner.values.V, rate=train.rate, **arrays)
-
-
 def _child(threads: int, arguments: list[str]) -> Any:
     """Run ``measure`` in a process whose matrix products have as many threads as its kernels.
 
@@ -172,11 +154,14 @@ def compare(folder: Path, form: str, given: argparse.Namespace, threads: int) ->
             [given.torch, str(peer), form, str(steps), seconds, str(threads)],
             check=True, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        theirs = json.loads(out.stdout)
-        scale = 1.0 if form == "margin-dense" else LINKS_A_QUERY
-        per_second = theirs["items_per_second"] * scale
-        times = round(mine["links_per_second"] / per_second, 2)
-        return {**mine, "torch": {**theirs, "links_per_second": per_second}, "times_torch": times}
+        theirs, written = json.loads(out.stdout), np.load(steps)
+        first = float(written["first_loss"])
+        for kind in KINDS:
+            if not np.isclose(theirs[kind]["first_loss"], first, rtol=1e-3):
+                sys.exit(f"{form}: the first step has a loss of {first}, but the peer's: {theirs}")
+        fastest = max(theirs[kind]["links_per_second"] for kind in KINDS)
+        times = round(mine["links_per_second"] / fastest, 2)
+        return {**mine, "vocabulary": len(written["V"]), "torch": theirs, "times_torch": times}
     one, many = (_child(n, [str(folder), form, seconds, str(n)]) for n in (1, threads))
     many["data_gib"] = round(data, 3)
     many["memory_ratio"] = round((many["peak_gib"] - many["parameter_gib"]) / data, 2)
@@ -191,6 +176,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--links", type=numbers, default=[10_000_000, 24_700_000])
     parser.add_argument("--seconds", type=float, default=120.0, help="of steps for each form")
+    parser.add_argument("--forms", default=",".join(FORMS), help="only these; default %(default)s")
     parser.add_argument("--work", type=Path, help="folder for the collections, kept")
     parser.add_argument("--torch", help="a Python that has torch; default: no comparison")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
@@ -216,7 +202,8 @@ def main() -> None:
             folder = (given.work or Path(temporary)) / f"{given.documents}-{links}" / "collection"
             if not (folder / "qrels" / "valid.tsv").is_file():
                 write_planted(folder, given.documents, links)
-            forms = [form for form in FORMS if given.torch or form not in DENSE]
+            asked = given.forms.split(",")
+            forms = [form for form in asked if given.torch or form not in DENSE]
             result["links"][str(links)] = {
                 "planted_map": json.loads((folder / PLANTED).read_text())["map"],
                 **{form: compare(folder, form, given, threads) for form in forms},
