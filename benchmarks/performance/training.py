@@ -188,6 +188,9 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
+    asked = given.forms.split(",")
+    if unknown := sorted(set(asked) - set(FORMS)):
+        parser.error(f"no form {unknown[0]!r}; there are: {', '.join(FORMS)}")
     if given.quick:
         given.documents, given.links, given.seconds = 20_000, [100_000], min(given.seconds, 10.0)
     threads = len(os.sched_getaffinity(0))
@@ -202,7 +205,6 @@ def main() -> None:
             folder = (given.work or Path(temporary)) / f"{given.documents}-{links}" / "collection"
             if not (folder / "qrels" / "valid.tsv").is_file():
                 write_planted(folder, given.documents, links)
-            asked = given.forms.split(",")
             forms = [form for form in asked if given.torch or form not in DENSE]
             result["links"][str(links)] = {
                 "planted_map": json.loads((folder / PLANTED).read_text())["map"],
