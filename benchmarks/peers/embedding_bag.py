@@ -2,7 +2,7 @@
 
     PYTHON embedding_bag.py FORM STEPS.npz SECONDS THREADS
 
-EmbeddingBag in mode "sum" with weights per sample; the margin loss in batches of 512 triples with SGD (a step per
+EmbeddingBag in mode "sum" with weights per sample; the margin loss in batches of triples with SGD (a step per
 triple would be several times slower), the softmax loss of trainer.systems.linear.softmax with Adagrad, on queries,
 candidates and links that are drawn as ours. Once with sparse gradients, whose steps take as long for any vocabulary,
 and once with dense ones, which are faster for a small one. Only torch and numpy are imported, so that no other
@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 torch: Any = import_module("torch")
-_BATCH = 512
 
 
 def bags(arrays: dict[str, np.ndarray], side: str, rows: np.ndarray) -> list[Any]:
@@ -38,18 +37,19 @@ class Margin:
     """The hinge loss of a batch of triples.
 
     Args:
-        arrays: the matrices, and ``queries``, ``positives`` and ``negatives`` of the triples.
+        arrays: the matrices, ``queries``, ``positives`` and ``negatives`` of the triples, and the ``batch`` of a step.
         U, V: the tables of queries and documents.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], U: Any, V: Any) -> None:
         self._arrays, self._U, self._V = arrays, U, V
-        self.steps = max(1, len(arrays["queries"]) // _BATCH)
+        self._batch = int(arrays["batch"])
+        self.steps = len(arrays["queries"]) // self._batch
         self.optimiser: Any = torch.optim.SGD([U.weight, V.weight], lr=0.03)
 
     def loss(self, step: int) -> tuple[Any, int]:
         """Return the loss of a step, and its number of triples."""
-        part = slice(step * _BATCH, (step + 1) * _BATCH)
+        part = slice(step * self._batch, (step + 1) * self._batch)
         u = self._U(*bags(self._arrays, "q", self._arrays["queries"][part]))
         found = [
             (u * self._V(*bags(self._arrays, "d", self._arrays[name][part]))).sum(1)

@@ -56,7 +56,7 @@ def _margin_steps(
         for rows in (positives, negatives)
     )
     return {
-        "queries": queries, "positives": positives, "negatives": negatives,
+        "queries": queries, "positives": positives, "negatives": negatives, "batch": np.array(BATCH),
         "first_loss": np.asarray(np.maximum(0, 1 - near + far).sum()),
     }  # fmt: skip
 

@@ -51,7 +51,7 @@ def _note(indices, places):  # type: ignore[no-untyped-def]
     places[:] = -1
     found = 0
     for p in range(len(indices)):
-        found -= places[indices[p]]
+        found -= places[indices[p]]  # adds 1 for the first entry of a column, 0 for the others
         places[indices[p]] = 0
     return found
 
