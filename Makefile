@@ -81,7 +81,7 @@ test-wheel: $(VENV)/.dev-installed ## install the wheel with each extra alone an
 test-browser: $(VENV)/.dev-installed ## the search page in headless Chromium
 	$(BIN)/pytest -m browser
 
-check: $(VENV)/.dev-installed ## lint, format, strict types, import rules and word list
+check: $(VENV)/.dev-installed ## lint, format, strict types, import and layout rules
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
