@@ -11,8 +11,9 @@ that RECIPES names. Those of `benchmarks.performance.quality --cost --out DIR/bu
 
 value           MRR or MAP over an even sample of the test queries, without links of train and valid, all documents as
                 candidates, the first thousand places (HNSW returns fewer)
-cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the mean
-cpu_ms_rounds   quartiles over the rounds; in a round every system answers the same queries, in alternating order
+cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the median over
+                rounds; in a round every system answers the same queries, in alternating order
+cpu_ms_rounds   lower quartile, median and upper quartile over the rounds
 queries_per_core_second     1000 / cpu_ms
 """
 
@@ -82,7 +83,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Times:
-    """Of one query for ten documents, in milliseconds: processor time, its quartiles over rounds, wall time."""
+    """Medians over rounds, in ms, of one query for ten documents; also the quartiles of processor time."""
 
     cpu_ms: float
     cpu_ms_rounds: list[float]
@@ -121,14 +122,12 @@ def timed(contenders: Sequence[Contender], places: Sequence[int], rounds: int) -
                 engine.search(text, TOP)
             cpu[engine.name].append((engine.cpu_seconds() - used) * 1e3 / len(texts))
             wall[engine.name].append((time.perf_counter() - began) * 1e3 / len(texts))
-    sizes = [len(share) for share in shares]
+    quartiles = {
+        name: np.quantile(values, [0.25, 0.5, 0.75]).tolist() for name, values in cpu.items()
+    }
     return {
-        name: Times(
-            float(np.average(values, weights=sizes)),
-            [float(value) for value in np.quantile(values, [0.25, 0.5, 0.75])],
-            statistics.median(wall[name]),
-        )
-        for name, values in cpu.items()
+        name: Times(quartiles[name][1], quartiles[name], statistics.median(wall[name]))
+        for name in cpu
     }
 
 

@@ -9,8 +9,9 @@ answers the same short queries, one after another, from the text of the query: e
 is part of its time. FAISS, pgvector and LanceDB search the dense parts of our documents, and our model encodes their
 queries. The corpora have no judgements, so this measures no quality.
 
-cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the mean
-cpu_ms_rounds   quartiles over the rounds; in a round every system answers the same queries, in alternating order
+cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the median over
+                rounds; in a round every system answers the same queries, in alternating order
+cpu_ms_rounds   lower quartile, median and upper quartile over the rounds
 over_fast       cpu_ms over that of our fast mode
 build_cpu_s     processor time to index the texts or vectors; null if an earlier command made the index
 """
