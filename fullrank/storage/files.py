@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +16,16 @@ def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
         file.write(text)
 
 
+def temporary_name(path: Path) -> Path:
+    """Return a new name beside a path. Process ids would not do: containers that share a volume have the same."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
     """Replace a file with what the block writes; a reader finds the old file or the new one, also after a power cut.
 
-    The new file is written as ``.<name>.<process id>.tmp`` in the same folder, synced and renamed.
+    The new file is written as ``.<name>.<random>.tmp`` in the same folder, synced and renamed.
 
     Args:
         path: The file to replace or create.
@@ -31,8 +37,8 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
     Raises:
         OSError: The old file is unchanged, or replaced by a new one that a power cut may undo.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    temporary = temporary_name(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         with open(os.open(temporary, flags, mode), "w", encoding="utf-8") as file:
             yield file

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
+
+from fullrank.storage.files import temporary_name
 
 
 class LiveFile:
@@ -24,7 +25,7 @@ class LiveFile:
 
     def write(self, content: bytes) -> None:
         """Replace the content. If it raises OSError the former content stays."""
-        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
+        temporary = temporary_name(self._path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o644)
         try:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,7 +30,7 @@ import orjson
 
 from fullrank.encoding import Int64
 from fullrank.errors import FullrankError
-from fullrank.storage.files import sync_folder
+from fullrank.storage.files import sync_folder, temporary_name
 from trainer.clicks.join import Votes
 from trainer.clicks.mixture import Clicked, fit_mixture
 from trainer.clicks.propensity import Propensities
@@ -140,7 +139,7 @@ def write_collection(
             f"{folder}: no clicks to learn from: {int(votes.clicked.sum())} votes on documents that were"
             " shown; `fullrank events status` says why clicks were left out"
         )
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(folder)
     try:
         temporary.mkdir(parents=True)
         _link(file, temporary / file.name)

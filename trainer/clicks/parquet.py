@@ -8,7 +8,6 @@ What UBI does not name stands in `query_attributes` and `event_attributes`, as i
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -22,7 +21,7 @@ from pyarrow import parquet
 from fullrank.errors import FullrankError
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
-from fullrank.storage.files import sync_folder
+from fullrank.storage.files import sync_folder, temporary_name
 
 QUERIES, EVENTS = "ubi_queries.parquet", "ubi_events.parquet"
 _ROWS_AT_ONCE = 10_000
@@ -101,7 +100,7 @@ def write_parquet(
     """
     if folder.exists():
         raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary = temporary_name(folder)
     try:
         temporary.mkdir(parents=True)
         counts = {
