@@ -122,9 +122,14 @@ class Transfer:
             self._start = message
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        while len(body) > _PIECE_BYTES:
-            piece, body = body[:_PIECE_BYTES], body[_PIECE_BYTES:]
+        at = 0
+        while len(body) - at > _PIECE_BYTES:
+            piece = body[at : at + _PIECE_BYTES]
             await self._send_in_time({**message, "body": piece, "more_body": True})
+            # uvicorn waits only for a slow client, so without this a large response would hold up all others.
+            await asyncio.sleep(0)
+            at += _PIECE_BYTES
+        body = body[at:]
         if closes and not more and not self._is_lost:
             await self._send_in_time({**message, "body": body, "more_body": True})
             await self._discard_body()
