@@ -12,7 +12,7 @@
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
 
-The command line prints the message as one line; the service turns it into a problem document.
+The command line prints the message as one line, and its notes below; the service turns it into a problem document.
 """
 
 INTERRUPTED = 130

@@ -1,7 +1,7 @@
 """The root of the command line: the app, the commands that need only fullrank, and main().
 
 Results go to stdout, diagnostics to stderr. Exit codes: 0 done, 1 a FullrankError or an OSError (one line
-names the problem), 2 wrong usage, 130 interrupted.
+names the problem; the notes of an error follow, a line each), 2 wrong usage, 130 interrupted.
 
 trainer and service bring their own commands as entry points of the group "fullrank.commands". This package
 never imports them, and starting it imports no numerical library: a command imports its packages when it runs.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
@@ -86,7 +87,7 @@ def _run() -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except FullrankError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code, getattr(error, "__notes__", ()))
     except OSError as error:
         return _fail(_reason(error))
     except SystemError as error:
@@ -111,7 +112,9 @@ def _reason(error: OSError) -> str:
     return f"{name}: {reason}" if name else reason
 
 
-def _fail(message: str, code: int = 1) -> int:
+def _fail(message: str, code: int = 1, notes: Iterable[str] = ()) -> int:
     with suppress(OSError):
         typer.echo(f"fullrank: {' '.join(message.split())}", err=True)
+        for note in notes:
+            typer.echo(f"  {note}", err=True)
     return code

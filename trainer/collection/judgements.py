@@ -56,9 +56,9 @@ class QrelsReader:
         pairs = PairReader(self.query_ids, self.document_ids, int)
         for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
             if not _INTEGER.fullmatch(score):
-                raise lines.error(
-                    number, f"field 'score': expected an integer of at most 9 digits, got {score!r}"
-                )
+                message = f"expected an integer of at most 9 digits, got {score!r}"
+                lines.refuse(lines.error(number, f"field 'score': {message}"))
+                continue
             if self._is_unknown(lines, number, query, document):
                 continue
             if query not in query_rows:
@@ -71,18 +71,18 @@ class QrelsReader:
         for again in repeats:
             if again.value != again.first:
                 query, document = self.query_ids[again.query], self.document_ids[again.document]
-                raise lines.error(
-                    again.line,
-                    f"field 'score': {query!r} {document!r} was judged {again.first} above,"
-                    f" now {again.value}",
+                message = (
+                    f"{query!r} {document!r} was judged {again.first} above, now {again.value}"
                 )
+                lines.refuse(lines.error(again.line, f"field 'score': {message}"))
+        lines.check()
         report.repeated_judgements += len(repeats)
         report.zero_grades += int(np.count_nonzero(table.entries <= 0))
         report.judgements[split] = len(table.entries)
         return table
 
     def _is_unknown(self, lines: Lines, number: int, query: str, document: str) -> bool:
-        """Return whether an id of a line is unknown, and count it. Raises if strict."""
+        """Return whether an id of a line is unknown, and count it; strict reading refuses the line."""
         known_queries = self.document_ids if self.has_mates else self.query_ids
         if query not in known_queries.rows:
             name, id = "query-id", query
@@ -91,7 +91,7 @@ class QrelsReader:
         else:
             return False
         if self.strict:
-            raise lines.error(number, f"field {name!r}: unknown id {id!r}")
+            lines.refuse(lines.error(number, f"field {name!r}: unknown id {id!r}"))
         self.report.count_unknown(id, f"{lines.path.name}:{number}")
         return True
 

@@ -19,6 +19,7 @@ from trainer.collection.report import ReadReport
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_DEPTH = 500  # levels of objects and lists in one line
+_MAX_REFUSED = 10  # lines that an error names
 
 
 def find_file(folder: Path, name: str) -> Path | None:
@@ -37,11 +38,16 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 class Lines:
-    """Iterate over the numbered lines of a plain or gzipped file and hash them on the way."""
+    """Iterate over the numbered lines of a plain or gzipped file and hash them on the way.
+
+    Readers refuse wrong lines and go on, so that one reading finds all of them.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._hash = hashlib.sha256()
+        self._refused: list[CollectionError] = []
+        self._refusals = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -61,6 +67,24 @@ class Lines:
         """Return an error that names the file and the line."""
         return CollectionError(f"{self.path}:{number}: {message}")
 
+    def refuse(self, error: CollectionError) -> None:
+        """Count a wrong line; the caller skips it."""
+        self._refusals += 1
+        if len(self._refused) < _MAX_REFUSED:
+            self._refused.append(error)
+
+    def check(self) -> None:
+        """Raise the error of the first refused line, if there is one; its notes are the errors of the next lines."""
+        if not self._refused:
+            return
+        first, *others = self._refused
+        if not others:
+            raise first
+        every = CollectionError(f"{first} ({self._refusals:,} lines are wrong)")
+        for error in others:
+            every.add_note(str(error))
+        raise every
+
 
 def open_bytes(path: Path) -> gzip.GzipFile | BufferedReader:
     """Open a plain or gzipped file to read."""
@@ -74,7 +98,7 @@ def read_objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[s
         An iterator over (line number, object).
 
     Raises:
-        CollectionError: a line is not a strict JSON object; see fullrank.storage.strict_json.
+        CollectionError: lines are no strict JSON objects; see fullrank.storage.strict_json.
     """
     for number, line in lines:
         if not line.strip():
@@ -87,10 +111,13 @@ def read_objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[s
                 reason = "starts with a byte order mark; save the file as plain UTF-8"
             else:
                 reason = f"field {error.field!r} {error.reason}" if error.field else error.reason
-            raise lines.error(number, reason) from None
-        if not isinstance(value, dict):
-            raise lines.error(number, f"expected a JSON object, got {_type_name(value)}")
-        yield number, value
+            lines.refuse(lines.error(number, reason))
+            continue
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            lines.refuse(lines.error(number, f"expected a JSON object, got {_type_name(value)}"))
+    lines.check()
 
 
 def _type_name(value: object) -> str:
@@ -133,7 +160,7 @@ def read_pairs(
         An iterator over (line number, query id, document id, value).
 
     Raises:
-        CollectionError: the header is missing or another one, or a line has not 3 columns.
+        CollectionError: the header is missing or another one, or lines have not 3 columns.
     """
     header_seen = False
     for number, raw in lines:
@@ -141,20 +168,25 @@ def read_pairs(
             columns = tuple(raw.decode().rstrip("\r\n").split("\t"))
         except UnicodeDecodeError as error:
             message = f"not valid UTF-8 at byte {error.start + 1} of the line"
-            raise lines.error(number, message) from None
+            lines.refuse(lines.error(number, message))
+            continue
         if columns == ("",):
             report.blank_lines += 1
             continue
         if not header_seen:
             if columns != header:
+                lines.check()
                 wanted = " ".join(header)
                 raise lines.error(
                     number, f"expected the header {wanted!r}, tab-separated, got {raw[:80]!r}"
                 )
             header_seen = True
             continue
-        if len(columns) != 3:
-            raise lines.error(number, f"expected 3 tab-separated columns, got {len(columns)}")
-        yield number, *columns
+        if len(columns) == 3:
+            yield number, *columns
+        else:
+            message = f"expected 3 tab-separated columns, got {len(columns)}"
+            lines.refuse(lines.error(number, message))
+    lines.check()
     if not header_seen:
         raise CollectionError(f"{lines.path}: empty; the header line is missing")

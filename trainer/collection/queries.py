@@ -61,10 +61,14 @@ class StoredQueries(Stored[Query]):
 
         def texts() -> Iterator[bytes]:
             for number, item in read_objects(lines, report):
-                id_field(lines, number, item, seen)
-                string_field(lines, number, item, "text")
-                if "title" in item:
-                    string_field(lines, number, item, "title")
+                try:
+                    id_field(lines, number, item, seen)
+                    string_field(lines, number, item, "text")
+                    if "title" in item:
+                        string_field(lines, number, item, "title")
+                except CollectionError as error:
+                    lines.refuse(error)
+                    continue
                 text = query_text(item)
                 report.empty_queries += not text.strip()
                 yield text.encode("utf-8", "surrogatepass")

@@ -30,7 +30,7 @@ from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
-from trainer.collection.documents import find_corpus, iter_documents
+from trainer.collection.documents import find_corpus, iter_documents, no_collection
 from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_splits
 from trainer.collection.lines import Lines, find_file
 from trainer.collection.queries import Query, StoredQueries
@@ -162,7 +162,8 @@ def read_collection(
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise CollectionError(f"{folder}: no such folder")
+        is_file = folder.exists()
+        raise no_collection(f"{folder}: {'a file, not a' if is_file else 'no such'} folder")
     corpus_file = find_corpus(folder)
     queries_file = find_file(folder, "queries.jsonl")
     report = ReadReport()

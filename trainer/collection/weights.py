@@ -70,10 +70,9 @@ def read_values(
         for again in repeats:
             if again.value != again.first:
                 query, document = query_ids[again.query], document_ids[again.document]
-                raise lines.error(
-                    again.line,
-                    f"field {column!r}: {query!r} {document!r} had {again.first:g} above",
-                )
+                message = f"{query!r} {document!r} had {again.first:g} above"
+                lines.refuse(lines.error(again.line, f"field {column!r}: {message}"))
+        lines.check()
         digests.append((f"{folder.name}/{split}", lines.digest()))
     return found
 
@@ -88,10 +87,12 @@ def _read(
     for number, query, document, text in read_pairs(lines, (*QRELS_HEADER[:2], column), report):
         value = float(text) if form.fullmatch(text) else 0.0
         if not (value > 0 and isfinite(value)):
-            raise lines.error(number, f"field {column!r}: expected a number above 0, got {text!r}")
-        if grades_of(query).get(document, 0) > 0:
+            message = f"expected a number above 0, got {text!r}"
+            lines.refuse(lines.error(number, f"field {column!r}: {message}"))
+        elif grades_of(query).get(document, 0) > 0:
             yield number, query, document, value
         elif strict:
-            raise lines.error(number, f"{query!r} {document!r} is not judged to be relevant")
+            message = f"{query!r} {document!r} is not judged to be relevant"
+            lines.refuse(lines.error(number, message))
         else:
             report.values_without_judgement += 1

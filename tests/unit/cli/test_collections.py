@@ -48,6 +48,23 @@ def test_evaluate_skips_a_judgement_of_a_deleted_document_unless_strict(
     assert "'deleted'" in got.err
 
 
+def test_what_is_no_collection_is_told_what_one_is(run: Run, root: Path, tmp_path: Path) -> None:
+    table = tmp_path / "products.csv"
+    table.write_text("name\nboots\n")
+    for given, problem in (
+        (table, "a file, not a folder"),
+        (tmp_path / "absent", "no such folder"),
+    ):
+        got = run("train", given, "--out", root, "--name", "shop")
+        first, *notes = got.err.splitlines()
+        assert (got.code, first) == (1, f"fullrank: {given}: {problem}")
+        assert [line.split()[0] for line in notes[1:]] == [
+            "corpus.jsonl",
+            "queries.jsonl",
+            "qrels/train.tsv",
+        ]
+
+
 def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Path) -> None:
     (collection / "corpus.jsonl").write_text('{"_id": "a", "text": 7}\n')
     got = run("evaluate", root / "mine", collection)
@@ -77,12 +94,16 @@ def test_index_writes_a_new_bundle(run: Run, root: Path, collection: Path, tmp_p
     assert (out / "other").is_dir()
 
 
-def test_index_refuses_in_one_line(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
+def test_index_refuses_repeated_ids(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
     file = collection / "corpus.jsonl"
     file.write_text(file.read_text() * 2)
     got = run("index", root / "mine", file, "--out", tmp_path / "indexed")
     assert (got.code, got.out) == (1, "")
-    assert got.err == f"fullrank: {file}:4: field '_id': 'a' is already the id of line 1\n"
+    assert got.err == (
+        f"fullrank: {file}:4: field '_id': 'a' is already the id of line 1 (3 lines are wrong)\n"
+        f"  {file}:5: field '_id': 'b' is already the id of line 2\n"
+        f"  {file}:6: field '_id': 'c' is already the id of line 3\n"
+    )
     assert run("index", root, file).code == 2
     assert not (tmp_path / "indexed").exists()
 

@@ -313,6 +313,36 @@ def test_malformed_input_is_refused_with_file_line_and_field(
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("corpus.jsonl", lines({"_id": "a"}), "'a' is already the id of line 2"),
+        ("corpus.jsonl", "no JSON\n", "is not JSON"),
+        ("corpus.jsonl", lines({"text": "no id"}), "field '_id': missing"),
+        ("queries.jsonl", lines({"_id": "q1", "text": ""}), "'q1' is already the id of line 1"),
+        ("qrels/test.tsv", "q2\tb\n", "expected 3 tab-separated columns, got 2"),
+        ("qrels/test.tsv", "q2\tb\tx\n", "expected an integer of at most 9 digits, got 'x'"),
+        ("qrels/test.tsv", "q2\tb\t1\n", "'q2' 'b' was judged 2 above, now 1"),
+        ("qrels/test.tsv", "q2\tz\t1\n", "unknown id 'z'"),
+    ],
+)
+def test_one_reading_counts_all_wrong_lines_and_names_ten(
+    tmp_path: Path, name: str, wrong: str, message: str
+) -> None:
+    content = FILES[name]
+    assert isinstance(content, str)
+    folder = write(tmp_path, {**FILES, name: content + 12 * wrong})
+    with pytest.raises(CollectionError) as caught:
+        read_collection(folder, strict=True)
+    first = len(content.splitlines()) + 1
+    shown = [str(caught.value), *caught.value.__notes__]
+    assert len(shown) == 10
+    for number, line in enumerate(shown, first):
+        assert line.startswith(f"{folder / name}:{number}: ")
+        assert message in line
+    assert shown[0].endswith(" (12 lines are wrong)")
+
+
 UNKNOWN = "q1\ta\t1\nq9\ta\t1\nq1\tz\t1\nq1\ty\t2\nq8\tx\t1\n"
 
 
@@ -357,6 +387,10 @@ def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
 def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(CollectionError, match="no such folder"):
         read_collection(tmp_path / "absent")
+    table = write(tmp_path / "shop", {"products.csv": "name\nboots\n"}) / "products.csv"
+    with pytest.raises(CollectionError, match=r"products\.csv: a file, not a folder") as caught:
+        read_collection(table)
+    assert "README.md#your-data" in caught.value.__notes__[0]
     (tmp_path / "empty" / "deep").mkdir(parents=True)
     with pytest.raises(CollectionError, match=r"no corpus\.jsonl"):
         read_collection(tmp_path / "empty" / "deep")
