@@ -18,7 +18,7 @@ from examples.shop import serving, train_bm25
 def main(folder: Path) -> None:
     """Write documents and search for them."""
     train_bm25(folder)
-    with serving(folder / "bundles") as client:
+    with serving(folder / "bundles", anonymous="search,ingest") as client:
 
         def titles(query: str, seq: int) -> list[str]:
             body = {"query": query, "limit": 2, "min_seq": seq, "fields": ["title"]}

@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     anonymous: str | None = Field(
         default=None,
         description="scopes of callers without an API key, such as `search,events`, or `none`; unset: "
-        "`search,ingest,events` on loopback while there is no key file, else `none`",
+        "`search,events` on loopback until there is a key file, else `none`",
     )
     docs: bool = Field(default=True, description="serve the OpenAPI document at /openapi.json")
     rank_threads: int = Field(

@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "bundles"
         build(root)
-        settings = {"FULLRANK_BUNDLES": str(root)}
+        settings = {"FULLRANK_BUNDLES": str(root), "FULLRANK_ANONYMOUS": "search,ingest"}
         with serving("service.process.run", settings, "/readyz", cores) as server:
             found["loads"] = [
                 asyncio.run(measure(server.url, load, given.seconds, pages)) for load in LOADS

@@ -18,8 +18,11 @@ from service.settings import Settings
 CLIENT = "fullrank.client"
 """Key of the API key's id in the ASGI scope."""
 
-LOOPBACK_SCOPES = frozenset(("search", "ingest", "events"))
-"""Scopes of callers without a key while there is no key file and only this machine can connect."""
+LOOPBACK_SCOPES = frozenset(("search", "events"))
+"""Scopes of callers without a key on loopback, until there is a key file.
+
+A proxy on this machine lets others in, so they must not permit writes of documents.
+"""
 
 NONE = "none"
 
@@ -29,7 +32,7 @@ class Access:
 
     Args:
         keys: the key file.
-        anonymous: scopes of callers without a key; None: LOOPBACK_SCOPES on loopback while there is no key file, else
+        anonymous: scopes of callers without a key; None: LOOPBACK_SCOPES on loopback until there is a key file, else
             none.
         is_loopback: only this machine can connect.
     """
@@ -96,7 +99,7 @@ class Access:
     def _anonymous_scopes(self) -> frozenset[str]:
         if self._anonymous is not None:
             return self._anonymous
-        return LOOPBACK_SCOPES if self._is_loopback and not self._keys.file_exists else frozenset()
+        return LOOPBACK_SCOPES if self._is_loopback and not self._keys.is_in_use else frozenset()
 
 
 def anonymous_scopes(settings: Settings) -> frozenset[str] | None:

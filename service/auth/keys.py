@@ -21,7 +21,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from logging import getLogger
@@ -111,6 +111,10 @@ def _key(entry: Mapping[str, Any]) -> Key:
     return Key(id, frozenset(scopes), sha256, created, None if ends is None else ends.timestamp())
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
 def _write(path: Path, keys: Sequence[Key]) -> None:
     entries = [
         {
@@ -131,9 +135,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
 def _locked_keys(path: Path) -> Iterator[dict[str, Key]]:
     """Lock the file and give its keys by id; write them back unless the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(
-        path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
+    descriptor = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         keys = read_keys(path) or {}
@@ -198,7 +200,8 @@ def _digest(token: str) -> str:
 class KeyRing:
     """The current keys of the file, which is checked for changes every `check_s` seconds.
 
-    If the file becomes unreadable, the last valid keys stay in force and the log reports it.
+    If the file becomes unreadable, the last valid keys stay in force and the log reports it. If it is deleted, nobody
+    has a key; the lock beside it tells later starts that there was one.
     """
 
     def __init__(
@@ -210,14 +213,15 @@ class KeyRing:
         self._clock = clock
         self._read_fingerprint = self._fingerprint()
         self._keys: Mapping[str, Key] = MappingProxyType({})
+        self._is_in_use = False
         self._set_keys(read_keys(path))
         self._next = clock() + check_s
 
     @property
-    def file_exists(self) -> bool:
-        """Whether there is a key file. An empty one also closes the service to callers without a key."""
+    def is_in_use(self) -> bool:
+        """Whether there is a key file, even without a key, or has been one."""
         self._refresh()
-        return self._file_exists
+        return self._is_in_use
 
     def has_active_key(self) -> bool:
         self._refresh()
@@ -248,12 +252,18 @@ class KeyRing:
             _log.info("read %d keys from %s", len(self._keys), self._path)
 
     def _set_keys(self, keys: dict[str, Key] | None) -> None:
-        self._file_exists = keys is not None
+        if keys is not None:
+            self._is_in_use = True
+            with suppress(OSError):  # a read-only folder
+                _lock_of(self._path).touch(0o600)
+        elif _lock_of(self._path).exists():
+            self._is_in_use = True
+            _log.warning("%s is missing: callers without a key may do nothing", self._path)
         self._keys = MappingProxyType(keys or {})
 
     def _fingerprint(self) -> tuple[int, int, int, int] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size, stat.st_mode
+        for path in (self._path, _lock_of(self._path)):
+            with suppress(OSError):
+                stat = path.stat()
+                return stat.st_ino, stat.st_mtime_ns, stat.st_size, stat.st_mode
+        return None

@@ -93,7 +93,7 @@ async def test_an_unknown_key_is_refused_even_where_no_key_is_needed(
 
 
 async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_path: Path) -> None:
-    """Open on loopback until the first key is made; closed from then on, also when the last one went."""
+    """Searches are open on loopback until the first key is made, writes never; deleting the file opens nothing."""
     keys = tmp_path / "some-keys.json"
     app = create_app(settings_for(root.path, keys=keys, anonymous=None))
     async with client_of(app) as client:
@@ -106,6 +106,8 @@ async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_pa
             return asked.status_code, loaded.status_code
 
         assert await statuses() == (200, 401)
+        check(await client.put("/v1/documents/a", json={"title": "a"}), 401, "unauthorized")
+        check(await client.delete("/v1/documents/a"), 401, "unauthorized")
         _, first = create_key(keys, ["search"], "first")
         assert await statuses() == (401, 401)
         assert await statuses(**bearer(first)) == (200, 403)
@@ -114,6 +116,8 @@ async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_pa
         assert await statuses(**bearer(first)) == (401, 401)
         assert await statuses(**bearer(second)) == (200, 200)
         revoke_key(keys, "second")
+        assert await statuses() == (401, 401)
+        keys.unlink()
         assert await statuses() == (401, 401)
 
 

@@ -15,6 +15,7 @@ import pytest
 from fullrank.errors import FullrankError
 from service.auth.access import Access, anonymous_scopes, is_loopback
 from service.auth.keys import KeyRing, KeysError, create_key, read_keys, revoke_key
+from service.errors import Unauthorized
 from tests.api.support import settings_for
 
 ENTRY = {"id": "a", "scopes": ["search"], "sha256": "0" * 64, "created": "2026-01-01"}
@@ -82,7 +83,7 @@ def test_expired_and_revoked_keys_are_not_found(
     revoke_key(path, "kept")
     assert ring.find(kept) is None
     assert not ring.has_active_key()
-    assert ring.file_exists
+    assert ring.is_in_use
     with pytest.raises(KeysError, match="no key 'kept'"):
         revoke_key(path, "kept")
 
@@ -106,6 +107,25 @@ def test_the_last_valid_keys_stay_in_force_if_the_file_becomes_unreadable(
     assert "stay in force" in caplog.text
     path.unlink()
     assert ring.find(token) is None
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_deleted_key_file_does_not_open_the_service(tmp_path: Path, *, by_hand: bool) -> None:
+    path = tmp_path / "keys.json"
+    settings = settings_for(tmp_path, anonymous=None, keys=path)
+    search = {"type": "http", "headers": []}
+    running = Access.from_settings(settings)
+    running.authorize(search, "search")
+    if by_hand:
+        path.write_text(json.dumps({"keys": [ENTRY]}))
+        running = Access.from_settings(settings)
+    else:
+        create_key(path, ["search"])
+    path.unlink()
+    for access in (running, Access.from_settings(settings)):
+        access._keys._next = 0
+        with pytest.raises(Unauthorized):
+            access.authorize(search, "search")
 
 
 @pytest.mark.parametrize(
