@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from fullrank.bundle.manifest import MANIFEST, LogPosition, free_version, is_name
 from fullrank.bundle.open import read_manifest
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.storage.files import replace_file, sync_folder
+from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, sync_folder
 from fullrank.storage.strict_json import parse_object
 
 ACTIVE = "active.json"
@@ -146,18 +147,25 @@ def _versions(root: Path, name: str) -> Iterator[BundleInfo]:
         return
     for folder in folders:
         try:
-            manifest = read_manifest(folder)
+            info = _info(folder, fingerprint(folder / MANIFEST))
         except BundleError as error:
             _log.warning("skipped %s: %s", folder, error)
             continue
-        if (manifest.name, manifest.version) != (name, folder.name):
-            _log.warning("skipped %s: its manifest names %s", folder, manifest.version)
+        if (info.name, info.version) != (name, folder.name):
+            _log.warning("skipped %s: its manifest names %s", folder, info.version)
             continue
-        yield BundleInfo(
-            name=manifest.name,
-            version=manifest.version,
-            path=folder,
-            created=manifest.created,
-            card=manifest.card,
-            bytes=manifest.total_bytes,
-        )
+        yield info
+
+
+@lru_cache(maxsize=4096)
+def _info(folder: Path, written: FileFingerprint) -> BundleInfo:
+    """Return the facts of a manifest; it is read again when its fingerprint has changed."""
+    manifest = read_manifest(folder)
+    return BundleInfo(
+        name=manifest.name,
+        version=manifest.version,
+        path=folder,
+        created=manifest.created,
+        card=manifest.card,
+        bytes=manifest.total_bytes,
+    )

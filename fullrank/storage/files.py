@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+FileFingerprint = tuple[int, int, int, int] | None
+"""Changes whenever a file is replaced or written; None: there is no file."""
+
 
 def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace a file's content with this text; see ``replacing``."""
@@ -48,6 +51,15 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def fingerprint(path: Path) -> FileFingerprint:
+    """Return the fingerprint of a file; one stat call, cheap enough to repeat many times a second."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
 
 def sync_folder(folder: Path) -> None:

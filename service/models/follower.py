@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
+from fullrank.storage.files import FileFingerprint, fingerprint
 from service.models.loader import Loader, available, find
 from service.models.memory import check_memory
 from service.models.policy import Available, Holding, Step, next_step, pinned
@@ -22,10 +23,8 @@ from service.models.state import (
     STATE,
     ActiveState,
     Experiment,
-    FileFingerprint,
     Proposal,
     StateDamaged,
-    fingerprint,
     read_proposal,
     read_state,
 )

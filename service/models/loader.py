@@ -10,8 +10,8 @@ from pathlib import Path
 from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
 from fullrank.bundle.manifest import MANIFEST, is_name
 from fullrank.errors import BundleError, BundleNotFound
+from fullrank.storage.files import FileFingerprint, fingerprint
 from service.heap import trim_heap
-from service.models.state import FileFingerprint, fingerprint
 
 
 def available(root: Path) -> list[BundleInfo]:

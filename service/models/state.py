@@ -26,9 +26,6 @@ STATE = ACTIVE
 PROPOSAL = "proposed.json"
 LOCK = ".active.lock"
 
-FileFingerprint = tuple[int, int, int, int] | None
-"""Changes whenever a file is replaced or written; None: there is no file."""
-
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
@@ -161,15 +158,6 @@ def sweep(root: Path) -> None:
                 path.unlink()
     with suppress(OSError):
         (root / PROPOSAL).unlink()
-
-
-def fingerprint(path: Path) -> FileFingerprint:
-    """Return the fingerprint of a file; one stat call, cheap enough to repeat many times a second."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
 
 class Locked(Exception):

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,23 @@ def test_bundles_are_listed_newest_first(root: Path) -> None:
     assert find_bundle(root, "one") == c
     assert find_bundle(root, "two") == b
     assert find_bundle(root, a.name) == a
+
+
+def test_a_manifest_is_read_again_only_when_it_has_changed(
+    root: Path, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [before] = list_bundles(root)
+    replaced = replace(read_manifest(written), card={"note": "replaced"}).dump()
+
+    def unreadable(*_: object, **__: object) -> str:
+        raise OSError(5, "read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", unreadable)
+        assert list_bundles(root) == [before]
+    (written / "manifest.json").write_text(replaced)
+    [after] = list_bundles(root)
+    assert after.card == {"note": "replaced"}
 
 
 def test_folders_that_are_not_bundles_are_skipped(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fullrank.storage.files import fingerprint
 from service.models.state import (
     STATE,
     ActiveState,
     Experiment,
     Locked,
     StateDamaged,
-    fingerprint,
     lock,
     read_state,
     write_state,
