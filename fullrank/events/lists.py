@@ -110,9 +110,14 @@ def person(texts: Mapping[str, str]) -> str | None:
 
 
 def parse_list(line: bytes) -> ServedList:
-    """Read the line of a served list. Raises ValueError, KeyError or TypeError if it is something else."""
+    """Read the line of a served list. Raises ValueError, KeyError or TypeError if it is something else.
+
+    Attributes of a newer release are ignored.
+    """
     given = orjson.loads(line)
-    attributes = given["query_attributes"]
+    attributes = {
+        name: value for name, value in given["query_attributes"].items() if name in _ATTRIBUTES
+    }
     return ServedList(
         given["query_id"],
         given["timestamp"] / 1000,

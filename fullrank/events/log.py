@@ -10,7 +10,7 @@ from pathlib import Path
 from fullrank.events.archive import SegmentError, list_segments, read_all
 from fullrank.events.lists import ServedList, parse_list
 from fullrank.events.people import is_erased, read_erased
-from fullrank.events.records import Event, parse_stored
+from fullrank.events.records import MAX_AGE_S, Event, parse_stored
 from fullrank.events.sealed import begun
 
 LISTS, EVENTS = "lists", "events"
@@ -58,7 +58,7 @@ class EventLog:
             SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
-        seen: set[tuple[int, str]] = set()
+        seen = _SeenIds()
         for path, line in self._lines(EVENTS, since):
             try:
                 found = parse_stored(line)
@@ -66,12 +66,9 @@ class EventLog:
                 raise SegmentError(f"{path}: no event: {line[:80]!r}") from error
             if found.at < since or is_erased(erased, found.texts, found.at):
                 continue
-            if "event_id" in found.texts:
-                key = int(found.at // _DAY_S), found.texts["event_id"]
-                if key in seen:
-                    continue
-                seen.add(key)
-            yield found
+            event_id = found.texts.get("event_id")
+            if event_id is None or seen.add(event_id, found.at, path):
+                yield found
 
     def _lines(self, kind: str, since: float) -> Iterator[tuple[Path, bytes]]:
         segments = list_segments(self.folder, kind)
@@ -81,3 +78,25 @@ class EventLog:
             if self.pauses and number % _LINES_PER_PAUSE == 0:
                 time.sleep(_PAUSE_S)
             yield found
+
+
+class _SeenIds:
+    """The ids of events by day, as hashes of 64 bits; days that no later segment can repeat are forgotten."""
+
+    def __init__(self) -> None:
+        self._days: dict[int, set[int]] = {}
+        self._segment: Path | None = None
+        self._begun = 0
+
+    def add(self, event_id: str, at: float, segment: Path) -> bool:
+        """Add the id of an event of a segment; return whether its day had none."""
+        if segment != self._segment:
+            self._segment, last = segment, self._begun
+            self._begun = int(begun(segment).timestamp() // _DAY_S)
+            if self._begun > last:
+                oldest = self._begun - MAX_AGE_S // _DAY_S
+                self._days = {day: ids for day, ids in self._days.items() if day >= oldest}
+        ids = self._days.setdefault(int(at // _DAY_S), set())
+        before = len(ids)
+        ids.add(hash(event_id))
+        return len(ids) > before

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,22 @@ def test_an_event_id_counts_once_a_day(tmp_path: Path) -> None:
     assert [event.at for event in found if event.texts.get("event_id") == "x"].count(day * 2) == 1
 
 
+def test_event_ids_do_not_pile_up_over_a_long_log(tmp_path: Path) -> None:
+    day, ids = 86_400, [f"{number:0>100}" for number in range(200)]
+    for number in range(60):
+        writer = SegmentWriter(tmp_path, EVENTS, clock=lambda at=number * day: at)  # type: ignore[misc]
+        # Each segment begins with a repetition of the day before, which a client sent late.
+        days = [number - 1, number] if number else [0]
+        writer.append(click(d * day + 5, event_id=f"{id}{d}").line() for d in days for id in ids)
+        writer.close()
+    tracemalloc.start()
+    assert sum(1 for _ in EventLog(tmp_path).events()) == 60 * len(ids)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # All 12,000 ids of 101 letters would take more.
+    assert peak < 1_000_000
+
+
 def test_a_reader_can_skip_the_past(tmp_path: Path) -> None:
     day = 86_400
     for at in (0, 5 * day, 10 * day):
@@ -131,6 +149,19 @@ def test_a_damaged_list_of_the_erased_hides_nothing_silently(tmp_path: Path) -> 
     (tmp_path / ERASED).write_text("[1")
     with pytest.raises(FullrankError, match=ERASED):
         list(EventLog(tmp_path).events())
+
+
+def test_attributes_of_a_newer_release_are_ignored(tmp_path: Path) -> None:
+    served, event = ServedList("q", 10.0, "a", ["d"], offset=3), click(10.0, user_id="u")
+    for kind, record, holder in (
+        (LISTS, served, "query_attributes"),
+        (EVENTS, event, "event_attributes"),
+    ):
+        given = orjson.loads(record.line())
+        given[holder]["invented_later"] = {"x": 1}
+        write(tmp_path, kind, [orjson.dumps({**given, "field_of_tomorrow": [1]})])
+    log = EventLog(tmp_path)
+    assert [*log.lists(), *log.events()] == [served, event]
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{", b'{"query_id":"x"}'])
