@@ -10,6 +10,7 @@ machines lie in one folder without a clash. A crash may tear the last line of an
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 from fullrank.events.sealed import SEALED, TIME, write_sealed
@@ -25,6 +27,7 @@ from fullrank.storage.files import sync_folder
 
 OPEN = ".jsonl"
 _PIECE = 1 << 20
+_log = getLogger(__name__)
 
 
 class SegmentWriter:
@@ -61,7 +64,7 @@ class SegmentWriter:
         self._size = 0
 
     def append(self, lines: Iterable[bytes]) -> None:
-        """Append lines, each without its line end, in one piece.
+        """Append lines, each without its line end, in one piece; begin another segment if this one's file is gone.
 
         Raises:
             OSError: Nothing was appended.
@@ -69,6 +72,8 @@ class SegmentWriter:
         content = b"".join([line + b"\n" for line in lines])
         if not content:
             return
+        if self._is_lost():
+            self._abandon()
         if self._path is None:
             self._begin()
         try:
@@ -82,15 +87,25 @@ class SegmentWriter:
         self._size += len(content)
 
     def sync(self) -> None:
-        """Return when everything appended so far survives a power cut. Raises OSError."""
+        """Return when everything appended so far survives a power cut.
+
+        Raises:
+            OSError: It may not, for example because somebody removed the file meanwhile.
+        """
         if self._path is not None:
             os.fsync(self._file)
+            if self._is_lost():
+                raise FileNotFoundError(
+                    errno.ENOENT, "removed while it was written", str(self._path)
+                )
 
     def is_due(self) -> bool:
         """Whether the segment is large or old enough to be sealed."""
         if self._path is None:
             return False
-        return self._size >= self._max_bytes or self._clock() - self._began >= self._max_age_s
+        age_s = self._clock() - self._began
+        # A clock that was set back makes it due, too.
+        return self._size >= self._max_bytes or not 0 <= age_s < self._max_age_s
 
     def seal(self) -> Path | None:
         """Compress the segment; the next line begins another one. Return its new path, None if there is none.
@@ -98,6 +113,8 @@ class SegmentWriter:
         Raises:
             OSError: The segment stays open.
         """
+        if self._is_lost():
+            self._abandon()
         if self._path is None:
             return None
         sealed = _seal(self._path)
@@ -106,6 +123,22 @@ class SegmentWriter:
         return sealed
 
     close = seal
+
+    def _is_lost(self) -> bool:
+        """Return whether the file was removed, moved or replaced."""
+        if self._path is None:
+            return False
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return True
+        ours = os.fstat(self._file)
+        return (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino)
+
+    def _abandon(self) -> None:
+        _log.error("%s: was removed or replaced with %d bytes in it", self._path, self._size)
+        os.close(self._file)
+        self._path, self._file = None, -1
 
     def _begin(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -332,6 +333,17 @@ async def test_a_disk_that_fails_is_named_and_searches_go_on(
             await until(client, f'fullrank_served_lists_total{{outcome="{outcome}"}}')
         assert (await client.post(EVENTS, json=[event(query_id="later")])).status_code == 200
     assert "later" in {e.texts["query_id"] for e in log_of(root.path).events()}
+
+
+async def test_no_event_is_acknowledged_into_a_removed_log(root: Root) -> None:
+    folder = root.path / ".events"
+    async with running(root.path) as client:
+        for query_id in ("before", "after"):
+            assert (await client.post(EVENTS, json=[event(query_id=query_id)])).status_code == 200
+            if query_id == "before":
+                shutil.rmtree(folder)
+        assert [e.texts["query_id"] for e in log_of(root.path).events()] == ["after"]
+    assert [e.texts["query_id"] for e in log_of(root.path).events()] == ["after"]
 
 
 async def test_neither_people_nor_addresses_reach_the_disk(root: Root) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,6 +160,45 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
     writer.append([b"8"])
     writer.close()
     assert lines_in(tmp_path) == [b"1", b"8"]
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_segment_whose_file_is_lost_is_begun_again(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "log"
+    writer = SegmentWriter(folder, "events")
+    writer.append([b"1"])
+    [path] = list_segments(folder, "events")
+    folder.rename(tmp_path / "old")
+    if how == "removed":
+        shutil.rmtree(tmp_path / "old")
+    if how == "replaced":
+        folder.mkdir()
+        path.write_bytes(b"x\n")
+    with pytest.raises(FileNotFoundError):
+        writer.sync()
+    writer.append([b"2"])
+    writer.sync()
+    assert b"2" in lines_in(folder)
+    writer.close()
+    assert sorted(lines_in(folder)) == ([b"2", b"x"] if how == "replaced" else [b"2"])
+    if how == "moved":
+        assert lines_in(tmp_path / "old") == [b"1"]
+
+
+def test_sealing_a_lost_segment_ends_it(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "log", "events")
+    writer.append([b"1"])
+    shutil.rmtree(tmp_path / "log")
+    assert writer.seal() is None
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_segment_open(tmp_path: Path) -> None:
+    clock = Clock()
+    writer = SegmentWriter(tmp_path, "events", clock=clock)
+    writer.append([b"1"])
+    clock.now -= 86_400
+    assert writer.is_due()
+    writer.close()
 
 
 def test_old_segments_expire(tmp_path: Path) -> None:
