@@ -6,7 +6,7 @@ The check runs before any of the body is read (service/http/guard.py) and costs 
 from __future__ import annotations
 
 import ipaddress
-from typing import cast
+from collections.abc import Iterable
 
 from starlette.types import Scope
 
@@ -57,7 +57,7 @@ class Access:
             Unauthorized: no key, or an unknown or expired one.
             Forbidden: the key lacks the scope.
         """
-        self._authorize(scope, needed, _bearer_token(scope))
+        self._authorize(scope, needed, _bearer_token(scope["headers"]))
 
     def authorize_public(self, scope: Scope, needed: str, token: str | None) -> None:
         """Check a key that everybody can read, in an address or a page: it must have the needed scope alone.
@@ -87,6 +87,18 @@ class Access:
         if needed not in key.scopes:
             raise Forbidden(f"The API key {key.id!r} does not have the scope {needed!r}.")
         return key
+
+    def permits(self, headers: Iterable[tuple[bytes, bytes]], scope: str) -> bool:
+        """Return whether the caller of an authorized request has another scope too.
+
+        Args:
+            headers: of the request.
+        """
+        token = _bearer_token(headers)
+        if token is None:
+            return scope in self._anonymous_scopes()
+        key = self._keys.find(token)
+        return key is not None and scope in key.scopes
 
     def require_protection(self) -> None:
         """Raise FullrankError if other machines can connect and neither a key nor a setting controls their access."""
@@ -128,11 +140,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _bearer_token(scope: Scope) -> str | None:
+def _bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """Read the token of `Authorization: Bearer`; None for other schemes."""
-    for name, value in scope["headers"]:
+    for name, value in headers:
         if name == b"authorization":
             if value[:7].lower() == b"bearer ":
-                return cast("bytes", value)[7:].strip().decode("latin-1")
+                return value[7:].strip().decode("latin-1")
             return None
     return None

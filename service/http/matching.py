@@ -61,8 +61,13 @@ async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFil
     )
 
 
-async def page_of(body: MatchRequest, pages: Pages) -> Page:
+async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
     """Return the page of a request, with the text that is kept for its URL if the request has none.
+
+    Args:
+        body: The request.
+        pages: The texts.
+        may_write: Keep the text of the request, unless it is not to be recorded.
 
     Raises:
         PageUnknown: No text is kept.
@@ -72,7 +77,7 @@ async def page_of(body: MatchRequest, pages: Pages) -> Page:
         return page
     try:
         if page.has_text:
-            if body.record:
+            if may_write and body.record:
                 pages.note(page.url, page.title, page.text, page.keywords)
             return page
         found = await pages.get(page.url)

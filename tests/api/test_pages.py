@@ -65,6 +65,17 @@ async def test_an_earlier_match_brings_the_text(client: httpx.AsyncClient, root:
         assert await scores(other, {"url": URL}) == await scores(client, TEXT)
 
 
+async def test_a_match_keeps_the_text_only_for_callers_who_may_write(root: Root) -> None:
+    async with running(root.path, anonymous="search") as client:
+        assert (await match(client, {"url": URL, **TEXT})).status_code == 200
+        assert (await match(client, {"url": URL})).status_code == 422
+        body = {"page": {"url": URL, **TEXT}, "placements": [{"id": "top", "count": 3}]}
+        assert (await client.post("/v1/match", json=body, headers=AUTH)).status_code == 200
+        expected = await scores(client, {"url": URL})
+        assert (await match(client, {"url": URL, **OTHER})).status_code == 200
+        assert await scores(client, {"url": URL}) == expected
+
+
 async def test_a_page_needs_a_url_a_text_and_the_scope(root: Root) -> None:
     async with running(root.path, anonymous="search", max_page_chars=50) as client:
         assert (await put(client, url=URL, **TEXT)).status_code == 401

@@ -268,8 +268,9 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     started = time.perf_counter()
     check_limits(services.settings, body.page)
     view = await services.live.view(serving.resolve(body.model), body.min_seq)
+    may_write = services.access.permits(serving.headers, "ingest")
     request = RankRequest(
-        page_text(view, await page_of(body, services.ads.pages)),
+        page_text(view, await page_of(body, services.ads.pages, may_write=may_write)),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
         explain=body.explain,
