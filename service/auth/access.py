@@ -84,7 +84,7 @@ class Access:
             raise Unauthorized("Unknown or expired API key.")
         # Also for a forbidden request: the log and the rate limiter count it for this key.
         scope[CLIENT] = key.id
-        if needed not in key.scopes:
+        if not key.permits(needed):
             raise Forbidden(f"The API key {key.id!r} does not have the scope {needed!r}.")
         return key
 
@@ -98,7 +98,7 @@ class Access:
         if token is None:
             return scope in self._anonymous_scopes()
         key = self._keys.find(token)
-        return key is not None and scope in key.scopes
+        return key is not None and key.permits(scope)
 
     def require_protection(self) -> None:
         """Raise FullrankError if other machines can connect and neither a key nor a setting controls their access."""

@@ -56,6 +56,10 @@ class Key:
     created: str
     expires: float | None = None
 
+    def permits(self, scope: str) -> bool:
+        """Return whether the key has a scope; `admin` includes `search`, which the search page needs."""
+        return scope in self.scopes or (scope == "search" and "admin" in self.scopes)
+
     def is_expired(self) -> bool:
         return self.expires is not None and time.time() >= self.expires
 

@@ -64,9 +64,17 @@ def create(
     Running services accept it within a second.
     """
     with needs("service"):
-        from service.auth.keys import create_key
+        from service.auth.keys import create_key, read_keys
 
-    key, token = create_key(_path(bundles, file), scope, id, days)
+    path = _path(bundles, file)
+    is_first = read_keys(path) is None
+    key, token = create_key(path, scope, id, days)
+    if is_first:
+        typer.echo(
+            "this is the first key: a service without FULLRANK_ANONYMOUS now refuses callers without a key; to keep "
+            "searches open, start it with FULLRANK_ANONYMOUS=search",
+            err=True,
+        )
     if json:
         print_json({"id": key.id, "scopes": sorted(key.scopes), "token": token})
         return

@@ -41,3 +41,9 @@ def test_keys_refuse_days_that_are_not_a_positive_number(
     assert (got.code, got.out) == (2, "")
     assert "--days" in got.err
     assert not file.exists()
+
+
+def test_the_first_key_says_that_it_closes_the_service(run: Run, tmp_path: Path) -> None:
+    create = ("keys", "create", "--scope", "search", "--file", tmp_path / "keys.json")
+    assert "FULLRANK_ANONYMOUS=search" in run(*create).err
+    assert "FULLRANK_ANONYMOUS" not in run(*create).err
