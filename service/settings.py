@@ -124,13 +124,15 @@ class Settings(BaseSettings):
         description="longest wait for a client to read each 64 KiB of its response",
     )
     keep_alive_s: int = Field(
-        default=75, ge=1, description="how long an idle connection is kept open"
+        default=75,
+        ge=1,
+        description="how long an idle connection is kept open; 10 seconds at most before its first request",
     )
     max_connections: int = Field(
         default=1_000,
         ge=1,
-        description="open connections at which a worker answers every request 503; a proxy in front should "
-        "permit fewer",
+        description="most open connections of a worker; the longest idle are closed to make room, and requests "
+        "beyond are answered 503, except /livez. A proxy in front should permit fewer",
     )
     drain_ms: int = Field(
         default=0,

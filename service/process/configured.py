@@ -8,8 +8,12 @@ import sys
 
 import uvicorn
 
+from service.process.connection import Connection
 from service.settings import Settings
 from service.telemetry import logs
+
+# uvicorn ticks ten times a second.
+TICKS_A_SECOND = 10
 
 # How long a stopping worker may take for the answers that it has begun, seconds.
 FINISH_S = 10
@@ -35,9 +39,9 @@ def configured(factory: str, settings: Settings) -> uvicorn.Config:
         log_config=logs.configuration(settings.log_level, settings.log_format),
         access_log=False,
         server_header=False,
-        http="httptools",
+        http=Connection,
         ws="none",
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=settings.max_connections + 1,  # the number at which uvicorn refuses
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=FINISH_S,
     )
@@ -65,3 +69,11 @@ class Server(uvicorn.Server):
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _SEARCHES_UNTIL_ALL)
         gc.enable()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close silent connections once a second."""
+        if counter % TICKS_A_SECOND == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.close_if_silent()
+        return await super().on_tick(counter)

@@ -11,8 +11,6 @@ from functools import partial
 
 from service.process.forked import Forked
 
-# uvicorn ticks ten times a second; a byte goes to the supervisor at every tenth.
-_TICKS_PER_BEAT = 10
 # Length of the queue of connections that wait to be accepted; the kernel may allow fewer.
 QUEUE_LENGTH = 2048
 # Connections accepted in one turn of the event loop. The rest stays in the queue, where another worker can take it;
@@ -33,14 +31,14 @@ def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # First, so that a supervisor that dies while the app starts does not leave this process behind.
     threading.Thread(target=_end_with_supervisor, args=(pair,), daemon=True).start()
-    from service.process.configured import Server, configured
+    from service.process.configured import TICKS_A_SECOND, Server, configured
     from service.settings import Settings
     from service.telemetry import sharing
 
     class Worker(Server):
         async def on_tick(self, counter: int) -> bool:
             # The first tick comes when the app has started.
-            if counter % _TICKS_PER_BEAT == 0:
+            if counter % TICKS_A_SECOND == 0:
                 with suppress(OSError):
                     pair.send(b".", socket.MSG_DONTWAIT)
             return await super().on_tick(counter)

@@ -1,7 +1,7 @@
 """Clients that send slowly, never stop sending, do not read, or send garbage: no other client notices them.
 
-Bodies and responses are bounded by the service itself; headers, silent connections and connections per client by the
-reverse proxy that is shipped with it. The tests of the first kind run against both.
+Silent connections, bodies and responses are bounded by the service itself; the size of headers and the connections of a
+client by the reverse proxy that is shipped with it. The tests of the first kind run against both.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -153,18 +154,41 @@ def test_the_service_answers_408_to_a_body_that_arrives_too_slowly(service_url: 
         check_problem(raw, 408, "request-timeout")
 
 
-def test_the_proxy_closes_connections_that_stall_in_a_header_or_body(proxy_url: str) -> None:
+def test_a_connection_that_is_silent_or_stalls_in_a_head_is_closed(url: str) -> None:
+    requests = [(b"", b""), (b"", b"\r\n"), (b"POST /v1/sea", b""), (HEAD, b"x")]
+    assert drip_until_closed(url, requests) == [b""] * 4
+
+
+def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
+    """120 silent connections of 50 that are allowed: probes and searches are answered, on kept connections too."""
+    make_bundle(tmp_path / "bundles", "learned", n_dense=4, created=at(2))
+    with served(tmp_path / "bundles", FULLRANK_MAX_CONNECTIONS="50") as url, ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=url, timeout=SOON))
+        for _ in range(4):
+            assert client.post("/v1/search", json={"query": "copy files"}).status_code == 200
+            for _ in range(30):
+                stack.enter_context(closing(connect(url)))
+            assert httpx.get(f"{url}/livez").status_code == 200
+        # Requests in progress do count; only the probe of a live worker is answered beyond them.
+        answers = []
+        for _ in range(51):
+            connection = stack.enter_context(closing(connect(url)))
+            connection.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: 23\r\n\r\n")
+            answers.append(connection.recv(12))
+        assert answers == [b"HTTP/1.1 100"] * 50 + [b"HTTP/1.1 503"]
+        assert httpx.post(f"{url}/v1/search", json={"query": "copy files"}).status_code == 503
+        assert httpx.get(f"{url}/livez").status_code == 200
+
+
+def test_the_proxy_closes_connections_that_stall_in_a_body(proxy_url: str) -> None:
     received = drip_until_closed(
         proxy_url,
         [
-            (b"", b""),
-            (b"POST /v1/sea", b""),
-            (HEAD, b"x"),
             (HEAD + b"Content-Length: 23\r\n\r\n{", b""),
             (HEAD + b"Content-Length: 200000\r\n\r\n{", b""),
         ],
     )
-    assert received == [b""] * 5
+    assert received == [b""] * 2
 
 
 def test_an_idle_connection_is_closed(url: str) -> None:
