@@ -283,6 +283,11 @@ class Settings(BaseSettings):
     )
     max_batch: int = Field(default=32, ge=1, description="most searches of /v1/search:batch")
     max_limit: int = Field(default=100, ge=1, description="most hits in one response")
+    max_answer_bytes: int = Field(
+        default=16 << 20,
+        ge=1024,
+        description="largest answer with hits or a document, of a batch together; larger ones are answered 422",
+    )
     max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
     metrics_folder: Path | None = Field(
         default=None,

@@ -7,10 +7,12 @@ people who are not named are interleaved on the first page only.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from random import Random, random
 
+from fullrank.errors import FilterError
 from fullrank.experiment.exploring import DEPTH, explore
 from fullrank.experiment.interleave import CANDIDATE, interleave
 from fullrank.live import View
@@ -63,9 +65,14 @@ class Trying:
         if experiment is not None:
             coin = _coin(experiment, request, person)
             if coin is not None:
-                return await self._interleaved(serving, view, request, experiment, coin, min_seq)
+                # These lists are longer than the page, which may fit FULLRANK_MAX_ANSWER_BYTES alone.
+                with suppress(FilterError):
+                    return await self._interleaved(
+                        serving, view, request, experiment, coin, min_seq
+                    )
         if self._explored and not request.offset and random() < 2 * self._explored:
-            return await self._explore(view, request)
+            with suppress(FilterError):
+                return await self._explore(view, request)
         return await self._ranker.rank(view, request), NOTHING
 
     async def _interleaved(

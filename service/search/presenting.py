@@ -14,7 +14,7 @@ from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
 from service.search.highlighting import highlighted
-from service.search.request import RankRequest
+from service.search.request import RankRequest, too_large
 
 
 def shown(
@@ -27,6 +27,9 @@ def shown(
         request: Names the fields to show.
         query: The encoded query of the ranking.
         found: The hits.
+
+    Raises:
+        FilterError: They are larger than the request allows.
     """
     stage = view.bundle.second_stage
     # Once for all hits.
@@ -34,33 +37,48 @@ def shown(
     if request.explain:
         terms = [*view.model.query_terms(request.text), *query.terms]
     names = request.fields
-    hits = [
-        {
-            "id": hit.id,
-            "score": hit.score,
-            # All fields of a hit are copied into the answer as they are stored.
-            "fields": orjson.Fragment(hit.part.store.json(hit.row))
-            if names is None
-            else _fields(hit, names),
-            "explanation": None if terms is None else _explained(terms, query.encoded, hit, stage),
-            "rule": None,
-            "highlight": None,
-        }
-        for hit in found
-    ]
+    hits: list[dict[str, Any]] = []
+    left = request.max_bytes
+
+    def take(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
+            name = "limit" if request.filling is None else "placements"
+            raise too_large(request.prefix + name)
+
+    for hit in found:
+        # All fields of a hit are copied into the answer as they are stored.
+        fields = hit.part.store.json(hit.row) if names is None else _fields(hit, names)
+        take(len(fields))
+        explanation = None
+        if terms is not None:
+            explanation = _explained(terms, query.encoded, hit, stage)
+            take(len(orjson.dumps(explanation)))
+        hits.append(
+            {
+                "id": hit.id,
+                "score": hit.score,
+                "fields": orjson.Fragment(fields),
+                "explanation": explanation,
+                "rule": None,
+                "highlight": None,
+            }
+        )
     if request.highlight is not None:
         # Synonyms and completions of the last word are words of the query, too.
         text = " ".join([request.text, *(term.term for term in query.terms)])
         snippets = highlighted(view, text, query.encoded, found, request.highlight)
-        for hit, snippet in zip(hits, snippets, strict=True):
-            hit["highlight"] = snippet
+        for shown_hit, snippet in zip(hits, snippets, strict=True):
+            take(len(orjson.dumps(snippet)))
+            shown_hit["highlight"] = snippet
     return hits
 
 
-def _fields(hit: LiveHit, names: Collection[str]) -> dict[str, Any]:
-    """Return some of the stored fields of a hit."""
+def _fields(hit: LiveHit, names: Collection[str]) -> bytes:
+    """Return some of the stored fields of a hit as JSON."""
     fields = hit.part.store.fields(hit.row)
-    return {name: value for name, value in fields.items() if name in names}
+    return orjson.dumps({name: value for name, value in fields.items() if name in names})
 
 
 def _explained(

@@ -6,10 +6,12 @@ Both are made once and never changed. They are not frozen dataclasses, because t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fullrank.errors import FilterError
 from fullrank.filters.ranges import Range
 from fullrank.highlight import Highlight
 from fullrank.ordering.order import Ordering
@@ -46,6 +48,7 @@ class RankRequest:
     pinned       ids with fixed places: not ranked, but counted in facets
     by_any_word  a document that has any word of the query has evidence
     is_partial   answer without documents that cannot be searched now; else they fail the request
+    max_bytes    most bytes of fields, explanations and highlights of all hits together
     """
 
     text: str
@@ -74,6 +77,7 @@ class RankRequest:
     prefix: str = ""
     by_any_word: bool = False
     is_partial: bool = False
+    max_bytes: int = sys.maxsize
 
     @property
     def is_counted(self) -> bool:
@@ -131,6 +135,14 @@ class RankRequest:
             or self.offset + self.limit > _MAX_PLAIN_HITS
             or len(self.text) > _MAX_PLAIN_CHARS
         )
+
+
+def too_large(field: str) -> FilterError:
+    """Return the error of a request whose answer would be too large, given the field that asks for so much."""
+    return FilterError(
+        field,
+        "the answer would be larger than FULLRANK_MAX_ANSWER_BYTES; ask for fewer hits, or name the `fields` to return",
+    )
 
 
 @dataclass(slots=True)

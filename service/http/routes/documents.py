@@ -26,7 +26,7 @@ from service.http.body import require_json
 from service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
 from service.http.guard import GuardedRoute, needed_scope, needs, permit
 from service.http.problems import documented_problems as problems
-from service.http.responses import JsonResponse
+from service.http.responses import JsonResponse, bounded
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
 from service.http.writing import (
     check_accepted,
@@ -348,14 +348,13 @@ async def get_document(
     fields = (await services.live.stored(view, id)).fields
     if fields is None:
         raise _not_found(view, id)
-    return JsonResponse(
-        {
-            "id": id,
-            "model": view.bundle.version,
-            "generation": serving.generation,
-            "fields": fields,
-        }
-    )
+    content = {
+        "id": id,
+        "model": view.bundle.version,
+        "generation": serving.generation,
+        "fields": fields,
+    }
+    return bounded(content, services.settings.max_answer_bytes, "id")
 
 
 def _not_found(view: View, id: str) -> errors.DocumentNotFound:

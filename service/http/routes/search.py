@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, NamedTuple
 
+import orjson
 from fastapi import APIRouter, Query
 
 from fullrank.errors import FilterError
@@ -26,7 +27,7 @@ from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
 from service.http.paging import cursor_of, page_of_cursor
 from service.http.problems import documented_problems as problems
-from service.http.responses import JsonResponse
+from service.http.responses import JsonResponse, bounded
 from service.http.schemas import (
     Asked,
     BatchReply,
@@ -131,8 +132,12 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
 
 
 async def _search(
-    asked: SearchRequest, serving: RequestModel, services: Services, prefix: str = ""
-) -> dict[str, Any]:
+    asked: SearchRequest,
+    serving: RequestModel,
+    services: Services,
+    max_bytes: int,
+    prefix: str = "",
+) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
     page, after = None, None
     deleted: Collection[str] = ()
@@ -166,6 +171,7 @@ async def _search(
         prefix=prefix,
         by_prefix=asked.prefix == "last",
         is_partial=asked.partial,
+        max_bytes=max_bytes,
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
     rules = applying(rules, has_cursor=after is not None)
@@ -196,7 +202,7 @@ async def _search(
     following = found.ranked.following
     if page and following and following.place <= services.settings.max_offset:
         reply["cursor"] = cursor_of(asked, services, view, page, following)
-    return reply
+    return bounded(reply, max_bytes, f"{prefix}limit")
 
 
 @router.post(
@@ -208,7 +214,7 @@ async def _search(
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
     """Rank the documents of a model for a query."""
     check_limits(services.settings, body)
-    return JsonResponse(await _search(body, serving, services))
+    return await _search(body, serving, services, services.settings.max_answer_bytes)
 
 
 @router.get(
@@ -227,7 +233,7 @@ async def search_by_link(
     if not isinstance(condition, dict | None):
         raise FilterError("filter", "a filter must be an object")
     body = SearchRequest.model_validate({**given, "query": asked.q, "filter": condition})
-    return JsonResponse(await _search(body, serving, services))
+    return await _search(body, serving, services, services.settings.max_answer_bytes)
 
 
 @router.post(
@@ -246,10 +252,13 @@ async def search_batch(
     if serving.slot is not None:
         serving.slot.set_cost(len(body.searches))
     answers = []
+    left = services.settings.max_answer_bytes
     for number, asked in enumerate(body.searches):
         if number:
             await asyncio.sleep(0)  # other requests get a turn
-        answers.append(await _search(asked, serving, services, f"searches.{number}."))
+        answer = (await _search(asked, serving, services, left, f"searches.{number}.")).body
+        left -= len(answer)
+        answers.append(orjson.Fragment(bytes(answer)))
     return JsonResponse({"generation": serving.generation, "answers": answers})
 
 
@@ -279,11 +288,13 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         filter_path="targeting",
         is_document=True,
         filling=await filling_of(body, view, services.ads),
+        max_bytes=services.settings.max_answer_bytes,
     )
     ranked = await services.ranker.rank(view, request)
     answer = _Answer(services, serving, view, request, body, ranked, started)
     content = placements_of(body, ranked, view.bundle, services.ads.events)
-    return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, **content))
+    reply = _ranking_reply(answer, "match", body.page.url or None, **content)
+    return bounded(reply, services.settings.max_answer_bytes, "placements")
 
 
 @router.get(
@@ -315,10 +326,11 @@ async def similar_documents(
         filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
         mode=asked.mode,
         is_document=True,
+        max_bytes=services.settings.max_answer_bytes,
     )
     ranked = await services.ranker.rank(view, request)
     answer = _Answer(services, serving, view, request, asked, ranked, started)
-    return JsonResponse(_search_reply(answer, "similar"))
+    return bounded(_search_reply(answer, "similar"), services.settings.max_answer_bytes, "limit")
 
 
 def page_text(view: View, page: Page) -> str:

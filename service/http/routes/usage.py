@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Query
 
 from service.documents.reading import ID, InvalidDocument, check_id
@@ -13,6 +14,7 @@ from service.http.guard import GuardedRoute, needs
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.usage_schemas import CompleteQuery, CompleteReply, TogetherQuery, TogetherReply
+from service.search.request import too_large
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=GuardedRoute)
 
@@ -56,15 +58,21 @@ async def documents_together(
     except InvalidDocument as error:
         raise Invalid(errors=[{"field": ID, "reason": error.reason}]) from None
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
-    hits: list[dict[str, Any]] = []
+    hits: list[orjson.Fragment] = []
+    left = services.settings.max_answer_bytes
     for found in services.usage.together(id):
+        if len(hits) == asked.limit:
+            break
         fields = (await services.live.stored(view, found.document)).fields
         if fields is None:
             continue
         if asked.fields is not None:
             fields = {name: value for name, value in fields.items() if name in asked.fields}
-        hits.append(
-            {"id": found.document, "lift": found.lift, "people": found.people, "fields": fields}
-        )
+        hit = {"id": found.document, "lift": found.lift, "people": found.people, "fields": fields}
+        written = orjson.dumps(hit)
+        left -= len(written)
+        if left < 0:
+            raise too_large("limit")
+        hits.append(orjson.Fragment(written))
     content = {"model": view.bundle.version, "generation": serving.generation}
-    return JsonResponse({**content, "hits": hits[: asked.limit]})
+    return JsonResponse({**content, "hits": hits})
