@@ -137,7 +137,7 @@ class Pairs:
         if not len(self):
             raise TrainingError(
                 f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
-                "train a recipe that needs none: --recipe bm25"
+                "leave out --recipe: the default needs none"
             )
 
 

@@ -17,7 +17,7 @@ from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, RecipeError, TrainingError
 from fullrank.measures import MEASURES
 from fullrank.progress import Reporter
-from tests.planted import write_planted, write_planted_links, write_qrels
+from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.train import TrainResult, train
 from trainer.training.loop import Interrupted
 
@@ -156,6 +156,34 @@ def test_the_default_writes_a_blend_with_a_warm_and_a_cold_table(
     assert not (tmp_path / ".training").exists()
 
 
+def test_without_judgements_the_default_serves_bm25_and_corrects_typos(tmp_path: Path) -> None:
+    functions = (np.convolve, np.histogram, np.interp, np.linalg.det, np.linalg.eigvals, np.fft.fft)
+    documents = [{"_id": f.__name__, "text": str(f.__doc__)} for f in functions]
+    write_lines(tmp_path / "c" / "corpus.jsonl", documents)
+    result, lines = trained(tmp_path / "c", tmp_path, "auto")
+    assert warnings_in(lines) == ["no pair is judged to learn from, so bm25 serves alone"]
+    bundle = open_bundle(result.path)
+    for typo, word, answer in (
+        ("convoluton", "convolution", "convolve"),
+        ("histogrm", "histogram", "histogram"),
+        ("interpolatoin", "interpolation", "interp"),
+        ("determinnat", "determinant", "det"),
+        ("eigenvlues", "eigenvalues", "eigvals"),
+        ("fourrier", "fourier", "fft"),
+    ):
+        assert [hit.id for hit in bundle.search(word)][:1] == [answer]
+        assert [hit.id for hit in bundle.search(typo)][:1] == [answer]
+
+
+def test_scores_of_zero_are_no_judgements_to_learn_from(tmp_path: Path) -> None:
+    folder = write_planted(tmp_path / "c")
+    file = folder / "qrels" / "train.tsv"
+    file.write_text(file.read_text().replace("\t1\n", "\t0\n"))
+    result, lines = trained(folder, tmp_path, "auto")
+    assert "no pair is judged to learn from, so bm25 serves alone" in warnings_in(lines)
+    assert {row.split for row in result.table} == {"valid"}
+
+
 def test_alpha_is_chosen_on_validation(planted: Path, tmp_path: Path) -> None:
     result, lines = trained(
         planted, tmp_path, "lsi-tfidf", "dimension=5", "trials=alpha=0;alpha=0.5"
@@ -233,7 +261,9 @@ def test_bad_arguments_are_refused_before_training(planted: Path, tmp_path: Path
     with pytest.raises(CollectionError, match="no such folder"):
         trained(tmp_path / "absent", tmp_path, "ssi")
     folder = write_planted(tmp_path / "c", splits=["test"])
-    with pytest.raises(TrainingError, match=r"c/qrels/train\.tsv: no judged pair .* --recipe bm25"):
+    with pytest.raises(
+        TrainingError, match=r"c/qrels/train\.tsv: no judged pair .* leave out --recipe"
+    ):
         trained(folder, tmp_path, "ssi", "dimension=4")
     write_qrels(folder / "qrels" / "train.tsv", [])
     with pytest.raises((TrainingError, CollectionError)):

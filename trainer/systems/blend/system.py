@@ -57,10 +57,9 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         run: settings of this fit.
 
     Raises:
-        RecipeError, TrainingError: a part cannot be fitted, or nothing is judged.
+        RecipeError, TrainingError: a part cannot be fitted.
     """
     began = time.monotonic()
-    context.corpus.pairs.require()
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
@@ -69,9 +68,12 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")
     if run.warm is not None:
         return go_on(fit_part, final_context, parts, recipe, run)
+    if not len(context.corpus.pairs):
+        return _first_alone(fit_part, context, parts[0], run, "no pair is judged to learn from")
     held = hold_out(context.corpus, recipe.train.valid_queries)
     if not held.is_measurable:
-        return _first_alone(fit_part, context, parts[0], run)
+        reason = "too few queries are judged to measure a blend"
+        return _first_alone(fit_part, context, parts[0], run, reason)
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
@@ -139,13 +141,10 @@ def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
 
 
 def _first_alone(
-    fit_part: Fit, context: TrainingContext, part: Recipe, run: TrainingRun
+    fit_part: Fit, context: TrainingContext, part: Recipe, run: TrainingRun, reason: str
 ) -> FittedModel:
-    """Fit the first part when too few queries are judged to compare it with a blend."""
-    run.reporter.log(
-        "warning",
-        reason=f"too few queries are judged to measure a blend, so {part.name} serves alone",
-    )
+    """Fit the first part when it cannot be compared with a blend."""
+    run.reporter.log("warning", reason=f"{reason}, so {part.name} serves alone")
     fitted = fit_part(context, part, replace(part_run(run, part, "final-0"), valid=None))
     facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
     return replace(fitted, facts=facts, settled=None)

@@ -65,7 +65,7 @@ class Space:
         if not len(self.query_of):
             raise TrainingError(
                 f"{self.source}: no pair to learn from. Add judgements of known documents, or "
-                "train a recipe that needs none: --recipe bm25"
+                "leave out --recipe: the default needs none"
             )
         q = self._selector(self.query_of, self.queries.shape[0])
         d = self._selector(self.document_of, self.documents.shape[0])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.errors import RecipeError, TrainingError
+from fullrank.errors import RecipeError
 from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
@@ -191,13 +191,6 @@ def test_matrices_of_texts_alone_are_built_once_for_both_fits(
     linked.context.clear_cache()
     linked.context.features(load_recipe("bm25").model)
     assert len(built) == 4
-
-
-def test_a_blend_needs_judgements(tmp_path: Path) -> None:
-    folder = write_planted(tmp_path / "c", splits=["test"])
-    write_qrels(folder / "qrels" / "train.tsv", [])
-    with pytest.raises(TrainingError, match="--recipe bm25"):
-        trainer_of(folder, tmp_path).search(load_recipe("auto"))
 
 
 def test_too_few_judgements_serve_the_first_part(tmp_path: Path) -> None:
