@@ -2,7 +2,8 @@
 
 The folder is written next to its final place, under a temporary name that no reader takes for a bundle. Every file is
 synced when it is finished, and hashed in chunks, so a file may be larger than memory. Publishing renames the folder and
-syncs its parent. After a failure the folder is removed; after a power cut it may remain under its temporary name.
+syncs its parent. After a failure the folder is removed. A killed writer leaves it under its temporary name, unlocked:
+``abandoned`` finds it.
 
     write_bytes, write_text, write_array   content that is in memory
     write_strings                          a string table from an iterator
@@ -20,6 +21,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -35,8 +37,46 @@ from fullrank.errors import BundleError
 from fullrank.storage.files import sync_folder
 
 TEMPORARY = ".tmp-"
+ABANDONED_S = 3600.0
+"""How long nothing in an unlocked folder changed before it counts as abandoned: not every file system has locks."""
 
 _STRINGS_PER_CHUNK = 4096
+
+
+def temporary_folder(parent: Path) -> Path:
+    """Return a new name that no reader takes for a bundle."""
+    return parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+
+
+def abandoned(parent: Path) -> Iterator[Path]:
+    """Yield the temporary folders under a parent whose writers are dead."""
+    for folder in sorted(parent.glob(f"{TEMPORARY}*")):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        try:
+            changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+            with _locked(folder, fcntl.LOCK_NB):
+                is_dead = time.time() - changed > ABANDONED_S
+        except OSError:  # it is locked, or was removed meanwhile
+            continue
+        if is_dead:
+            yield folder
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
+    """Lock a folder while the block runs, if the file system has locks. Raises BlockingIOError with LOCK_NB."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class StagingFolder:
@@ -48,7 +88,7 @@ class StagingFolder:
     """
 
     def __init__(self, parent: Path) -> None:
-        self.path = parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        self.path = temporary_folder(parent)
         self.files: dict[str, FileEntry] = {}
         self._names: set[str] = set()
         self._created: dict[str, np.memmap[Any, Any]] = {}
@@ -58,7 +98,9 @@ class StagingFolder:
     def __enter__(self) -> StagingFolder:
         try:
             self.path.mkdir(parents=True)
+            self._open.enter_context(_locked(self.path))
         except BaseException:
+            self._open.close()
             self._discard()
             raise
         return self
@@ -167,13 +209,8 @@ class StagingFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Exclude other writers under the same parent while the block runs, if the file system has locks."""
-        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with _locked(self.path.parent):
             yield
-        finally:
-            os.close(descriptor)
 
     def publish(self, target: Path) -> None:
         """Rename the folder to its final name; it stays."""

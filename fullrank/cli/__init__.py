@@ -34,7 +34,7 @@ def build_app() -> typer.Typer:
     )
     app.callback(help=app.info.help)(_root)
     bundles_app = typer.Typer(
-        help="List, verify, show, export, activate, roll back or compact bundles.",
+        help="List, verify, show, export, activate, roll back, compact or prune bundles.",
         no_args_is_help=True,
     )
     app.add_typer(bundles_app, name="bundles")

@@ -12,6 +12,7 @@ from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
+from service.commands.prune import KeepOption, prune_after
 from service.commands.sharded import is_sharded
 
 
@@ -48,6 +49,7 @@ def compact(
             "Without it this process compacts, and serves nothing.",
         ),
     ] = None,
+    keep: KeepOption = None,
     json: Json = False,
 ) -> None:
     """Write a bundle's live documents into a new version of it, and serve that version.
@@ -60,6 +62,8 @@ def compact(
             raise FullrankError(
                 "--documents: the live documents of a sharded bundle are in the log of FULLRANK_DOCUMENTS_URL"
             )
+        if keep is not None:
+            raise FullrankError("--keep: versions of sharded bundles are not removed")
         _compact_set(bundle, ray, activate, json)
         return
     with needs("service"):
@@ -83,6 +87,7 @@ def compact(
     if activate and serving is not None:
         swap = Swap(root, timeout_s=timeout)
         swapped = (swap.activate if serving == made.parent else swap.load)(made.path.name)
+    prune_after(root, name, keep)
     removed = trim(root, name, log)
     if json:
         generation = None if swapped is None else swapped.generation

@@ -11,6 +11,7 @@ from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.experiment.evidence import MAX_DAYS, SHARE
+from service.commands.prune import KeepOption, prune_after
 
 
 def loop(
@@ -38,6 +39,7 @@ def loop(
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="Time limit of a training.")
     ] = None,
+    keep: KeepOption = None,
     json: Json = False,
 ) -> None:
     """Do what is due: follow the experiment, or train a candidate and begin one.
@@ -56,6 +58,7 @@ def loop(
     done = Loop(bundles, name, event_log(bundles, events), options).step()
     if json:
         print_json(done)
-        return
-    because = f": {done['because']}" if "because" in done else ""
-    typer.echo(f"{done['did']}{because}")
+    else:
+        because = f": {done['because']}" if "because" in done else ""
+        typer.echo(f"{done['did']}{because}")
+    prune_after(bundles, name, keep)

@@ -8,5 +8,6 @@ loader.py      from a version to a bundle that may serve; memory.py: whether the
 swap.py        the hot swap over all workers, in two phases
 changes.py     what operators change in the committed state, as pure functions
 state.py       the files next to the bundles: the active version and the proposed one
+retention.py   which versions to remove from disk, and their removal
 workers.py     the report of each worker, in a file that is valid while it lives (livefile.py)
 """

@@ -270,13 +270,17 @@ async def test_the_log_position_of_another_log_does_not_count(tmp_path: Path) ->
 
 
 def test_the_command_compacts_the_active_version_and_activates_the_result(tmp_path: Path) -> None:
-    version = make_bundle(tmp_path, "docs", created=at(1))
+    oldest, version = (make_bundle(tmp_path, "docs", seed=n, created=at(n)) for n in (1, 2))
     runner = CliRunner()
     with served(tmp_path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
         assert client.put("/v1/documents/a", json=NEW).status_code == 200
-        done = runner.invoke(build_app(), ["bundles", "compact", str(tmp_path / "docs"), "--json"])
+        words = ["bundles", "compact", str(tmp_path / "docs"), "--json", "--keep", "1"]
+        done = runner.invoke(build_app(), words)
         assert done.exit_code == 0, done.output
         made = json.loads(done.stdout)
+        # The version that served before stays for a rollback.
+        assert {path.name for path in (tmp_path / "docs").iterdir()} == {version, made["version"]}
+        assert f"removed {tmp_path / 'docs' / oldest}" in done.stderr
         assert (made["parent"], made["documents"]) == (version, len(CORPUS) + 1)
         state = read_state(tmp_path)
         assert state is not None

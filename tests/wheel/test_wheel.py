@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "bundles/planted"
 TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "related", "demo")
-SERVICE_COMMANDS = ("serve", "keys", "bundles activate", "bundles rollback", "bundles compact")
+BUNDLES_COMMANDS = ("activate", "rollback", "compact", "prune")
+SERVICE_COMMANDS = ("serve", "keys", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
 CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")
 
 
