@@ -4,7 +4,7 @@ segments.py   files of JSON lines: append, sync, seal, recover
 sealed.py     those that are complete: write, replace, remove with their checksum
 merged.py     which of them hold others
 merging.py    make those of small ones
-archive.py    the folder of segments: list, read, expire
+archive.py    the folder of segments: list and read
 lists.py      what an answer showed
 records.py    what a client reports, checked
 reported.py   a list that only a client knows of, checked

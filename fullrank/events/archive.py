@@ -1,4 +1,4 @@
-"""The folder of segments: list, read and expire them."""
+"""The folder of segments: list and read them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 
 from fullrank.errors import FullrankError
 from fullrank.events.merged import held_elsewhere, overlapping
-from fullrank.events.sealed import SEALED, begun, checksum_file, is_segment, name_of, remove_sealed
+from fullrank.events.sealed import SEALED, checksum_file, is_segment, name_of
 from fullrank.events.segments import OPEN
 
 
@@ -120,12 +119,3 @@ def size_of(folder: Path) -> int:
         with suppress(FileNotFoundError):  # upkeep removes and merges segments meanwhile
             total += path.stat().st_size
     return total
-
-
-def expire(folder: Path, before: datetime) -> list[Path]:
-    """Remove the sealed segments that were begun before a time; return their paths."""
-    sealed = filter(is_segment, sorted(folder.glob(f"*{SEALED}")))
-    gone = [path for path in sealed if begun(path) < before]
-    for path in gone:
-        remove_sealed(path)
-    return gone

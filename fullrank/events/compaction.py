@@ -7,16 +7,17 @@ record and doubles none.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from fullrank.events.archive import SegmentError, expire, read_lines, size_of
+from fullrank.events.archive import SegmentError, read_lines, size_of
 from fullrank.events.merged import held_elsewhere
 from fullrank.events.merging import merge_small
 from fullrank.events.people import drop_erased, is_erased, read_erased
@@ -26,6 +27,7 @@ from fullrank.events.sealed import (
     begun,
     checksum_file,
     is_segment,
+    kept_since,
     remove_sealed,
     write_sealed,
 )
@@ -33,8 +35,11 @@ from fullrank.events.segments import OPEN, recover
 from fullrank.progress import Progress, silent
 from fullrank.storage.files import replace_file, sync_folder
 
+WITHHELD = ".withheld"
+"""File of a log: when a removal of too much at once was first withheld."""
 _LOCK, _STATE = ".compact.lock", ".compacted.json"
 _HOUR_S, _DAY_S = 3600, 86_400
+_log = getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class Compaction:
 
     Attributes:
         sealed: segments of writers that had ended.
-        expired: segments older than the retention.
+        expired: segments older than the retention that were removed.
+        withheld: those that were not, because the clock may be wrong.
         rewritten: segments that held records of erased people.
         erased: records that were removed from them.
         dropped: the oldest segments, beyond the size.
@@ -53,6 +59,7 @@ class Compaction:
 
     sealed: int
     expired: int
+    withheld: int
     rewritten: int
     erased: int
     dropped: int
@@ -65,7 +72,13 @@ class Compaction:
 
 
 def compact(
-    folder: Path, days: float, max_bytes: int, now: float, progress: Progress = silent
+    folder: Path,
+    days: float,
+    max_bytes: int,
+    now: float,
+    progress: Progress = silent,
+    *,
+    wait_s: float = 0.0,
 ) -> Compaction:
     """Compact a log. Processes that do so at once take turns; writers and readers go on.
 
@@ -75,6 +88,8 @@ def compact(
         max_bytes: the oldest segments are removed while the log is larger.
         now: in seconds since 1970.
         progress: called for each segment that is looked through.
+        wait_s: segments that are overdue by more than a day are removed so long after they were first noticed,
+            because the clock may be wrong.
 
     Raises:
         SegmentError: a segment is damaged; those before it are done.
@@ -83,16 +98,16 @@ def compact(
     with _alone(folder):
         _remove_leftovers(folder, now - _HOUR_S)
         sealed = recover(folder)
-        start = datetime.fromtimestamp(now, UTC) - timedelta(days=days)
-        expired = expire(folder, start)
-        # All records that they hide were in segments that have expired, but for those begun a little before.
-        drop_erased(folder, now - (days + 1) * _DAY_S)
+        expired, withheld = _expire(folder, days, now, wait_s)
         _remove_held(folder, now - _HOUR_S)
         rewritten, erased = _erase(folder, progress)
+        if not withheld:
+            # What they hide has expired or was just erased, but for what was begun a little before.
+            drop_erased(folder, now - (days + 1) * _DAY_S)
         dropped = _shrink(folder, max_bytes)
         merged = merge_small(folder, now, progress)
         return Compaction(
-            len(sealed), len(expired), rewritten, erased, dropped, merged, size_of(folder)
+            len(sealed), expired, withheld, rewritten, erased, dropped, merged, size_of(folder)
         )
 
 
@@ -117,6 +132,52 @@ def _remove_leftovers(folder: Path, before: float) -> None:
             path.unlink(missing_ok=True)
 
 
+def _expire(folder: Path, days: float, now: float, wait_s: float) -> tuple[int, int]:
+    """Remove what is older than the retention; return how many segments were removed, and how many withheld."""
+    before = now - days * _DAY_S
+    kept = {path: kept_since(path) for path in filter(is_segment, folder.glob(f"*{SEALED}"))}
+    due = [path for path, since in kept.items() if since < before]
+    note = folder / WITHHELD
+    if wait_s and any(kept[path] < before - _DAY_S for path in due):
+        since = _read_time(note)
+        if since is None or not wait_s <= now - since:
+            if since is None or since > now:
+                replace_file(note, f"{now}\n", 0o600)
+            _log.error(
+                "%s: the clock says that %d segments have been older than %g days for more than a day; they are "
+                "removed in a day. Is the clock right? To keep them, raise FULLRANK_EVENTS_DAYS; to remove them "
+                "now, run fullrank events compact",
+                folder, len(due), days,
+            )  # fmt: skip
+            return 0, len(due)
+    _remove(due, f"older than {days:g} days")
+    note.unlink(missing_ok=True)
+    return len(due), 0
+
+
+def _read_time(path: Path) -> float | None:
+    try:
+        return float(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _remove(paths: Sequence[Path], why: str) -> None:
+    """Remove sealed segments, and log what was in them."""
+    if not paths:
+        return
+    days, records = {begun(path).date() for path in paths}, 0
+    for path in paths:
+        with suppress(SegmentError):
+            records += sum(1 for _ in read_lines(path))
+    _log.warning(
+        "%s: removing %d segments with %d lists and events of %d days, %s to %s: %s",
+        paths[0].parent, len(paths), records, len(days), min(days), max(days), why,
+    )  # fmt: skip
+    for path in paths:
+        remove_sealed(path)
+
+
 def _remove_held(folder: Path, before: float) -> None:
     """Remove segments whose lines are in a merged one since before a time: by then, no reader expects them."""
     for path, since in held_elsewhere(folder.glob(f"*{SEALED}")).items():
@@ -129,17 +190,17 @@ def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
     erased = read_erased(folder)
     if not erased:
         return 0, 0
-    # A checksum → the time of the newest erasure that its segment is free of.
+    # A checksum → the digest of a list of erased people of whom its segment is free.
     state = _read_state(folder / _STATE)
-    newest = max(erased.values())
+    newest = blake2b(orjson.dumps(sorted(erased.items())), digest_size=16).hexdigest()
     segments = sorted(folder.glob(f"*{SEALED}"))
     held = held_elsewhere(segments)
-    done: dict[str, float] = {}
+    done: dict[str, str] = {}
     rewritten = removed = 0
     try:
         for i, path in enumerate(segments):
             checksum = _checksum(path)
-            if state.get(checksum, -1.0) < newest:
+            if state.get(checksum) != newest:
                 kept, count = _without(path, erased)
                 if count:
                     checksum = _rewrite(path, kept)
@@ -154,10 +215,10 @@ def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
     return rewritten, removed
 
 
-def _read_state(path: Path) -> dict[str, float]:
+def _read_state(path: Path) -> dict[str, str]:
     """Return what was compacted before; nothing if the file is missing or damaged: then all is looked through."""
     try:
-        return {str(name): float(at) for name, at in orjson.loads(path.read_bytes()).items()}
+        return {str(name): str(of) for name, of in orjson.loads(path.read_bytes()).items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
@@ -197,11 +258,11 @@ def _rewrite(path: Path, lines: list[bytes]) -> str:
 
 def _shrink(folder: Path, max_bytes: int) -> int:
     """Remove the oldest sealed segments while the log is too large; return how many."""
-    size, dropped = size_of(folder), 0
+    size, dropped = size_of(folder), list[Path]()
     for path in sorted(filter(is_segment, folder.glob(f"*{SEALED}")), key=begun):
         if size <= max_bytes:
             break
         size -= path.stat().st_size + checksum_file(path).stat().st_size
-        remove_sealed(path)
-        dropped += 1
-    return dropped
+        dropped.append(path)
+    _remove(dropped, f"the log is larger than {max_bytes >> 20} MB")
+    return len(dropped)

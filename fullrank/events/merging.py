@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fullrank.events.archive import read_all
 from fullrank.events.merged import Held, held_elsewhere, merged_name, read_held
-from fullrank.events.sealed import SEALED, begun, is_segment, name_of, write_sealed
+from fullrank.events.sealed import SEALED, begun, is_imported, is_segment, name_of, write_sealed
 from fullrank.progress import Progress, silent
 
 SMALL_BYTES = 8 << 20
@@ -53,7 +53,9 @@ def _groups(folder: Path, now: datetime) -> Iterator[list[Path]]:
     small = [
         path
         for path in sorted(sealed - held_elsewhere(sealed).keys())
-        if begun(path).date() < now.date() and _lines_bytes(path) < SMALL_BYTES
+        if begun(path).date() < now.date()
+        and not is_imported(path)
+        and _lines_bytes(path) < SMALL_BYTES
     ]
     for _, paths in groupby(small, lambda path: (path.name.split("-")[0], begun(path).date())):
         group: list[Path] = []

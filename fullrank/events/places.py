@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 FOLDER, KEY = ".events", ".events.key"
 DAYS, MEGABYTES = 90, 10_000
+SHRINK_TO = 0.9
+"""A service removes the oldest segments beyond this share of the megabytes."""
 
 
 class Places(NamedTuple):

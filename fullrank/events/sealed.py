@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
+import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fullrank.storage.files import replace_file, sync_folder
 
 SEALED, CHECKSUM = ".jsonl.gz", ".jsonl.gz.sha256"
+_IMPORTED, _REMARK = "i", re.compile(r"^# imported (\d+)$", re.MULTILINE)
 TIME = "%Y%m%dT%H%M%SZ"
 
 
@@ -19,6 +23,31 @@ def begun(path: Path) -> datetime:
     """Return when a segment was begun. Raises ValueError if the name is not that of a segment."""
     _, start, _ = path.name.split(".")[0].split("-")
     return datetime.strptime(start, TIME).replace(tzinfo=UTC)
+
+
+def imported_name(kind: str, at: float) -> str:
+    """Return a file name for imported records that were made from a time on, in seconds since 1970."""
+    start = datetime.fromtimestamp(at, UTC).strftime(TIME)
+    return f"{kind}-{start}-{_IMPORTED}{secrets.token_hex(4)}{SEALED}"
+
+
+def imported_remark(now: float) -> str:
+    """Return the remark of the checksum file that says when records were imported."""
+    return f"# imported {now:.0f}\n"
+
+
+def is_imported(path: Path) -> bool:
+    """Return whether a segment was imported."""
+    return path.name.rpartition("-")[2].startswith(_IMPORTED)
+
+
+def kept_since(path: Path) -> float:
+    """Return when the retention of a sealed segment began, in seconds since 1970: when it was begun or imported."""
+    if is_imported(path):
+        with suppress(FileNotFoundError):
+            if remark := _REMARK.search(checksum_file(path).read_text("utf-8")):
+                return float(remark[1])
+    return begun(path).timestamp()
 
 
 def is_segment(path: Path) -> bool:

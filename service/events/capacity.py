@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from fullrank.events.archive import size_of
+from fullrank.events.compaction import WITHHELD
 from service.telemetry.metrics import Metrics
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -41,6 +42,7 @@ class Capacity:
     def measure(self) -> None:
         """Read the sizes of the files. Raises OSError if one of them was just sealed or removed."""
         found = size_of(self._folder)
+        self._metrics.events_withheld.set((self._folder / WITHHELD).exists())
         with self._lock:
             self._bytes = found
         self._publish()

@@ -16,6 +16,7 @@ from fullrank.errors import FullrankError
 from fullrank.events.compaction import compact
 from fullrank.events.log import LISTS
 from fullrank.events.people import Pseudonyms
+from fullrank.events.places import SHRINK_TO
 from fullrank.events.segments import SegmentWriter, recover
 from service.events.capacity import Capacity
 from service.events.journal import Journal
@@ -24,13 +25,13 @@ from service.telemetry.metrics import Metrics
 
 _FLUSH_S = 0.25
 _MEASURE_S = 2.0
-_HOUR_S = 3600.0
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
 # Answers that may wait for the thread. Sealing a full segment takes it a few seconds.
 _MAX_WAITING = 20_000
 # Lines made in one go. The event loop waits for the interpreter meanwhile.
 _LINES_AT_ONCE = 64
-# A log that is full is compacted sooner, to this share of its limit.
-_FULL_PAUSE_S, _SHRINK_TO = 60.0, 0.9
+# A log that is full is compacted sooner.
+_FULL_PAUSE_S = 60.0
 # Its time of modification is when a worker last compacted the log.
 _TURN = ".upkeep"
 _log = getLogger(__name__)
@@ -169,7 +170,7 @@ class Upkeep:
             self._cleaning.start()
 
     def _clean(self) -> None:
-        most = int(self._capacity.max_bytes * _SHRINK_TO)
+        most = int(self._capacity.max_bytes * SHRINK_TO)
         pause = _FULL_PAUSE_S if self._capacity.is_full else _HOUR_S / 2
         clean(self._folder, self._days, most, pause)
 
@@ -182,10 +183,11 @@ def clean(folder: Path, days: int, max_bytes: int, pause_s: float) -> bool:
         except BlockingIOError:
             return False
         status = os.fstat(turn.fileno())
-        if status.st_size and time.time() - status.st_mtime < pause_s:
+        # A turn in the future was taken before the clock was set back.
+        if status.st_size and abs(time.time() - status.st_mtime) < pause_s:
             return False
         turn.truncate(0)
         turn.write("The time of this file is when a service last compacted the log.\n")
         turn.flush()
-        compact(folder, days, max_bytes, time.time())
+        compact(folder, days, max_bytes, time.time(), wait_s=_DAY_S)
     return True

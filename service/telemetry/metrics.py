@@ -123,6 +123,8 @@ class Metrics:
         about = "Reported events of ads by result; only `impression` and `click` were counted"
         self.ad_events = Series(counter("ad_events", about, "result"))
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
+        about = "1 while the removal of events older than FULLRANK_EVENTS_DAYS waits a day: is the clock right?"
+        self.events_withheld = each("events_withheld", about)
         self.events_full = each("events_full", "1 while the log of events takes nothing more")
         self.documents = each("documents", "Documents of the active bundle")
         self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")

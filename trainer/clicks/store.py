@@ -1,4 +1,4 @@
-"""Put imported records into a log: a segment for each day and kind, so that retention removes them by their age."""
+"""Put imported records into a log: a segment for each day and kind, kept as long as if its records were made now."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from fullrank.errors import FullrankError
+from fullrank.events.archive import size_of
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.people import Pseudonyms
 from fullrank.events.records import Event
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.sealed import imported_name, imported_remark, remove_sealed, write_sealed
 
 _DAY_S = 86_400
 
 
 def store(
-    records: Iterable[ServedList | Event], folder: Path, people: Pseudonyms
+    records: Iterable[ServedList | Event],
+    folder: Path,
+    people: Pseudonyms,
+    now: float,
+    max_bytes: float,
 ) -> dict[str, int]:
     """Write records into segments of a log, with pseudonyms for people; return the number of lists and events.
 
@@ -27,8 +33,11 @@ def store(
         records: in any order; their lines are in memory until all are read.
         folder: of the log; created if need be.
         people: replaces ids of people.
+        now: in seconds since 1970; their retention begins.
+        max_bytes: size that the log may have.
 
     Raises:
+        FullrankError: the log would be larger; nothing was stored.
         OSError: a segment cannot be written.
     """
     lines: defaultdict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -38,9 +47,17 @@ def store(
         record = replace(record, texts=people.replace(record.texts))
         lines[kind, int(record.at // _DAY_S)].append(record.line())
         counts[kind] += 1
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
     for (kind, day), found in sorted(lines.items()):
-        writer = SegmentWriter(folder, kind, clock=lambda day=day: day * _DAY_S)  # type: ignore[misc]
-        writer.append(found)
-        writer.sync()
-        writer.close()
+        path = folder / imported_name(kind, day * _DAY_S)
+        write_sealed(path, (line + b"\n" for line in found), imported_remark(now))
+        written.append(path)
+    if (size := size_of(folder)) > max_bytes:
+        for path in written:
+            remove_sealed(path)
+        raise FullrankError(
+            f"{folder}: would have {size / 2**20:,.1f} MB, and the service removes the oldest records beyond "
+            f"{max_bytes / 2**20:,.1f}; raise FULLRANK_EVENTS_MB, here and for the service"
+        )
     return counts

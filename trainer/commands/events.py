@@ -16,7 +16,7 @@ from fullrank.cli.arguments import Json, log_places
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
-from fullrank.events.places import DAYS, MEGABYTES
+from fullrank.events.places import DAYS, MEGABYTES, SHRINK_TO
 from fullrank.progress import Reporter, Stage
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ KeyFile = Annotated[
         metavar="FILE",
         help="Key of the pseudonyms; default: that of the service, .events.key beside the log.",
         envvar="FULLRANK_EVENTS_KEY",
+    ),
+]
+Megabytes = Annotated[
+    int,
+    typer.Option(
+        "--mb",
+        help="Most megabytes of the log; the oldest records beyond them are removed.",
+        min=1,
+        envvar="FULLRANK_EVENTS_MB",
     ),
 ]
 
@@ -184,10 +193,14 @@ def import_(
     first_position: Annotated[
         int, typer.Option(help="Position of the first document in tables.", min=0, max=1)
     ] = 1,
+    megabytes: Megabytes = MEGABYTES,
     key: KeyFile = None,
     json: Json = False,
 ) -> None:
-    """Read click logs of other programs into the log: UBI, Algolia's events, CSV and TSV."""
+    """Read click logs of other programs into the log: UBI, Algolia's events, CSV and TSV.
+
+    The service keeps them for FULLRANK_EVENTS_DAYS from now on, however old they are.
+    """
     from fullrank.events.people import Pseudonyms, read_key
     from trainer.clicks.imports import format_of, read_records
     from trainer.clicks.store import store
@@ -203,8 +216,10 @@ def import_(
     counts: Counter[str] = Counter()
     for path, name in zip(files, forms, strict=True):
         with Reporter() as report, report.stage(f"read {path.name}") as stage:
-            records = read_records(path, name, time.time(), refused, first_position)
-            counts.update(store(_counted(records, stage), folder, people))
+            now = time.time()
+            records = read_records(path, name, now, refused, first_position)
+            most = (megabytes << 20) * SHRINK_TO
+            counts.update(store(_counted(records, stage), folder, people, now, most))
     _print({"log": folder, **counts, "refused": dict(refused)}, json)
 
 
@@ -238,15 +253,7 @@ def compact(
         int,
         typer.Option(help="Remove what is older.", min=1, envvar="FULLRANK_EVENTS_DAYS"),
     ] = DAYS,
-    megabytes: Annotated[
-        int,
-        typer.Option(
-            "--mb",
-            help="Most megabytes; the oldest are removed first.",
-            min=1,
-            envvar="FULLRANK_EVENTS_MB",
-        ),
-    ] = MEGABYTES,
+    megabytes: Megabytes = MEGABYTES,
     json: Json = False,
 ) -> None:
     """Remove from the disk what is too old, what is too much, and what erased people did."""

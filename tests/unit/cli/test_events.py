@@ -6,13 +6,15 @@ import json
 import sys
 import time
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
 from fullrank.events.archive import list_segments, read_lines
+from fullrank.events.compaction import compact
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.people import Pseudonyms, read_key
+from fullrank.events.people import Pseudonyms, erase, read_key
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from tests.unit.cli.running import Run
@@ -43,6 +45,14 @@ def log(tmp_path: Path, clicks: Path, run: Run) -> Path:
     got = run("events", "import", folder, clicks, "--json")
     assert json.loads(got.out) == {"log": str(folder), "lists": 200, "events": 200, "refused": {}}
     return folder
+
+
+def age_imports(log: Path) -> None:
+    """Make the imports of a log two days older."""
+    for path in log.glob("*.sha256"):
+        text = path.read_text()
+        since = int(text.split("# imported ")[1])
+        path.write_text(text.replace(str(since), str(since - 2 * DAY)))
 
 
 def test_status_counts_what_could_be_learned(run: Run, log: Path) -> None:
@@ -230,14 +240,39 @@ def test_forgetting_needs_the_key(run: Run, log: Path, tmp_path: Path) -> None:
 
 
 def test_compaction_removes_what_is_old(run: Run, log: Path) -> None:
+    age_imports(log)
     done = json.loads(run("events", "compact", log, "--days", "1", "--json").out)
     assert done["expired"] == 10
     assert list_segments(log, EVENTS) == []
 
 
+def test_what_was_imported_is_kept_as_if_it_were_new(run: Run, log: Path) -> None:
+    now = time.time()
+    assert compact(log, 1, 1 << 30, now).expired == 0
+    assert len(list_segments(log, EVENTS)) == 5
+    erase(log, [Pseudonyms(read_key(log.with_name(".events.key"))).of("u0")], now)
+    compact(log, 1, 1 << 30, now + DAY - 60)  # rewrites and merges what it can
+    assert json.loads(run("events", "status", log, "--json").out)["events"] == 195
+    assert compact(log, 1, 1 << 30, now + DAY + 60).expired == 10
+
+
+def test_an_import_that_the_service_would_shrink_is_refused(
+    run: Run, log: Path, tmp_path: Path
+) -> None:
+    before = sorted(log.iterdir())
+    large = tmp_path / "large.csv"
+    rows = "".join(f"{token_hex(40)},{token_hex(40)},{START + i}\n" for i in range(20_000))
+    large.write_text("query,document,time\n" + rows)
+    got = run("events", "import", log, large, "--mb", "1")
+    assert got.code == 1
+    assert "raise FULLRANK_EVENTS_MB" in got.err
+    assert sorted(log.iterdir()) == before
+
+
 def test_compaction_keeps_what_the_settings_of_the_service_keep(
     run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    age_imports(log)
     monkeypatch.setenv("FULLRANK_EVENTS_DAYS", "1")
     monkeypatch.setenv("FULLRANK_EVENTS_MB", "10")
     assert json.loads(run("events", "compact", log, "--days", "9999", "--json").out)["expired"] == 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fullrank.events.archive import SegmentError, list_segments, read_lines, size_of
-from fullrank.events.compaction import compact
+from fullrank.events.compaction import WITHHELD, compact
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase, read_erased
 from fullrank.events.records import Event
-from fullrank.events.sealed import CHECKSUM
+from fullrank.events.sealed import CHECKSUM, imported_name, imported_remark, write_sealed
 from fullrank.events.segments import SegmentWriter
 from tests.killing import Killing, killing
 
@@ -51,6 +51,63 @@ def test_old_segments_go_and_young_ones_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["young"]
     assert done.expired == 1
     assert done.bytes == size_of(tmp_path)
+
+
+def test_removals_are_logged_with_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for days in (92, 91, 3, 2):
+        write(tmp_path, NOW - days * DAY, ["a", "b"], ["ann", "bob"])
+    compact(tmp_path, 90, FOREVER, NOW)
+    compact(tmp_path, 90, size_of(tmp_path) - 1, NOW)
+    assert [record.message.partition("removing ")[2] for record in caplog.records] == [
+        "2 segments with 4 lists and events of 2 days, 2026-08-23 to 2026-08-24: older than 90 days",
+        "1 segments with 2 lists and events of 1 days, 2026-11-20 to 2026-11-20: the log is larger than 0 MB",
+    ]
+
+
+def test_a_clock_that_is_ahead_removes_nothing_for_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, NOW, ["a"], ["ann"])
+    erase(tmp_path, ["bob"], NOW)
+    ahead = NOW + 100 * DAY
+
+    def hour(now: float) -> int:
+        return compact(tmp_path, 90, FOREVER, now, wait_s=DAY).withheld
+
+    assert [hour(NOW), hour(ahead), hour(ahead + 0.9 * DAY)] == [0, 1, 1]
+    assert "Is the clock right?" in caplog.text
+    assert (tmp_path / WITHHELD).exists()
+    assert read_erased(tmp_path)
+    # The clock is set right, and some day is ahead again.
+    assert hour(NOW + DAY) == 0
+    assert not (tmp_path / WITHHELD).exists()
+    assert [hour(ahead + 2 * DAY), hour(ahead), hour(ahead + 0.9 * DAY)] == [1, 1, 1]
+    assert names(tmp_path) == ["a"]
+    assert compact(tmp_path, 90, FOREVER, ahead + DAY, wait_s=DAY).expired == 1
+    assert names(tmp_path) == []
+
+
+def test_hourly_compaction_removes_what_is_due_at_once(tmp_path: Path) -> None:
+    write(tmp_path, NOW - 90.5 * DAY, ["old"], ["ann"])
+    assert compact(tmp_path, 90, FOREVER, NOW, wait_s=DAY).expired == 1
+
+
+def test_an_erasure_after_the_clock_was_set_back_leaves_the_disk(tmp_path: Path) -> None:
+    write(tmp_path, NOW - DAY, ["a", "b"], ["ann", "bob"])
+    erase(tmp_path, ["cay"], NOW + DAY)
+    compact(tmp_path, 90, FOREVER, NOW)
+    erase(tmp_path, ["ann"], NOW)
+    assert compact(tmp_path, 90, FOREVER, NOW).erased == 1
+
+
+def test_an_erasure_is_forgotten_only_once_it_left_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / imported_name(EVENTS, NOW - 200 * DAY)
+    lines = [Event("click", NOW - 200 * DAY, {"user_id": "ann"}).line() + b"\n"]
+    write_sealed(path, lines, imported_remark(NOW - DAY))
+    erase(tmp_path, ["ann"], NOW - 92 * DAY)
+    compact(tmp_path, 90, FOREVER, NOW)
+    assert read_erased(tmp_path) == {}
+    assert names(tmp_path) == []
 
 
 def test_what_erased_people_did_leaves_the_disk(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from fullrank.events.archive import SegmentError, expire, list_segments, read_lines, size_of
+from fullrank.events.archive import SegmentError, list_segments, read_lines
 from fullrank.events.sealed import begun
 from fullrank.events.segments import SegmentWriter, recover
 from tests.conftest import REPOSITORY
@@ -198,23 +197,6 @@ def test_a_clock_that_was_set_back_does_not_keep_a_segment_open(tmp_path: Path) 
     writer.append([b"1"])
     clock.now -= 86_400
     assert writer.is_due()
-    writer.close()
-
-
-def test_old_segments_expire(tmp_path: Path) -> None:
-    clock = Clock()
-    writer = SegmentWriter(tmp_path, "events", clock=clock)
-    for line in (b"old", b"new"):
-        writer.append([line])
-        writer.seal()
-        clock.now += 86_400
-    writer.append([b"open"])
-    before = size_of(tmp_path)
-    limit = datetime.fromtimestamp(1_800_000_001, UTC)
-    assert len(expire(tmp_path, limit)) == 1
-    assert lines_in(tmp_path) == [b"new", b"open"]
-    assert size_of(tmp_path) < before
-    assert expire(tmp_path, limit) == []
     writer.close()
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -181,16 +182,38 @@ def test_what_is_old_is_removed_by_one_worker(tmp_path: Path) -> None:
         assert path is not None
         return path
 
-    old, new = segment(91), segment(89)
+    old, new = segment(90.5), segment(89)
     assert clean(tmp_path, 90, 1 << 20, 1800) is True
     assert not old.exists()
     assert new.exists()
-    old = segment(92)
+    old = segment(90.6)
     assert clean(tmp_path, 90, 1 << 20, 1800) is False
     assert old.exists()
     os.utime(tmp_path / ".upkeep", (0, 0))
     assert clean(tmp_path, 90, 1 << 20, 1800) is True
     assert not old.exists()
+    # A clock that was set back does not pause it.
+    ahead = time.time() + 100 * 86_400
+    os.utime(tmp_path / ".upkeep", (ahead, ahead))
+    assert clean(tmp_path, 90, 1 << 20, 1800) is True
+
+
+def test_a_restart_with_a_clock_that_is_ahead_keeps_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "events"
+    writer = SegmentWriter(folder, "events")
+    writer.append([Event("click", time.time(), {}).line()])
+    writer.close()
+    now = time.time() + 100 * 86_400
+    monkeypatch.setattr(
+        "service.events.upkeep.time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic)
+    )
+    clean(folder, 90, 1 << 20, 1800)
+    assert len(list(EventLog(folder).events())) == 1
+    metrics = Metrics()
+    Capacity(folder, 1 << 30, metrics).measure()
+    assert metrics.events_withheld._value.get() == 1
 
 
 @pytest.mark.sweep

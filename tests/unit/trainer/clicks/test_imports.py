@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -192,7 +193,7 @@ def test_imported_records_lie_in_segments_of_their_days_under_pseudonyms(tmp_pat
     records, _ = read(path)
     folder, people = tmp_path / "log", Pseudonyms(b"k" * 32)
     for _ in range(2):
-        assert store(records, folder, people) == {LISTS: 6, EVENTS: 6}
+        assert store(records, folder, people, time.time(), 1e9) == {LISTS: 6, EVENTS: 6}
     days = {path.name.split("-")[1] for path in list_segments(folder, EVENTS)}
     assert days == {"20170714T000000Z", "20170715T000000Z", "20170716T000000Z"}
     log = EventLog(folder)
