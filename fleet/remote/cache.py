@@ -7,9 +7,12 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fleet.remote.folder import Folder
+from fullrank.bundle import is_of_model
 from fullrank.bundle.manifest import MANIFEST, parse_manifest
 from fullrank.bundle.staging import TEMPORARY
 from fullrank.bundle.verify import check_folder, check_hash
@@ -46,17 +49,26 @@ class BundleCache:
             BundleError: The manifest is another one, or a file is missing or damaged.
             RemoteError: A file cannot be read.
         """
-        if sha256 is not None and (self._root / sha256).is_dir():
-            return self._root / sha256
+        return self._fetch(source, sha256, "", lambda name: True)
+
+    def fetch_model(self, source: Folder, sha256: str | None) -> Path:
+        """Return a folder with the manifest and what training wrote, as ``open_trained`` takes it; as ``fetch``."""
+        return self._fetch(source, sha256, "-model", is_of_model)
+
+    def _fetch(
+        self, source: Folder, sha256: str | None, suffix: str, wants: Callable[[str], bool]
+    ) -> Path:
+        if sha256 is not None and (self._root / (sha256 + suffix)).is_dir():
+            return self._root / (sha256 + suffix)
         content = source.read(MANIFEST)
         if content is None:
             raise BundleNotFound(f"{source}: no {MANIFEST}, so no bundle")
         found = hashlib.sha256(content).hexdigest()
         if sha256 is not None and found != sha256:
             raise BundleError(f"{source}/{MANIFEST}: is not the manifest that was asked for")
-        target = self._root / found
+        target = self._root / (found + suffix)
         if not target.is_dir():
-            self._download(source, content, target)
+            self._download(source, content, target, wants)
         return target
 
     def discard(self, sha256: str) -> None:
@@ -69,22 +81,25 @@ class BundleCache:
             return
         shutil.rmtree(hidden, ignore_errors=True)
 
-    def _download(self, source: Folder, manifest: bytes, target: Path) -> None:
+    def _download(
+        self, source: Folder, content: bytes, target: Path, wants: Callable[[str], bool]
+    ) -> None:
         try:
-            files = parse_manifest(manifest.decode()).files
+            manifest = parse_manifest(content.decode())
         except UnicodeDecodeError as error:
             raise BundleError(f"{source}/{MANIFEST}: not utf-8") from error
         except BundleError as error:
             raise BundleError(f"{source}: {error}") from error
+        files = {name: entry for name, entry in manifest.files.items() if wants(name)}
         folder = self._root / f"{TEMPORARY}{secrets.token_hex(8)}"
         try:
             for name in files:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 source.download(name, path)
-            (folder / MANIFEST).write_bytes(manifest)
+            (folder / MANIFEST).write_bytes(content)
             try:
-                check_folder(folder, parse_manifest(manifest.decode()))
+                check_folder(folder, replace(manifest, files=files))
                 for name, entry in files.items():
                     check_hash(folder, name, entry)
             except BundleError as error:

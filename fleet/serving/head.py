@@ -7,14 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from fleet.remote import BundleCache, Folder
 from fleet.serving.columns import columns_of_set
 from fleet.sets import SetManifest, shard_folder
 from fleet.sets.manifest import model_id
-from fleet.sets.titles import SetTitles
-from fleet.sets.words import SetWords
+from fleet.sets.titles import SetTitles, read_titles
+from fleet.sets.words import SetWords, read_words
 from fullrank.ads import AdTable
-from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_trained
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.live import Operation, View
@@ -100,37 +103,46 @@ class Head(Bundle):
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
 
     @staticmethod
-    def of(
-        shard: Bundle,
-        manifest: SetManifest,
-        *,
-        takes_writes: bool = False,
-        words: SetWords | None = None,
-        titles: SetTitles | None = None,
+    def open(
+        folder: Folder, manifest: SetManifest, cache: BundleCache, *, takes_writes: bool
     ) -> Head:
-        """Return the head of a set, given the open bundle of any of its shards, and the words and titles of all."""
-        encoded = shard.encoded.slice(0, 0)
+        """Open the head of a set: its words, its titles, and what training wrote, which is in every shard.
+
+        Raises:
+            BundleError: A file is missing or damaged, or the shard has another model than the set.
+            RemoteError: A file cannot be read.
+        """
+        filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
+        number = min(filled, key=lambda number: manifest.shards[number].bytes)
+        source = folder / shard_folder(number)
+        path = cache.fetch_model(source, manifest.shards[number].manifest_sha256)
+        of_shard, model, second_stage = open_trained(path)
+        if model_id(of_shard) != manifest.model_id:
+            raise BundleError(f"{source}: has another model than its set")
         named = replace(
-            shard.manifest,
+            of_shard,
             name=manifest.name,
             version=manifest.version,
             created=manifest.created,
             card=manifest.card,
             log_position=manifest.log_position,
         )
+        encoded = Encoded.from_rows(
+            Rows.empty(0, model.n_sparse), np.zeros((0, model.n_dense), np.float32)
+        )
         return Head(
-            shard.path,
+            path,
             named,
-            shard.model,
+            model,
             encoded,
             DocumentStore([], []),
             Retriever(encoded),
             {},
-            shard.second_stage,
+            second_stage,
             set=manifest,
             takes_writes=takes_writes,
-            words=words or SetWords(),
-            titles=titles or SetTitles(),
+            words=read_words(folder, manifest),
+            titles=read_titles(folder, manifest),
         )
 
 
@@ -197,19 +209,3 @@ def refusal(collection: str) -> str:
         f"{collection} is a sharded bundle, which takes live documents only with FULLRANK_DOCUMENTS_URL;"
         " without it, index its corpus again"
     )
-
-
-def open_any_shard(address: str, manifest: SetManifest, cache: BundleCache) -> Bundle:
-    """Open the smallest shard of a set, for its model.
-
-    Raises:
-        BundleError: The bundle is missing or damaged, or has another model.
-        RemoteError: A file cannot be read.
-    """
-    filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
-    number = min(filled, key=lambda number: manifest.shards[number].bytes)
-    source = Folder(address) / shard_folder(number)
-    bundle = open_bundle(cache.fetch(source, manifest.shards[number].manifest_sha256))
-    if model_id(bundle.manifest) != manifest.model_id:
-        raise BundleError(f"{source}: has another model than its set")
-    return bundle

@@ -8,11 +8,9 @@ from logging import getLogger
 
 from fleet.remote import BundleCache, Folder
 from fleet.serving.documents import SetDocuments
-from fleet.serving.head import Head, open_any_shard
-from fleet.sets import SetManifest, read_set
-from fleet.sets.titles import read_titles
-from fleet.sets.words import read_words
-from fullrank.bundle import Bundle, BundleInfo
+from fleet.serving.head import Head
+from fleet.sets import read_set
+from fullrank.bundle import BundleInfo
 from service.models.serving import LoadedModels, Serving
 from service.models.state import Experiment
 from service.telemetry.metrics import Metrics
@@ -66,11 +64,13 @@ class SetModels:
         loaded = self.serving.models.get(manifest.version)
         if isinstance(loaded, Head) and loaded.set.set_id == manifest.set_id:
             return loaded
-        shard = await asyncio.to_thread(self._opened, address, manifest)
-        words = await asyncio.to_thread(read_words, Folder(address), manifest)
-        titles = await asyncio.to_thread(read_titles, Folder(address), manifest)
-        takes_writes = self._documents.takes_writes
-        head = Head.of(shard, manifest, takes_writes=takes_writes, words=words, titles=titles)
+        head = await asyncio.to_thread(
+            Head.open,
+            Folder(address),
+            manifest,
+            self._cache,
+            takes_writes=self._documents.takes_writes,
+        )
         await asyncio.to_thread(_warm, head)
         await asyncio.to_thread(self._documents.prepare, head)
         self._models.add(head)
@@ -125,9 +125,6 @@ class SetModels:
             for head in heads
         ]
         return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
-
-    def _opened(self, address: str, manifest: SetManifest) -> Bundle:
-        return open_any_shard(address, manifest, self._cache)
 
 
 def _warm(head: Head) -> None:

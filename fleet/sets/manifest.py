@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from fleet.partitions import PARTITIONS, partition_of, shard_of
+from fullrank.bundle import is_of_model
 from fullrank.bundle.manifest import (
     LogPosition,
     Manifest,
@@ -20,8 +21,6 @@ from fullrank.bundle.manifest import (
     mismatch,
     parse_position,
 )
-from fullrank.bundle.second_stage import OF_DOCUMENTS
-from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
 from service.models.outline import FieldOutline, Outline
@@ -29,7 +28,6 @@ from service.models.outline import FieldOutline, Outline
 SET = "set.json"
 FORMAT_VERSION = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_MODEL = "model/"
 
 
 def shard_folder(number: int) -> str:
@@ -42,18 +40,11 @@ def model_id(manifest: Manifest) -> str:
 
     Shards of one set have the same, whatever documents they have.
     """
-    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if _is_of_model(p)}
+    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if is_of_model(p)}
     content = [hashes, manifest.model]
     if manifest.rerank is not None:
         content.append(manifest.rerank)
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
-
-
-def _is_of_model(path: str) -> bool:
-    """Return whether a file of a bundle depends on the training alone, not on the documents."""
-    return path.startswith(_MODEL) or (
-        path.startswith(f"{RERANK}/") and not path.startswith(f"{RERANK}/{OF_DOCUMENTS}")
-    )
 
 
 @dataclass(frozen=True, slots=True)

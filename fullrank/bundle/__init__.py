@@ -11,7 +11,7 @@ golden.py    answers that are replayed when a bundle is opened
 documents.py encoded documents as arrays or records
 second_stage.py the second stage and its facts
 results.py   SearchResult, Hit: what a search returns
-open.py      open_bundle, open_model, open_stage: verify, map, replay the golden queries
+open.py      open_bundle, open_model, open_stage, open_trained: verify, map, replay the golden queries
 corpus.py    write_corpus: its documents, to train again
 catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
 """
@@ -19,7 +19,15 @@ catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offe
 from fullrank.bundle.bundle import Bundle
 from fullrank.bundle.catalog import BundleInfo, find_bundle, list_bundles, log_position_of
 from fullrank.bundle.manifest import Manifest
-from fullrank.bundle.open import open_bundle, open_model, open_stage, read_manifest, verify_bundle
+from fullrank.bundle.open import (
+    is_of_model,
+    open_bundle,
+    open_model,
+    open_stage,
+    open_trained,
+    read_manifest,
+    verify_bundle,
+)
 from fullrank.bundle.results import Hit, SearchResult
 from fullrank.bundle.write import stream_bundle, write_bundle
 
@@ -30,11 +38,13 @@ __all__ = [
     "Manifest",
     "SearchResult",
     "find_bundle",
+    "is_of_model",
     "list_bundles",
     "log_position_of",
     "open_bundle",
     "open_model",
     "open_stage",
+    "open_trained",
     "read_manifest",
     "stream_bundle",
     "verify_bundle",

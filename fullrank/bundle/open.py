@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank.kernels.words import hash_strings
 from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
+from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import check_index, open_index
 from fullrank.storage.checks import (
@@ -126,6 +128,39 @@ def open_model(path: Path) -> tuple[Manifest, Model]:
             if name.startswith(_MODEL):
                 check_hash(path, name, entry)
         return manifest, _load(manifest, *_Files(path, manifest, True).within(_MODEL))
+
+
+def is_of_model(name: str) -> bool:
+    """Return whether a file of a bundle depends on the training alone, not on the documents."""
+    return name.startswith(_MODEL) or (
+        name.startswith(f"{RERANK}/") and not name.startswith(f"{RERANK}/{OF_DOCUMENTS}")
+    )
+
+
+def open_trained(path: Path) -> tuple[Manifest, Model, SecondStage | None]:
+    """Open the model and the second stage of a bundle, from a folder that has their files and the manifest alone.
+
+    The golden queries are not replayed, because that needs the documents.
+
+    Raises:
+        BundleNotFound, BundleError: As ``open_bundle``.
+    """
+    with _errors_named(path):
+        manifest = read_manifest(path)
+        files = {name: entry for name, entry in manifest.files.items() if is_of_model(name)}
+        trained = replace(manifest, files=files)
+        check_folder(path, trained)
+        for name, entry in sorted(files.items()):
+            check_hash(path, name, entry)
+        mapped = _Files(path, trained, True)
+        model = _load(manifest, *mapped.within(_MODEL))
+        if manifest.rerank is None:
+            return manifest, model, None
+        return (
+            manifest,
+            model,
+            SecondStage.from_parts(manifest.rerank, mapped.within(f"{RERANK}/")[0]),
+        )
 
 
 def open_stage(path: Path) -> StageAlone | None:

@@ -155,17 +155,31 @@ class Whole:
 
     @asynccontextmanager
     async def router(
-        self, address: str, shards: FailingShards, *, name: str = "router", **settings: Any
+        self,
+        address: str,
+        shards: FailingShards,
+        *,
+        name: str = "router",
+        source: Folder | None = None,
+        cache: Path | None = None,
+        **settings: Any,
     ) -> AsyncIterator[httpx.AsyncClient]:
-        """A router over the shards of a set; name: of its own folder in that of the set."""
+        """A router over the shards of a set.
+
+        Args:
+            name: Of its own folder in that of the set.
+            source: Where it reads the set; by default at the address.
+            cache: Of what it downloads.
+        """
         folder = Path(address) / name
         folder.mkdir(exist_ok=True)
         own = settings_for(folder, **settings)
 
         def make_models(sets: SetModels, _: object, __: object) -> Fixed:
-            return Fixed(sets, address)
+            return Fixed(sets, str(source or address))
 
-        app = create_router(own, lambda _: shards, BundleCache(self.root / "cache"), make_models)
+        copies = BundleCache(cache or self.root / "cache")
+        app = create_router(own, lambda _: shards, copies, make_models)
         async with client_of(app) as client:
             yield client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -284,3 +285,19 @@ async def test_a_router_starts_while_no_shard_answers(
         found = (await client.post("/v1/search", json=body)).json()
         assert found["hits"] == expected["hits"]
         assert found["facets"] == expected["facets"]
+
+
+async def test_a_router_downloads_no_documents(
+    whole: Whole, address: str, shards: FailingShards, tmp_path: Path
+) -> None:
+    """Shards are as large as their documents; a router needs the model."""
+    remote = Folder(f"memory://{tmp_path.name}") / Path(address).parent.name / Path(address).name
+    for path in Path(address).rglob("*"):
+        if path.is_file() and "router" not in path.parts:
+            remote.upload(path, str(path.relative_to(address)))
+    cache = tmp_path / "cache"
+    async with whole.router(address, shards, name="small", source=remote, cache=cache) as client:
+        assert (await client.post("/v1/search", json=SEARCH)).json()["hits"]
+    files = {path.relative_to(cache).parts[1:] for path in cache.rglob("*") if path.is_file()}
+    assert ("manifest.json",) in files
+    assert {parts[0] for parts in files} == {"manifest.json", "model"}
