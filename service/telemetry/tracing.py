@@ -2,7 +2,7 @@
 
 OpenTelemetry's own settings (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) say where spans
 go, which are sampled, and the name of the service. FastAPI makes the span of a request: it continues the caller's
-``traceparent`` and has method, route, path, query string and status. No span has queries, bodies or headers.
+``traceparent`` and has method, route and status. No span has paths, query strings, bodies or headers.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ class Tracing:
             from opentelemetry.sdk.trace import TracerProvider
 
             made = processor if processor is not None else _to_collector()
+            redacting = _redacting()
         except ImportError as error:
             raise FullrankError(
                 f"FULLRANK_TRACING needs the extra: pip install 'fullrank[tracing]' ({error})"
             ) from error
         name = os.environ.get("OTEL_SERVICE_NAME") or "fullrank"
         self._provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+        # Before the other, which sends.
+        self._provider.add_span_processor(redacting)
         self._provider.add_span_processor(made)
         self._tracer = self._provider.get_tracer("fullrank")
 
@@ -63,6 +66,19 @@ class Tracing:
     def close(self) -> None:
         """Send the remaining spans."""
         self._provider.shutdown()
+
+
+def _redacting() -> Any:
+    """Return what removes the address of a request, which can hold its query, a key, or the id of a person."""
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    class Redacting(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            span.set_attributes(
+                {name: "REDACTED" for name in span.attributes if name in ("url.path", "url.query")}
+            )
+
+    return Redacting()
 
 
 def _to_collector() -> Any:

@@ -45,6 +45,10 @@ async def test_a_search_is_a_span_that_contains_its_stages(
         # A refused request appears with its status only.
         bad = await client.post("/v1/search", json={"private": "secret words"}, headers=AUTH)
         assert bad.status_code == 422
+        key = {"X-Algolia-API-Key": KEY, "q": "private"}
+        await client.post("/v1/insights/1/events", params=key, json={"events": []})
+        await client.delete("/v1/events/users/private", headers=AUTH)
+        await client.get("/v1/search?q=private+words", headers=AUTH)
         refused: Any = exporter.get_finished_spans()
     [request] = [span for span in spans if span.kind.name == "SERVER"]
     stages = [span for span in spans if span is not request]
