@@ -47,6 +47,7 @@ from service.search.caching.cache import EmbeddingCache, Remote
 from service.search.cursors import Cursors
 from service.search.ranker import Ranker
 from service.settings import Settings
+from service.telemetry.logs import RequestLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
 from service.usage.usage import Usage
@@ -72,6 +73,7 @@ def create_app(
     """
     settings = settings if settings is not None else Settings()
     metrics = Metrics()
+    log = RequestLog(is_full=settings.log_requests)
     tracing = Tracing() if settings.tracing else None
 
     @asynccontextmanager
@@ -132,16 +134,16 @@ def create_app(
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
+        log=log,
         limits=TransferLimits(settings.body_timeout_s, settings.response_timeout_s),
         max_body_bytes=settings.max_body_bytes,
         max_body_bytes_of={
             f"/v1{documents.BULK}": settings.max_bulk_bytes,
             **dict.fromkeys(events.PATHS, events.MAX_BODY_BYTES),
         },
-        log_requests=settings.log_requests,
     )
     # Added last, so it is the outermost.
-    app.add_middleware(OverloadMiddleware, paths=ranking, metrics=metrics)
+    app.add_middleware(OverloadMiddleware, paths=ranking, metrics=metrics, log=log)
     if settings.cors_origins is not None:
         routes = [*search.router.routes, *usage.router.routes, *events.reporting_routes()]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)

@@ -308,7 +308,7 @@ class Settings(BaseSettings):
     )
     log_requests: bool = Field(
         default=False,
-        description="write a log line for each request, except those refused because the queue is full",
+        description="write a log line for each request, not only for failures",
     )
 
     @classmethod

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Internal
+from service.auth.access import CLIENT
+from service.errors import Internal, Problem
 from service.http.headers import SAFETY_HEADERS
 from service.http.overload import request_id_from
 from service.http.problems import REQUEST_ID, problem_of, problem_response
@@ -36,7 +37,7 @@ class RequestMiddleware:
         max_body_bytes: largest request body.
         max_body_bytes_of: other limits, by path.
         limits: time limits of bodies and responses.
-        log_requests: write a log line for each request.
+        log: of requests.
     """
 
     def __init__(
@@ -44,17 +45,17 @@ class RequestMiddleware:
         app: ASGIApp,
         *,
         metrics: Metrics,
+        log: logs.RequestLog,
         limits: TransferLimits,
         max_body_bytes: int,
         max_body_bytes_of: Mapping[str, int] = MappingProxyType({}),
-        log_requests: bool = False,
     ) -> None:
         self._app = app
         self._metrics = metrics
+        self._log = log
         self._limits = limits
         self._max_body_bytes = max_body_bytes
         self._max_body_bytes_of = max_body_bytes_of
-        self._log_requests = log_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -71,6 +72,7 @@ class RequestMiddleware:
             limits=self._limits,
         )
         status = 0
+        problem: Problem | None = None
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -95,24 +97,29 @@ class RequestMiddleware:
                 _log.exception("request %s failed", request_id)
             if status:
                 raise  # the response has begun: the server can only break it off
-            response = problem_response(problem or Internal(), request_id)
+            problem = problem or Internal()
+            response = problem_response(problem, request_id)
             await response(scope, receive, send_with_headers)
         finally:
-            self._record(scope, status, time.monotonic() - started)
+            slug = None if problem is None else problem.slug
+            self._record(scope, status, time.monotonic() - started, slug)
             logs.request_id.reset(logged_id)
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, seconds: float, problem: str | None) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.request(method, route, status, seconds)
-        if self._log_requests:
-            model = scope.get(REQUEST_MODEL)
-            facts = {
-                "route": route,
-                "client": (scope.get("client") or ("",))[0],
-                "generation": model.generation if model is not None else None,
-            }
-            logs.log_request(method, scope.get("raw_path", b""), status, seconds, facts)
+        model = scope.get(REQUEST_MODEL)
+        self._log.answered(
+            method,
+            route,
+            status,
+            seconds,
+            (scope.get("client") or ("",))[0],
+            problem=problem,
+            key=scope.get(CLIENT),
+            generation=model.generation if model is not None else None,
+        )
 
 
 def _service_headers(scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admission.admission import Admission
+from service.errors import Overloaded
 from service.http.headers import SAFETY_HEADERS
 from service.http.ids import new_id
 from service.http.problems import problem_response
+from service.telemetry.logs import RequestLog
 from service.telemetry.metrics import Metrics
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -38,10 +40,13 @@ class OverloadMiddleware:
         paths: paths of the ranking routes that take POST.
     """
 
-    def __init__(self, app: ASGIApp, *, paths: Collection[str], metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, *, paths: Collection[str], metrics: Metrics, log: RequestLog
+    ) -> None:
         self._app = app
         self._paths = frozenset(paths)
         self._metrics = metrics
+        self._log = log
         self._prepared: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,6 +75,7 @@ class OverloadMiddleware:
         body = body.replace(_ANY_ID.encode(), request_id.encode())
         await send({"type": "http.response.body", "body": body})
         self._metrics.refused("POST", scope["path"], 503)
+        self._log.failed("POST", scope["path"], 503, 0, problem=Overloaded.slug)
 
     def _refusal(self, admission: Admission) -> tuple[list[tuple[bytes, bytes]], bytes]:
         """The headers and body of a refusal, prepared once for each Retry-After."""

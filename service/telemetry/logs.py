@@ -9,12 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 REQUESTS = "service.requests"
 """The logger of the lines about requests."""
+# Lines of a worker about failures with one status, so that a flood of them does not fill the disk.
+_LINES_A_MINUTE = 10
+# Failures that are no sign of trouble: no such document, and a client that left.
+_USUAL = (404, 499)
+# Facts that lines for people have too.
+_SHOWN = ("problem", "key", "left_out")
 
 request_id: ContextVar[str] = ContextVar("fullrank.request_id", default="")
 
@@ -73,21 +81,60 @@ class JsonLines(logging.Formatter):
         return json.dumps(clean, default=str)
 
 
-def log_request(
-    method: str, path: bytes, status: int, seconds: float, facts: dict[str, Any]
-) -> None:
-    """Log an answered request, without its query string, body and headers."""
-    shown = path.decode("ascii", "backslashreplace")
-    facts = {
-        "method": method,
-        "path": shown,
-        "status": status,
-        "ms": round(seconds * 1e3, 3),
-        **facts,
-    }
-    logging.getLogger(REQUESTS).info(
-        "%s %s %d %.3f ms", method, shown, status, seconds * 1e3, extra={"facts": facts}
-    )
+class RequestLog:
+    """Logs answered requests by route: paths, query strings, bodies and headers can name people.
+
+    Args:
+        is_full: Log every request, not only failures.
+    """
+
+    def __init__(self, *, is_full: bool) -> None:
+        self._is_full = is_full
+        # By status: the end of a minute, and the failures in it.
+        self._minutes: dict[int, tuple[float, int]] = {}
+
+    def answered(
+        self,
+        method: str,
+        route: str,
+        status: int,
+        seconds: float,
+        client: str,
+        **facts: str | int | None,
+    ) -> None:
+        """Log a request, with the facts that are not None; the address of the client only in a full log."""
+        if self._is_full:
+            self._write(method, route, status, seconds, {"client": client, **facts})
+        elif status >= 400 and status not in _USUAL:
+            self.failed(method, route, status, seconds, **facts)
+
+    def failed(
+        self, method: str, route: str, status: int, seconds: float, **facts: str | int | None
+    ) -> None:
+        """Log a failure, unless its status has filled its lines of this minute."""
+        now = time.monotonic()
+        end, count = self._minutes.get(status, (0.0, 0))
+        if now >= end:
+            facts["left_out"] = count - _LINES_A_MINUTE if count > _LINES_A_MINUTE else None
+            end, count = now + 60, 0
+        self._minutes[status] = end, count + 1
+        if count < _LINES_A_MINUTE:
+            self._write(method, route, status, seconds, facts)
+
+    def _write(
+        self,
+        method: str,
+        route: str,
+        status: int,
+        seconds: float,
+        facts: Mapping[str, str | int | None],
+    ) -> None:
+        ms = round(seconds * 1e3, 3)
+        own = {"method": method, "route": route, "status": status, "ms": ms}
+        own |= {name: fact for name, fact in facts.items() if fact is not None}
+        more = "".join(f" {name}={own[name]}" for name in _SHOWN if name in own)
+        message = f"{method} {route} {status} {ms:.3f} ms{more}"
+        logging.getLogger(REQUESTS).info(message, extra={"facts": own})
 
 
 def configuration(level: str, form: str) -> dict[str, Any]:
@@ -103,7 +150,7 @@ def configuration(level: str, form: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form}},
         "loggers": {
             **dict.fromkeys(("uvicorn", "service", "fullrank"), handlers),
-            # A separate setting switches these on, independent of the level of other logs.
+            # A separate setting selects them, independent of the level of other logs.
             REQUESTS: {**handlers, "level": "INFO"},
         },
     }
