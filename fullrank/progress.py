@@ -1,4 +1,4 @@
-"""Report the progress of long work: bars on a terminal, else JSON lines, always on stderr."""
+"""Report the progress of long work on stderr: bars on a terminal, else lines of text, or JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], object]
 """(part, done, total): how much of a part is done; total is 0 where its size is unknown."""
 
-_INTERVAL_S = 5.0  # between two JSON lines of one stage
+_INTERVAL_S = 5.0  # between two lines of one stage
 
 
 def silent(part: str, done: int, total: int) -> None:
@@ -67,30 +67,39 @@ class Reporter:
             report.log("read", documents=len(lines))
     """
 
-    def __init__(self, stream: IO[str] | None = None, *, quiet: bool = False) -> None:
+    def __init__(
+        self, stream: IO[str] | None = None, *, quiet: bool = False, as_json: bool = False
+    ) -> None:
         """Report to a stream.
 
         Args:
             stream: Default: stderr.
             quiet: Report nothing.
+            as_json: Report JSON lines, also on a terminal.
         """
         # A process started with stderr closed has no sys.stderr.
         self._stream: IO[str] = stream or sys.stderr or io.StringIO()
-        self._quiet = quiet
+        self._quiet, self._as_json = quiet, as_json
         self.bars: Bars | None = None
-        if self._stream.isatty() and not quiet:
-            self.bars = _bars(self._stream)
+        if self._stream.isatty() and not quiet and not as_json:
+            bars = _bars(self._stream)
+            # A dumb terminal cannot redraw a bar.
+            self.bars = bars if bars.console.is_interactive else None
 
     def log(self, event: str, **figures: Any) -> None:
-        """Report one event: a line of text on a terminal, else a JSON object with ``event`` first."""
+        """Report one event: a line of text, or a JSON object with ``event`` first."""
         if self._quiet:
             return
-        if self.bars is not None:
-            text = "  ".join(f"{key} {_short(value)}" for key, value in figures.items())
-            self.bars.console.print(f"{event}  {text}", markup=False)
-        else:
+        if self._as_json:
             rounded = {k: round(v, 5) if isinstance(v, float) else v for k, v in figures.items()}
             print(json.dumps({"event": event, **rounded}), file=self._stream, flush=True)
+            return
+        known = ((key, value) for key, value in figures.items() if value is not None)
+        text = "  ".join([event, *(f"{key} {_short(value)}" for key, value in known)])
+        if self.bars is not None:
+            self.bars.console.print(text, markup=False)
+        else:
+            print(text, file=self._stream, flush=True)
 
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:

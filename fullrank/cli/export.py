@@ -32,7 +32,7 @@ def export(
         raise FullrankError(f"{corpus}: exists already; choose another file or delete it")
     if not corpus.parent.is_dir():
         raise FullrankError(f"{corpus.parent}: no such folder")
-    with Reporter() as report:
+    with Reporter(as_json=json) as report:
         documents = write_corpus(opened, corpus, report)
     if json:
         print_json({"bundle": opened.version, "corpus": corpus, "documents": documents})

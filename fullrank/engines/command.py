@@ -38,7 +38,7 @@ def export(
     from fullrank.engines.target import export as export_to
 
     opened = open_bundle(resolve(bundle), verify=False)
-    with Reporter() as report:
+    with Reporter(as_json=json) as report:
         done = export_to(opened, to, name, report)
     if json:
         print_json(

@@ -79,7 +79,7 @@ def compact(
     if absolute(Path(bundle)) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = LogPlace.of_file(documents) if documents else place_of(Settings(), root)
-    with Reporter() as report, report.callback() as progress:
+    with Reporter(as_json=json) as report, report.callback() as progress:
         made = write(path, log, progress)
     swapped = None
     # Another version that was activated meanwhile stays active; workers that start later load the newest.

@@ -40,7 +40,7 @@ def evaluate(
     for remark in read.report.remarks():
         typer.echo(f"{collection}: {remark}", err=True)
     opened = open_bundle(resolve(bundle))
-    with Reporter() as reporter:
+    with Reporter(as_json=json) as reporter:
         found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
     if json:
         print_json({"bundle": opened.version, **found.as_dict()})

@@ -86,7 +86,7 @@ def index(
             batch=batch,
             processes=processes,
             exported_from=None if exported_from is None else resolve(exported_from),
-            reporter=Reporter(),
+            reporter=Reporter(as_json=json),
         )
     if json:
         print_json(result.as_dict())

@@ -44,7 +44,7 @@ def related(
         from trainer.features.related import related as find_related
 
     read = read_collection(collection)
-    with Reporter() as reporter:
+    with Reporter(as_json=json) as reporter:
         found = find_related(
             read,
             terms,

@@ -170,7 +170,7 @@ def train(
         fields=None if fields is None else split_names(fields),
         seconds=None if time is None else seconds_of(time),
         memory=None if memory is None else parse_size(memory),
-        reporter=Reporter(),
+        reporter=Reporter(as_json=json),
     )
     if json:
         print_json(result.as_dict())
@@ -221,3 +221,8 @@ def print_comparison(result: TrainResult) -> None:
             *(f"{item.mean:.3f} ± {item.error_text(3)}" for item in found),
         )
     Console().print(table)
+    if "cold" in counts:
+        Console(highlight=False).print(
+            "cold: queries that ask for documents of which this comparison learned no click",
+            soft_wrap=True,
+        )

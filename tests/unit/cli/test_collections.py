@@ -90,6 +90,8 @@ def test_index_writes_a_new_bundle(run: Run, root: Path, collection: Path, tmp_p
     file = collection / "corpus.jsonl"
     plain = run("index", root, file, "--out", out, "--name", "other", *one)
     assert plain.code == 0
+    assert plain.err.startswith("read  corpus ")
+    assert "{" not in plain.err
     assert re.search(r"3 documents in \d+ s$", " ".join(plain.out.split()))
     assert (out / "other").is_dir()
 

@@ -1,4 +1,4 @@
-"""Progress: JSON lines on a file, bars on a terminal, nothing when quiet."""
+"""Progress: bars on a terminal, text elsewhere, JSON lines on request, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_events_are_json_lines() -> None:
-    stream = io.StringIO()
-    with Reporter(stream) as report:
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_events_are_json_lines_on_request(stream: io.StringIO) -> None:
+    with Reporter(stream, as_json=True) as report:
         report.log("epoch", epoch=3, loss=0.123456789, valid_map=None, name="é")
     assert lines(stream) == [
         {"event": "epoch", "epoch": 3, "loss": 0.12346, "valid_map": None, "name": "é"}
@@ -32,12 +32,26 @@ def test_events_are_json_lines() -> None:
     assert stream.getvalue().startswith('{"event": "epoch"')
 
 
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_without_a_terminal_that_redraws_events_are_lines_of_text(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(progress, "_INTERVAL_S", 0.0)
+    with Reporter(stream) as report, report.stage("training", 10) as stage:
+        report.log("epoch", epoch=1, loss=0.123456, valid_map=None)
+        stage.advance(4, loss=0.25)
+    first, second = stream.getvalue().splitlines()
+    assert first == "epoch  epoch 1  loss 0.1235"
+    assert second.startswith("training  done 4  total 10  left_s ")
+
+
 def test_a_stage_logs_rate_and_time_left_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rate and time left from the work that is done."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
     stream = io.StringIO()
-    with Reporter(stream) as report, report.stage("training", 100) as stage:
+    with Reporter(stream, as_json=True) as report, report.stage("training", 100) as stage:
         for _ in range(12):
             clock[0] += 1
             stage.advance(5, loss=0.5)
@@ -52,7 +66,7 @@ def test_a_stage_logs_rate_and_time_left_every_few_seconds(monkeypatch: pytest.M
 def test_stage_without_a_total_has_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_INTERVAL_S", 0.0)
     stream = io.StringIO()
-    with Reporter(stream) as report, report.stage("reading") as stage:
+    with Reporter(stream, as_json=True) as report, report.stage("reading") as stage:
         stage.advance()
     assert lines(stream)[0]["left_s"] is None
     assert lines(stream)[0]["total"] is None

@@ -44,7 +44,7 @@ def run_train(
             "--name",
             "shop",
         ]
-        asked += ["--recipe", "bm25", "--threads", "1"]
+        asked += ["--recipe", "bm25", "--threads", "1", "--json"]
         monkeypatch.setattr(sys, "argv", ["fullrank", *asked])
         capsys.readouterr()
         with pytest.raises(SystemExit) as exit_:

@@ -49,7 +49,7 @@ def trained(
     stream = io.StringIO()
     result = train(
         collection, out, "planted", recipe=recipe, overrides=overrides,
-        **{"threads": 1, "reporter": Reporter(stream), **changes},
+        **{"threads": 1, "reporter": Reporter(stream, as_json=True), **changes},
     )  # fmt: skip
     return result, [json.loads(line) for line in stream.getvalue().splitlines()]
 

@@ -348,7 +348,9 @@ def test_progress_is_printed_as_json_lines(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe, stream = RECIPES["margin"], io.StringIO()
-    run(features(recipe), recipe, valid, tmp_path / "0.npz", reporter=Reporter(stream))
+    run(
+        features(recipe), recipe, valid, tmp_path / "0.npz", reporter=Reporter(stream, as_json=True)
+    )
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4, 5]
     assert all(line.keys() >= {"loss", "valid_map", "seconds"} for line in lines)

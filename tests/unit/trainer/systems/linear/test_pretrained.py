@@ -224,7 +224,7 @@ def test_the_found_words_are_logged_and_in_the_card(
 ) -> None:
     stream = io.StringIO()
     result = train(
-        folder, tmp_path, "x", recipe="ssi", threads=1, reporter=Reporter(stream),
+        folder, tmp_path, "x", recipe="ssi", threads=1, reporter=Reporter(stream, as_json=True),
         overrides=["dimension=4", "epochs=1", "rates=0.1", f"vectors={file}"],
     )  # fmt: skip
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
