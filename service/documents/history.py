@@ -45,11 +45,12 @@ def forgotten(execute: Execute, collection: str) -> int:
 
 
 def trim(execute: Execute, now: float) -> None:
-    """Remove what is beyond the bounds."""
+    """Remove what is beyond the bounds; times far ahead are those of a clock that was set back."""
+    is_old = "replaced_at < ? OR replaced_at > ?"
     sizes = execute(
-        "SELECT collection, count(*), sum(bytes), max(CASE WHEN replaced_at < ? THEN replaced_by END) "
+        f"SELECT collection, count(*), sum(bytes), max(CASE WHEN {is_old} THEN replaced_by END) "
         "FROM replaced GROUP BY collection",
-        (now - KEPT_S,),
+        (now - KEPT_S, now + KEPT_S),
     )
     for collection, count, size, old in list(sizes):
         last = old or 0

@@ -61,5 +61,6 @@ def keep(execute: Execute, key: str, digest: bytes, answer: bytes, seq: int, now
 
 
 def expire(execute: Execute, now: float) -> None:
-    """Delete answers that are older than a day."""
-    execute("DELETE FROM keys WHERE created < ?", (now - KEPT_S,))
+    """Delete answers that are older than a day, and those of a clock that was set back since."""
+    kept = (now - KEPT_S, now + KEPT_S)
+    execute("DELETE FROM keys WHERE created < ? OR created > ?", kept)

@@ -351,11 +351,14 @@ class Log(ABC):
 
         Args:
             min_age_s: operations younger than this stay, and all later ones: workers may not have read them yet.
+                Those further ahead were written before the clock was set back, and are old.
         """
+        now = time.time()
         with self._errors():
             [young] = self._execute(
-                "SELECT min(seq) FROM operations WHERE collection = ? AND seq <= ? AND created > ?",
-                (collection, seq, time.time() - min_age_s),
+                "SELECT min(seq) FROM operations WHERE collection = ? AND seq <= ? "
+                "AND created > ? AND created < ?",
+                (collection, seq, now - min_age_s, now + min_age_s),
             ).fetchone()
             last = seq if young is None else young - 1
             removed = 0

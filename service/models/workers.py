@@ -127,7 +127,7 @@ def _parsed(content: bytes) -> Report | None:
 
 def _remove_stale(path: Path) -> None:
     with suppress(OSError):
-        if time.time() - path.stat().st_mtime > _STALE_S:
+        if abs(time.time() - path.stat().st_mtime) > _STALE_S:  # ahead: the clock was set back
             path.unlink()
 
 

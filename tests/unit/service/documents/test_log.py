@@ -222,6 +222,21 @@ def test_removed_operations_are_noted_and_their_numbers_never_reused(log: Log) -
     assert log.after("docs", 0, 10)[1] == 5
 
 
+def test_what_a_clock_stamped_before_it_was_set_back_is_due(
+    place: LogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    with monkeypatch.context() as ahead, closing(place.open()) as log:
+        ahead.setattr(time, "time", lambda: now + 365 * 86_400)
+        log.commit([put("a", key="k", digest=b"1"), put("a")], CAPS)
+    with closing(place.open()) as log:
+        [outcome] = log.commit([put("b", key="k", digest=b"2")], CAPS)
+        assert kept(outcome).seq == 3
+        assert log.written_after("docs", 1, 0, 9) is None  # the history has forgotten operation 1
+        assert log.remove("docs", 2, min_age_s=60) == 1
+        assert log.remove("docs", 3, min_age_s=60) == 0  # written a moment ago
+
+
 def delete(*ids: str) -> Submission:
     return Submission("docs", [Write(id, None) for id in ids], rendered)
 

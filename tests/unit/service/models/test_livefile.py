@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from service.models.livefile import LiveFile, read_live, read_or_sweep
+from service.models.workers import FOLDER, reports
 
 
 def test_the_file_of_a_live_writer_is_read(tmp_path: Path) -> None:
@@ -84,3 +87,15 @@ def test_a_reader_never_mistakes_a_live_writer_for_a_dead_one(tmp_path: Path) ->
         done.set()
         writer.join()
         file.close()
+
+
+def test_temporary_files_that_no_writer_has_renamed_are_removed(tmp_path: Path) -> None:
+    """Also one from before the clock was set back."""
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    for name, age_s in (("now", 0), ("old", 3600), ("ahead", -3600)):
+        path = folder / f"{name}.tmp"
+        path.touch()
+        os.utime(path, (time.time() - age_s,) * 2)
+    assert reports(tmp_path) == []
+    assert [path.name for path in folder.iterdir()] == ["now.tmp"]
