@@ -66,7 +66,7 @@ def fit_eigenmaps(kernel: sp.csr_array[np.float64], dimension: int, *, seed: int
     """
     m = kernel.shape[0]
     if dimension + 1 >= m:
-        raise TrainingError(f"{dimension} coordinates need at least {dimension + 3} nodes, not {m}")
+        raise TrainingError(f"{dimension} coordinates need at least {dimension + 2} nodes, not {m}")
     degree = np.asarray(kernel.sum(axis=1), np.float64).ravel()
     if (degree <= 0).any():
         raise TrainingError(f"node {int(np.argmin(degree))} has no neighbour")

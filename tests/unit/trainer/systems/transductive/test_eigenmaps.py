@@ -119,3 +119,10 @@ def test_graphs_that_cannot_be_embedded_are_refused() -> None:
         fit_eigenmaps(sp.csr_array(lonely), 2)
     with pytest.raises(TrainingError, match=r"model\.dimension: 25 must be below 24"):
         cosine_projection(texts(), 25)
+
+
+def test_a_graph_needs_two_nodes_more_than_coordinates() -> None:
+    with pytest.raises(TrainingError, match="2 coordinates need at least 4 nodes, not 3"):
+        fit_eigenmaps(sp.csr_array(np.ones((3, 3))), 2)
+    path = sp.csr_array(np.eye(4) + np.eye(4, k=1) + np.eye(4, k=-1))
+    assert fit_eigenmaps(path, 2).coordinates.shape == (4, 2)
