@@ -55,9 +55,9 @@ def squared_error(  # type: ignore[no-untyped-def]
 def gradient_step(  # type: ignore[no-untyped-def]
     indices, values, v, c, T, M, inverse, G, Gv, b
 ):
-    """Take the step V ← V − c (V v − φ) vᵀ; return the mean square growth under M⁻¹.
+    """Take the step V ← V − c (V v − φ) vᵀ; return the mean square growth under M⁻¹, and the c of the step.
 
-    c‖v‖² = 1 would make M singular, so such a step is shortened by a thousandth.
+    c‖v‖² = 1 would make M singular, so such a c is moved away from there by a thousandth. The same c must then move v.
     """
     size = len(v)
     length = squares = vGv = vb = 0.0
@@ -92,7 +92,7 @@ def gradient_step(  # type: ignore[no-untyped-def]
     step = back.astype(np.float32)
     for p in range(len(indices)):
         add_row(T[indices[p]], step, np.float32(c * values[p]))
-    return growth / size
+    return growth / size, c
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ class FactoredMatrix:
         """Take one step on ‖V v − φ‖²; return its value before the step."""
         Gv, b = np.zeros(len(v)), np.zeros(len(v))
         error: float = squared_error(indices, values, v, self.T, self.M, self.G, Gv, b)
-        growth = gradient_step(
+        growth, _ = gradient_step(
             indices, values, v, c, self.T, self.M, self.inverse, self.G, Gv, b
         )  # fmt: skip
         if must_fold(growth):

@@ -62,8 +62,9 @@ def _document(  # type: ignore[no-untyped-def]
         return loss, 0.0
     growth = 0.0
     if gamma > 0:
-        c = 2 * rate * gamma
-        growth = gradient_step(x[1][a:b], x[2][a:b], v, c, T, M, inverse, G, Gv, Vf)
+        growth, c = gradient_step(
+            x[1][a:b], x[2][a:b], v, 2 * rate * gamma, T, M, inverse, G, Gv, Vf
+        )  # fmt: skip
         for n in range(size):
             vectors[k, n] -= np.float32(c * (Gv[n] - Vf[n]))
     if margin > 0:

@@ -74,6 +74,22 @@ def test_steps_equal_the_dense_updates(gamma: float) -> None:
     np.testing.assert_allclose(V.value(), model.V, atol=1e-4)
 
 
+def test_a_step_of_a_singular_factor_moves_code_and_decoder_alike() -> None:
+    """At c‖v‖² = 1 the step is moved by a thousandth: V and v_k must both take that one step down the gradient."""
+    model, k, other, gamma = Model(), 6, 3, 0.6
+    model.vectors[k] = [2, 0, 0, 0]
+    model.W *= 0  # Its gradient is zero here, and W(φ_k − φ_l) too.
+    W, vectors, V = kernels_of(model)
+    c = 1 / 4
+    run(texts(), W, vectors, V, (np.array([k]), np.array([other])), gamma, c / (2 * gamma))
+    residual = model.V @ model.vectors[k] - model.phi[k]
+    moved = (model.V - V.value())[:, 0] / (2 * residual)  # ΔV = −c (V v − φ) vᵀ
+    taken = (model.vectors[k] - vectors[k]) / (model.V.T @ residual)  # Δv = −c Vᵀ(V v − φ)
+    unread = model.phi[k] == 0  # Rounding in V = T M is least there.
+    np.testing.assert_allclose(moved[unread], 0.999 * c, rtol=1e-5)
+    np.testing.assert_allclose(taken, 0.999 * c, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["V", "W", "vectors"])
 def test_a_step_follows_the_negative_gradient(name: str) -> None:
     checked = 0
