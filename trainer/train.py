@@ -253,7 +253,9 @@ class Trainer:
         best: Candidate | None = None
         trials = []
         for i, overrides in enumerate(recipe.auto.trials):
-            left = max(1.0, ends - time.monotonic()) / (len(recipe.auto.trials) - i)
+            left = 0.0
+            if recipe.auto.seconds:
+                left = max(1.0, ends - time.monotonic()) / (len(recipe.auto.trials) - i)
             candidate = self.fit(recipe.override(overrides.split(",")), i, left, f"{overrides} ")
             assert candidate.row is not None
             score = candidate.row.measures["map"].mean

@@ -61,7 +61,8 @@ def limited(recipe: Recipe, seconds: float) -> Recipe:
         return recipe
     train = replace(train, seconds=min(train.seconds or seconds, seconds))
     if auto.trials:
-        auto = replace(auto, seconds=min(auto.seconds, seconds * len(auto.trials)))
+        most = seconds * len(auto.trials)
+        auto = replace(auto, seconds=min(auto.seconds or most, most))
     elif recipe.system == "blend":
         auto = replace(auto, seconds=min(auto.seconds or seconds, seconds))
     return replace(recipe, train=train, auto=auto)

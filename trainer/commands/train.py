@@ -46,7 +46,8 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time limit of the command: 2m, 10m; by default the fits take 150s. Counting, parts of a blend that "
+            help="Time limit of the command: 2m, 10m; by default the fits take 150s, and "
+            "as long as they need with --set auto.seconds=0. Counting, parts of a blend that "
             "have no epochs, and writing take the time they need, about half a minute for 30,000 queries.",
         ),
     ] = None,
