@@ -16,6 +16,8 @@ from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
 
 DECISIONS = "loop.json"
+LOOP_LOCK = ".loop.lock"
+"""Its time of modification is when `fullrank loop` last ended without a failure."""
 _KEPT = 1000
 
 

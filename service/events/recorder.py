@@ -16,6 +16,7 @@ from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.people import Pseudonyms, erase, read_key
 from fullrank.events.places import places
 from fullrank.events.records import MAX_AHEAD_S, Event
+from fullrank.experiment.decisions import LOOP_LOCK
 from service import errors
 from service.events.analytics import Analytics
 from service.events.capacity import Capacity
@@ -39,10 +40,17 @@ class Recorder:
         days: After which what was logged is removed.
         max_bytes: At which nothing more is logged.
         metrics: Count lists and events.
+        loop: File whose time of modification is when the loop last ended without a failure.
     """
 
     def __init__(
-        self, folder: Path, key: Path, days: int, max_bytes: int, metrics: Metrics
+        self,
+        folder: Path,
+        key: Path,
+        days: int,
+        max_bytes: int,
+        metrics: Metrics,
+        loop: Path | None = None,
     ) -> None:
         self.folder = folder
         self.metrics = metrics
@@ -51,7 +59,9 @@ class Recorder:
         self._pseudonyms: Pseudonyms | None = None
         self._capacity = Capacity(folder, max_bytes, metrics)
         self._journal = Journal(folder, self._capacity)
-        self._upkeep = Upkeep(folder, days, self.people, self._journal, self._capacity, metrics)
+        self._upkeep = Upkeep(
+            folder, days, self.people, self._journal, self._capacity, metrics, loop
+        )
 
     @classmethod
     def from_settings(cls, settings: Settings, metrics: Metrics) -> Recorder:
@@ -63,6 +73,7 @@ class Recorder:
             settings.events_days,
             settings.events_mb << 20,
             metrics,
+            settings.bundles / LOOP_LOCK,
         )
 
     def start(self) -> None:

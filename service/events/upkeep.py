@@ -46,7 +46,8 @@ class Upkeep:
         people: Returns the pseudonyms. May raise FullrankError.
         journal: Its segments are sealed here.
         capacity: Whether lists may be written.
-        metrics: Count lists.
+        metrics: Count lists; show when the loop last ended without a failure.
+        loop: File with that time.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Upkeep:
         journal: Journal,
         capacity: Capacity,
         metrics: Metrics,
+        loop: Path | None = None,
     ) -> None:
         self._folder, self._days, self._people = folder, days, people
         self._journal, self._capacity, self._metrics = journal, capacity, metrics
+        self._loop = loop
         self._waiting: deque[Shown] = deque()
         self._lists = SegmentWriter(folder, LISTS)
         self._unsealed: list[SegmentWriter] = []
@@ -114,6 +117,8 @@ class Upkeep:
             self._next_measure = now + _MEASURE_S
             with suppress(FileNotFoundError):  # sealed or removed by another worker meanwhile
                 self._capacity.measure()
+            if self._loop is not None and self._loop.exists():
+                self._metrics.loop_last_success.set(self._loop.stat().st_mtime)
         if not self._folder.is_dir():
             return
         if not self._is_recovered:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from fullrank.bundle import find_bundle
 from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
-from fullrank.experiment.decisions import candidate_of, read_decisions, write_decisions
+from fullrank.experiment.decisions import LOOP_LOCK, candidate_of, read_decisions, write_decisions
 from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
 from service.documents.logplace import place_of
 from service.experiments.status import Status, status_of
@@ -34,12 +35,12 @@ from service.models.state import read_state
 from service.models.swap import Swap, serving_version
 from service.settings import Settings
 
-_LOCK = ".loop.lock"
-_DAY_S = 86_400
+_HOUR_S, _DAY_S = 3600, 86_400
 FACE_DAYS = 3.0
 """Days for which a promoted version is compared with its predecessor."""
 # Exit codes of `fullrank retrain`: nothing was published; another one of this model runs.
 _UNCHANGED, _BUSY = 1, 75
+_FAILED = "could not train"
 Run = Callable[[Sequence[str], int, IO[bytes] | None], int]
 
 
@@ -102,7 +103,10 @@ class Loop:
             FullrankError: A step failed; the next call tries again.
         """
         with _lock(self._root) as lock:
-            return self._step(lock)
+            done = self._step(lock)
+            if done["did"] != _FAILED:
+                os.utime(lock)  # the service shows this time
+            return done
 
     def _step(self, lock: int) -> dict[str, Any]:
         active = self._active()
@@ -117,15 +121,22 @@ class Loop:
             return self._follow(status, is_defence=state.previous == status.candidate)
         if taken_up is not None and taken_up != active:
             return self._try(taken_up)
-        last = max((made["at"] for made in decisions if "retrained" in made), default=0.0)
-        if self._clock() >= last + self._options.every_days * _DAY_S:
+        trained = [made for made in decisions if "retrained" in made]
+        last = max((made["at"] for made in trained), default=0.0)
+        # A training more than an hour ahead was noted before the clock was set back.
+        if not -_HOUR_S <= self._clock() - last < self._options.every_days * _DAY_S:
+            if not any(event.is_click for event in self._log.events()):
+                because = f"{self._log.folder} has no clicks to train on"
+                return self._done({"did": "nothing", "because": because})
             if state is None or state.version is None:
                 # Otherwise a service that starts would take the newest version: the candidate.
                 self._swap.activate(active)
             return self._retrain(active, lock)
         if (candidate := _untried(decisions)) is not None:
             return self._try(candidate)
-        return self._done({"did": "nothing", "because": "trained lately"})
+        failed = trained[-1]["did"] == _FAILED
+        because = "a training failed lately" if failed else "trained lately"
+        return self._done({"did": "nothing", "because": because})
 
     def _follow(self, status: Status, *, is_defence: bool) -> dict[str, Any]:
         """Act on the votes of an experiment; in a defence the candidate served before the active version."""
@@ -161,7 +172,7 @@ class Loop:
             return self._done({"did": "nothing", "because": "another training runs"})
         text = self._training.printed()
         if code not in (0, _UNCHANGED) or not text.strip():
-            done = self._note({"did": "could not train", "retrained": active, "code": code})
+            done = self._note({"did": _FAILED, "retrained": active, "code": code})
             self._training.remove()
             return done
         found = json.loads(text)
@@ -259,7 +270,7 @@ def _untried(decisions: Sequence[dict[str, Any]]) -> str | None:
 @contextmanager
 def _lock(root: Path) -> Iterator[int]:
     """Lock the loop; yield the descriptor, which a process may inherit to keep it locked. Raises LoopRuns."""
-    with (root / _LOCK).open("a") as file:
+    with (root / LOOP_LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -125,6 +125,8 @@ class Metrics:
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
         about = "1 while the removal of events older than FULLRANK_EVENTS_DAYS waits a day: is the clock right?"
         self.events_withheld = each("events_withheld", about)
+        about = "When fullrank loop last ended without a failure, in seconds since 1970"
+        self.loop_last_success = each("loop_last_success_timestamp_seconds", about)
         self.events_full = each("events_full", "1 while the log of events takes nothing more")
         self.documents = each("documents", "Documents of the active bundle")
         self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")

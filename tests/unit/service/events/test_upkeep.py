@@ -132,6 +132,16 @@ async def test_more_lists_than_may_wait_are_dropped_and_counted(
     assert recording.metrics.lists["written"]._value.get() == 3
 
 
+async def test_the_last_success_of_the_loop_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "loop").touch()
+    os.utime(tmp_path / "loop", (5, 5))
+    metrics = Metrics()
+    recording = Recorder(tmp_path / "events", tmp_path / "key", 90, 1, metrics, tmp_path / "loop")
+    recording.start()
+    soon(lambda: metrics.loop_last_success._value.get() == 5)
+    await recording.close()
+
+
 async def test_a_damaged_key_stops_logging_alone(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"short")
     recording = recorder(tmp_path)

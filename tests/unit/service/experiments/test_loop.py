@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import random
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
-from fullrank.experiment.decisions import DECISIONS, read_decisions
+from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, read_decisions
 from fullrank.experiment.evidence import Verdict
 from service.documents.sqlitelog import SqliteLog
 from service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
@@ -40,6 +42,7 @@ class Case:
             self.swap.activate(self.old)
         self.new = make_bundle(self.root, "shop", created=at(2), n_dense=2)
         self.log = EventLog(self.root / ".events")
+        self.click()
         self.asked: list[Sequence[str]] = []
         self.answer: tuple[int, str] = 0, json.dumps({"published": self.new})
         self.now = time.time()
@@ -56,6 +59,11 @@ class Case:
         return Loop(
             self.root, "shop", self.log, given, swap=self.swap, run=self.run, clock=lambda: self.now
         ).step()
+
+    def click(self) -> None:
+        writer = SegmentWriter(self.log.folder, EVENTS)
+        writer.append([Event("click", 1.0, {}).line()])
+        writer.close()
 
     def vote(self, active: str, candidate: str, wins: int, losses: int) -> list[bool]:
         """Log interleaved lists, each with one click; return who won each, in their order."""
@@ -258,8 +266,36 @@ def test_a_training_that_brings_nothing_is_noted(
     case.answer = answer
     assert case.step()["did"] == did
     assert case.experiment is None
-    assert case.step()["did"] == "nothing"
+    because = "a training failed lately" if did == "could not train" else "trained lately"
+    assert case.step()["because"] == because
     assert read_decisions(case.root)[-1]["did"] == did
+
+
+def test_an_empty_log_is_looked_at_again(case: Case) -> None:
+    shutil.rmtree(case.log.folder)
+    assert "no clicks to train on" in case.step()["because"]
+    assert case.asked == read_decisions(case.root) == []
+    case.click()
+    assert case.step()["did"] == "began an experiment"
+
+
+def test_a_clock_that_was_set_back_does_not_stop_trainings(case: Case) -> None:
+    case.answer = 1, '{"published": null}'
+    case.step()
+    case.now -= 100 * DAY
+    assert case.step()["did"] == "trained, not published"
+
+
+def test_a_failed_training_is_no_success(case: Case) -> None:
+    lock = case.root / LOOP_LOCK
+    case.answer = 1, ""
+    case.step()
+    os.utime(lock, (0, 0))
+    case.now += 2 * DAY
+    case.step()
+    assert lock.stat().st_mtime == 0
+    case.step()
+    assert lock.stat().st_mtime > time.time() - 60
 
 
 def test_a_training_beside_another_one_is_tried_again(case: Case) -> None:

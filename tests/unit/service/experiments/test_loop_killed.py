@@ -58,7 +58,7 @@ def killing(function):
 
 owner = getattr(loop, owner)
 setattr(owner, name, killing(getattr(owner, name)))
-loop.Loop(folder / "bundles", "shop", EventLog(folder / "log"), loop.Options()).step()
+loop.Loop(folder / "bundles", "shop", EventLog(folder / "bundles/.events"), loop.Options()).step()
 """
 
 
