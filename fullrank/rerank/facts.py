@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from zlib import crc32
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Int32, Int64
+from fullrank.filters.columns.times import parse_time
 from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends
 from fullrank.text.counting import TextCounter
@@ -52,18 +52,9 @@ def numbered(counts: Mapping[str, int]) -> tuple[UInt32, Int64]:
 
 
 def day_of(value: object) -> int:
-    """Return the days since 1970 of an ISO 8601 date or time; NO_DATE for any other value.
-
-    A time without a zone is UTC.
-    """
-    if not isinstance(value, str):
-        return NO_DATE
-    try:
-        found = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return NO_DATE
-    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
-    return (found - datetime(1970, 1, 1, tzinfo=UTC)).days
+    """Return the days since 1970 of a text that is a time as in filters; NO_DATE for any other value."""
+    found = parse_time(value.strip()) if isinstance(value, str) else None
+    return NO_DATE if found is None else int(found // 86_400)
 
 
 @dataclass(frozen=True)

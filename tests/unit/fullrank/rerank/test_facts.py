@@ -57,6 +57,8 @@ def test_dates_are_days_since_1970_in_utc(facts: DocumentFacts) -> None:
         ("9999-12-31T23:00:00-10:00", 2932897),
         (" 1970-01-03 ", 2),
         ("2024-13-01", NO_DATE),
+        # A code, more often than a day: filters read no time either.
+        ("20240101", NO_DATE),
         ("", NO_DATE),
         (20240301, NO_DATE),
         (None, NO_DATE),
