@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from logging import getLogger
 from pathlib import Path
+from typing import Any
 
 from fleet.cluster import LOCAL, joined
 from fleet.commands.asking import ask
 from fleet.commands.checks import check_replicas, check_root
 from fleet.remote import Folder, absolute
 from fleet.serving.actors import coordinator_of
+from fleet.serving.coordinator import SwapUnderWay
 from fleet.serving.log import LogSource, check_same
 from fleet.serving.ray_app import VARIABLE, FleetSettings
 from fleet.sets.folder import newest_set
-from fullrank.errors import FullrankError
+from fullrank.errors import BundleNotFound, FullrankError
 from service.process.run import read_settings
 from service.process.run import serve as serve_app
+
+_log = getLogger(__name__)
 
 
 def serve(
@@ -40,7 +46,7 @@ def serve(
         cache: Folder of downloaded bundles.
 
     Raises:
-        FullrankError: No cluster answers, there is nothing to serve, a setting is invalid, the fleet runs with another
+        FullrankError: No cluster answers, the newest set is refused, a setting is invalid, the fleet runs with another
             folder of bundles, number of replicas or log of live documents, or its coordinator does not answer.
     """
     own = FleetSettings(
@@ -60,8 +66,19 @@ def serve(
         check_replicas(found, own.replicas)
         check_same(log, found.log)
         if found.version is None:
-            version = newest_set(Folder(bundles)).address.rpartition("/")[2]
-            ask(coordinator, "activate", version)
+            _serve_newest(coordinator, own.bundles)
     state.mkdir(parents=True, exist_ok=True)
     os.environ[VARIABLE] = own.as_json()
     serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")
+
+
+def _serve_newest(coordinator: Any, bundles: str) -> None:
+    """Activate the newest set; if there is none yet, the coordinator does it once there is one."""
+    try:
+        newest = newest_set(Folder(bundles))
+    except BundleNotFound as error:
+        _log.warning("%s; the router waits for it", error)
+        return
+    # Another router, or the coordinator, may be activating it.
+    with suppress(SwapUnderWay):
+        ask(coordinator, "activate", newest.address.rpartition("/")[2])

@@ -27,8 +27,8 @@ from typing import Any
 from fleet.remote import Folder, RemoteError
 from fleet.serving.routers import Routers
 from fleet.serving.tracking import LOAD_S, START_S, PlacedSet, Replicas, Spawn, SwapRefused
-from fleet.sets import find_set, find_version, read_set
-from fullrank.errors import BundleError, FullrankError
+from fleet.sets import find_set, find_version, newest_set, read_set
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from service.models.changes import activated, experimenting, loading, without_experiment
 from service.models.policy import pinned
 from service.models.state import STATE, ActiveState, Experiment, dump_state, parse_state
@@ -36,6 +36,8 @@ from service.models.workers import Report
 
 # Pause between two rounds of pings.
 _ROUND_S = 0.5
+# Pause between two looks for the first set, which a router that starts later activates at once.
+_LOOK_S = 5.0
 # The longest wait after a commit until every router follows.
 _SETTLE_S = 10.0
 CHANGE_S = 2 * (START_S + LOAD_S)
@@ -110,6 +112,7 @@ class Coordinator:
         # The version of the swap in progress: replicas may have it open before anything serves it.
         self._proposed: str | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._look_at = time.monotonic() + _LOOK_S
 
     async def start(self) -> None:
         """Load what is active, then watch the replicas in the background.
@@ -322,14 +325,26 @@ class Coordinator:
                 self._changed.notify_all()
 
     async def _watch_always(self) -> None:
+        failures = 0
         while True:
             await asyncio.sleep(_ROUND_S)
-            await self._watch()
+            try:
+                await self._watch()
+                failures = 0
+            except Exception as error:
+                failures += 1
+                reason = f"{type(error).__name__}: {error}"
+                # The first of a row with its traceback; there are two rounds a second.
+                _log.error(
+                    "watching the replicas failed, %d in a row: %s", failures, reason,
+                    exc_info=failures == 1,
+                )  # fmt: skip
 
     async def _watch(self) -> None:
         """Ping every replica, let late ones load what serves, drop versions that nobody uses."""
         await self._replicas.ping()
         if not self._sets:
+            await self._serve_first()
             return
         await self._refresh()
         self._replicas.load_late(self._sets)
@@ -338,6 +353,15 @@ class Coordinator:
             # Also while a swap runs: swaps that follow each other would let no version go.
             proposed = () if self._proposed is None else (self._proposed,)
             await self._replicas.release({*used, *self._snapshot.versions, *proposed})
+
+    async def _serve_first(self) -> None:
+        """Activate the newest set where nothing serves yet: routers may have started before the first was written."""
+        if self._swap.locked() or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_S
+        with suppress(BundleNotFound):
+            newest = await asyncio.to_thread(newest_set, self._root)
+            await self.activate(newest.address.rpartition("/")[2], is_version=True)
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)

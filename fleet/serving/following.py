@@ -226,6 +226,7 @@ class Following:
                 await self._step(_WAIT_S)
             except Exception as error:
                 # What the router has goes on serving.
+                self._metrics.follow_failures.inc()
                 _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(_RETRY_S)
                 if self._rejoin is not None and isinstance(error, ConnectionError):

@@ -139,6 +139,9 @@ class Metrics:
         self.shards_missing = counter(
             "shards_missing", "Requests to a shard that no replica answered"
         )
+        self.follow_failures = counter(
+            "follow_failures", "Times that a router could not follow the coordinator"
+        )
         self.shard_replicas = each(
             "shard_replicas", "Replicas of all shards that the router may ask"
         )

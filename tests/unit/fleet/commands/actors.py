@@ -29,6 +29,7 @@ class Actor:
         served: What it serves; a change leaves it as it is.
         asked: (method, *arguments) of each call, without pings.
         dying, freezing: Methods at which it dies, or freezes.
+        raising: What a method raises.
         refusing: How many calls Ray refuses yet, because it starts the actor again.
     """
 
@@ -38,6 +39,7 @@ class Actor:
         self.dying: set[str] = set()
         self.freezing: set[str] = set()
         self.is_frozen = False
+        self.raising: dict[str, Exception] = {}
         self.refusing = 0
 
     def __getattr__(self, name: str) -> Remote:
@@ -49,6 +51,8 @@ class Actor:
         if name != "ping" and self.refusing:
             self.refusing -= 1
             raise ConnectionError("ActorUnavailableError: the actor is restarting")
+        if name in self.raising:
+            raise self.raising[name]
         if name in self.dying:
             raise ConnectionError("ActorDiedError: the actor died")
         self.is_frozen = self.is_frozen or name in self.freezing

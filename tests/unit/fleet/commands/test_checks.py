@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from fleet.commands import activate, serve
-from fleet.serving.coordinator import Snapshot
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
+from fleet.serving.coordinator import Snapshot, SwapUnderWay
 from fullrank.errors import BundleNotFound, FullrankError
 from tests.unit.fleet.commands.actors import Actor, joined
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 RAY = "10.0.0.1:6379"
 ROOT = "s3://bundles/prod"
@@ -78,6 +81,18 @@ def join_fleet(bundles: str, state: Path, *, replicas: int = 3) -> None:
 
 
 @pytest.fixture
+def sets(tmp_path: Path) -> Path:
+    """A folder with one sharded bundle."""
+    bundle, corpus, out = (
+        planted_bundle(tmp_path / "bundles"),
+        corpus_of(tmp_path, 5),
+        tmp_path / "sets",
+    )
+    index_set(str(bundle), str(corpus), str(out), shards=1, runner=InProcess(), reporter=QUIET)
+    return out
+
+
+@pytest.fixture
 def served(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The values of FLEET of the services that are started; the fleet runs already."""
     found: list[str] = []
@@ -115,6 +130,26 @@ def test_a_router_with_another_number_of_replicas_is_refused(
     with pytest.raises(FullrankError, match=r"^--replicas 2: .* join it with --replicas 3$"):
         join_fleet(ROOT, tmp_path / "state", replicas=2)
     assert (served, actor.changes) == ([], [])
+
+
+def test_a_router_starts_before_the_first_set(
+    actor: Actor, served: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """People index from the machine of a router, so it must not wait for the set to start."""
+    actor.served = Snapshot(1, root=str(tmp_path), per_shard=3)
+    join_fleet(str(tmp_path), tmp_path / "state")
+    assert len(served) == 1
+    assert actor.changes == []
+    assert "fullrank index --ray; the router waits for it" in caplog.text
+
+
+def test_routers_that_start_together_do_not_disturb_each_other(
+    actor: Actor, served: list[str], sets: Path, tmp_path: Path
+) -> None:
+    actor.served = Snapshot(1, root=str(sets), per_shard=3)
+    actor.raising = {"activate": SwapUnderWay("Another swap is in progress; nothing was changed.")}
+    join_fleet(str(sets), tmp_path / "state")
+    assert len(served) == 1
 
 
 @pytest.mark.parametrize("start", ["", "file://", "local://"])

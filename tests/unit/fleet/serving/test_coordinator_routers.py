@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet.collection import cloned
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
 from fleet.serving import coordinator, routers
 from fleet.serving.coordinator import Coordinator, Snapshot
 from fleet.serving.tracking import SwapRefused
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+from tests.unit.fleet.serving.led import LocalFleet
 from tests.unit.fleet.serving.replicas import Fleet, report, run, until
 from tests.unit.fleet.serving.replicas import root as root
 from tests.unit.fleet.serving.replicas import versions as versions
@@ -185,3 +189,55 @@ def test_a_coordinator_that_begins_again_waits_for_all_its_routers(
 
     run(root, before, fleet)
     run(root, after, fleet)
+
+
+def test_a_router_becomes_ready_when_the_first_set_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_ROUND_S", 0.01)
+    monkeypatch.setattr(coordinator, "_LOOK_S", 0.05)
+    bundle, corpus = planted_bundle(tmp_path / "bundles"), corpus_of(tmp_path, 20)
+    root = tmp_path / "sets"
+    root.mkdir()
+    fleet = LocalFleet(root, tmp_path / "cache")
+
+    async def work() -> None:
+        async with fleet.running(), fleet.router() as client:
+            assert (await client.get("/livez")).status_code == 200
+            assert (await client.get("/readyz")).status_code == 503
+            written = await asyncio.to_thread(
+                index_set, str(bundle), str(corpus), str(root),
+                shards=2, runner=InProcess(), reporter=QUIET,
+            )  # fmt: skip
+            async with asyncio.timeout(20):
+                while (await client.get("/readyz")).status_code != 200:
+                    await asyncio.sleep(0.02)
+            assert (await client.get("/readyz")).json()["model"] == written.version
+            assert (await client.get("/v1/search", params={"q": "a"})).status_code == 200
+
+    try:
+        asyncio.run(work())
+    finally:
+        fleet.close()
+
+
+def test_the_coordinator_goes_on_watching_after_a_failure(
+    root: Path,
+    versions: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(coordinator, "_LOOK_S", 0.02)
+    fleet = Fleet()
+    for place in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)):
+        fleet(*place).refuses = True
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await until(lambda: "2 in a row: SwapRefused" in caplog.text)
+        assert (await own.follow(None, 0, 0)).version is None
+        for fake in fleet.fakes.values():
+            fake.refuses = False
+        await until(lambda: fleet.fakes[1, 1].loaded)
+        assert (await own.follow(None, 0, 1)).version in versions
+
+    run(root, work, fleet)

@@ -120,6 +120,8 @@ async def test_a_router_joins_again_when_the_coordinator_is_dead_and_follows_the
             async with asyncio.timeout(10):
                 while await served(client) != versions[1]:
                     await asyncio.sleep(0.02)
+        exposed = (await client.get("/metrics", headers=AUTH)).text
+        assert f"fullrank_follow_failures_total {tries}.0" in exposed
 
 
 async def test_changes_of_a_frozen_coordinator_are_unavailable_and_searches_go_on(
