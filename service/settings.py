@@ -272,9 +272,15 @@ class Settings(BaseSettings):
         description="origins whose pages may search and report events, such as "
         "`https://shop.example,https://www.shop.example`, or `*`; unset: none",
     )
-    max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
+    max_query_chars: int = Field(
+        default=2_000,
+        ge=1,
+        description="characters of the longest query, before and after Unicode's normalisation NFKC",
+    )
     max_page_chars: int = Field(
-        default=200_000, ge=1, description="longest page text for /v1/match"
+        default=200_000,
+        ge=1,
+        description="characters of the longest page text for /v1/match, counted the same way",
     )
     max_words: int = Field(
         default=50_000,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 
 from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
+from fullrank.models.known import MAX_WORDS
 from fullrank.models.widening import Additions
 from fullrank.retrieval import Floor
 from fullrank.text.words import query_words
@@ -65,7 +66,13 @@ def is_known(view: View, word: str) -> bool:
 
 def has_known_word(view: View, text: str, begun: str | None = None) -> bool:
     """Return whether a query has a word that the model or a document has, or the beginning of one."""
-    return begun is not None or any(is_known(view, word) for word in query_words(text))
+    if begun is not None:
+        return True
+    words = dict.fromkeys(query_words(text))
+    if any(map(view.bundle.known_words.is_known, words)):
+        return True
+    # Each of these takes up to a millisecond, so only the first words of a long text are looked up.
+    return any(is_in_live(view, word) for word in islice(words, MAX_WORDS))
 
 
 def is_in_live(view: View, word: str) -> bool:

@@ -55,9 +55,13 @@ _HANGUL_BLOCKS = (
 _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _BREAK, _SPACED, _BIGRAMS, _HANGUL = range(4)
-# Cached words, at most 1 KB each: a cache without a limit would grow with every new word that a service sees.
-_CACHED = 1 << 14
+# Cached words, and letters of the longest one: without limits a service would keep every text that it has seen.
+_CACHED, _LONGEST_CACHED = 1 << 14, 64
 _QUERIES = 1 << 4  # whole texts, which may be pages
+_LONG = (
+    1 << 2
+)  # longer tokens: a page in Chinese may be one, and several steps of one search read it
+_STEP = 1 << 10
 
 
 @lru_cache(maxsize=1 << 16)
@@ -73,9 +77,29 @@ def kind_of(character: str) -> int:
     return _SPACED
 
 
-@lru_cache(maxsize=_CACHED)
+def normalised_length(text: str, most: int) -> int:
+    """Return the number of characters of a text after NFKC, which makes 18 of one "ﷺ"; it stops counting above `most`.
+
+    Example:
+        >>> normalised_length("ﬃ", 10)
+        3
+    """
+    if text.isascii():
+        return len(text)
+    length = start = 0
+    # In steps, because one call holds the interpreter for its whole text.
+    while start < len(text) and length <= most:
+        length += len(unicodedata.normalize("NFKC", text[start : start + _STEP]))
+        start += _STEP
+    return length
+
+
 def _segment(token: str) -> tuple[str, ...]:
     """Split a token with characters beyond ASCII into words."""
+    return (_cached_split if len(token) <= _LONGEST_CACHED else _long_split)(token)
+
+
+def _split(token: str) -> tuple[str, ...]:
     found: list[str] = []
     # Drop selectors before NFKC: one between a letter and its accent keeps them from composing.
     plain = unicodedata.normalize("NFKC", _VARIATIONS.sub("", token)).lower()
@@ -91,6 +115,9 @@ def _segment(token: str) -> tuple[str, ...]:
         elif kind == _BIGRAMS:
             found.extend([run[i : i + 2] for i in range(len(run) - 1)] or [run])
     return tuple(found)
+
+
+_cached_split, _long_split = lru_cache(_CACHED)(_split), lru_cache(_LONG)(_split)
 
 
 def tokens(text: str) -> list[str]:
@@ -128,8 +155,14 @@ def count_words(text: str) -> dict[str, int]:
     return counts
 
 
-@lru_cache(maxsize=_CACHED)
 def trigrams(word: str) -> tuple[str, ...]:
     """Return the letter trigrams of `#word#` (DSSM's word hashing), with repeats: "cat" gives #ca, cat, at#."""
+    return _cached_trigrams(word) if len(word) <= _LONGEST_CACHED else _trigrams(word)
+
+
+def _trigrams(word: str) -> tuple[str, ...]:
     marked = f"#{word}#"
     return tuple(marked[i : i + 3] for i in range(len(marked) - 2))
+
+
+_cached_trigrams = lru_cache(_CACHED)(_trigrams)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from typing import Any
 
-from fullrank.text.words import words
+from fullrank.text.words import normalised_length, words
 from service.errors import Invalid
+from service.http.match_schemas import Page
+from service.http.strict import too_long
 from service.settings import Settings
 
 # (schema, property) → (JSON Schema keyword, setting). The OpenAPI document shows the same limits.
@@ -23,11 +26,20 @@ LIMITS = {
     ("SimilarQuery", "offset"): ("maximum", "max_offset"),
 }
 
-
+# Characters; counting the words of 200,000 takes up to a second.
+_SHORT_PAGE = 1_000
 _BY_SCHEMA = {
     schema: [(name, *rule) for (of, name), rule in LIMITS.items() if of == schema]
     for schema, _ in LIMITS
 }
+
+
+async def check_page(settings: Settings, page: Page) -> None:
+    """Check the limits of a page, on a thread if that can take long. Raises Invalid."""
+    if page.text.isascii() or len(page.text) < _SHORT_PAGE:
+        check_limits(settings, page)
+    else:
+        await to_thread(check_limits, settings, page)
 
 
 def check_limits(settings: Settings, value: Any, prefix: str = "") -> None:
@@ -46,17 +58,17 @@ def check_limits(settings: Settings, value: Any, prefix: str = "") -> None:
             errors.append({"field": prefix + name, "reason": f"must be at most {limit}"})
         elif keyword == "maxItems" and len(given) > limit:
             errors.append({"field": prefix + name, "reason": f"must have at most {limit} items"})
-        elif keyword == "maxLength" and len(given) > limit:
-            errors.append(
-                {"field": prefix + name, "reason": f"must have at most {limit} characters"}
-            )
-        elif (
-            keyword == "maxLength"
-            and len(given) > settings.max_words  # a text has no more words than characters
-            and len(words(given)) > settings.max_words
-        ):
-            errors.append(
-                {"field": prefix + name, "reason": f"must have at most {settings.max_words} words"}
-            )
+        elif keyword == "maxLength":
+            reason = too_long(given, limit)
+            most = settings.max_words
+            # A text has no more words than characters.
+            if (
+                reason is None
+                and normalised_length(given, most) > most
+                and len(words(given)) > most
+            ):
+                reason = f"must have at most {most} words"
+            if reason is not None:
+                errors.append({"field": prefix + name, "reason": reason})
     if errors:
         raise Invalid(errors=errors)

@@ -20,7 +20,7 @@ from service.http.schemas import (
     ModelName,
     RankingReply,
 )
-from service.http.strict import FieldName, Reply, Request, Text, encodable, refusal
+from service.http.strict import FieldName, Reply, Request, Text, encodable, longest, refusal
 
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64
@@ -46,9 +46,9 @@ class Page(Request):
     """
 
     url: Text = Field(default="", max_length=4096)
-    title: Text = Field(default="", max_length=4096)
+    title: Annotated[Text, longest(4096)] = Field(default="", max_length=4096)
     text: Text = ""
-    keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
+    keywords: list[Annotated[Text, longest(256), Field(max_length=256)]] = Field([], max_length=256)
 
     @property
     def has_text(self) -> bool:

@@ -21,6 +21,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from fullrank.text.words import normalised_length
+
 MAX_ERRORS = 20
 """Most errors that one answer lists."""
 # Parameters in an address. Pydantic also takes "1.0", "+1" and "1_0" as whole numbers, " 5" and "1_0" as others, and
@@ -42,6 +44,27 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("holds a lone surrogate") from None
     return text
+
+
+def too_long(text: str, most: int) -> str | None:
+    """Return what is wrong with a text of more than so many characters, also after NFKC, of which words are made."""
+    if len(text) > most:
+        return f"must have at most {most} characters"
+    if normalised_length(text, most) > most:
+        return f"must have at most {most} characters in the Unicode form NFKC"
+    return None
+
+
+def longest(most: int) -> AfterValidator:
+    """Return the check of a text that may have so many characters, as ``too_long`` counts them."""
+
+    def check(text: str) -> str:
+        reason = too_long(text, most)
+        if reason is not None:
+            raise ValueError(reason)
+        return text
+
+    return AfterValidator(check)
 
 
 Text = Annotated[str, AfterValidator(encodable)]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fullrank.together.lift import MAX_KEPT
 from service.http.schemas import MAX_FIELDS, MinSeq, ModelName
-from service.http.strict import FieldName, QueryString, Reply
+from service.http.strict import FieldName, QueryString, Reply, longest
 
 MAX_COMPLETIONS = 50
 MAX_PREFIX_CHARS = 256
@@ -17,7 +17,11 @@ MAX_PREFIX_CHARS = 256
 class CompleteQuery(QueryString):
     """The query string of /complete."""
 
-    prefix: Annotated[str, Field(min_length=1, max_length=MAX_PREFIX_CHARS, examples=["cop"])]
+    prefix: Annotated[
+        str,
+        Field(min_length=1, max_length=MAX_PREFIX_CHARS, examples=["cop"]),
+        longest(MAX_PREFIX_CHARS),
+    ]
     limit: Annotated[int, Field(ge=1, le=MAX_COMPLETIONS)] = 8
     model: ModelName = "default"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -53,7 +54,8 @@ class Ranker:
             cached = await self._cache.get(key)
             stages.done("cache")
         encoded, ranked = await self._engine.rank(view, request, cached, stages)
-        if not ranked.hits and can_match_any_word(view, request):
+        # On a thread, because it may look up many words.
+        if not ranked.hits and await to_thread(can_match_any_word, view, request):
             ranked = await self._by_any_word(view, request, ranked, encoded, stages)
         if request.only is None:  # else a part of another search
             self._metrics.search(stages, ranked.mode, ranked.certified)

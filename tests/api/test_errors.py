@@ -16,6 +16,8 @@ pytestmark = pytest.mark.anyio
 
 JSON = {"Content-Type": "application/json"}
 QUERY = {"query": "copy"}
+# Its normal form has 18 characters, three of them spaces.
+LONGER = "ﷺ"
 PAGE = {"page": {"text": "x"}, "placements": [{"id": "a"}]}
 
 
@@ -70,6 +72,11 @@ async def test_every_error_is_a_problem_document(
         ("/v1/search", {"query": 7}, "body.query"),
         ("/v1/search", {"query": None}, "body.query"),
         ("/v1/search", {"query": "x" * 2001}, "query"),
+        ("/v1/search", {"query": LONGER * 200}, "query"),
+        ("/v1/search:batch", {"searches": [QUERY, {"query": LONGER * 200}]}, "searches.1.query"),
+        ("/v1/match", {**PAGE, "page": {"title": LONGER * 300}}, "body.page.title"),
+        ("/v1/match", {**PAGE, "page": {"keywords": [LONGER * 20]}}, "body.page.keywords.0"),
+        ("/v1/match", {**PAGE, "page": {"text": LONGER * 20_000}}, "text"),
         ("/v1/search", {**QUERY, "limit": 0}, "body.limit"),
         ("/v1/search", {**QUERY, "limit": 101}, "limit"),
         ("/v1/search", {**QUERY, "limit": "10"}, "body.limit"),
@@ -186,6 +193,7 @@ SIMILAR = "/v1/documents/ls/similar?limit=1"
         (f"{SIMILAR}&model=%ff", "model", "is not UTF-8"),
         ("/v1/complete?prefix=c&prefix=d", "prefix", "is given twice"),
         ("/v1/complete?prefix=c%ff", "prefix", "is not UTF-8"),
+        (f"/v1/complete?prefix={LONGER * 20}", "prefix", "must have at most 256 characters in the Unicode form NFKC"),
         ("/v1/complete?prefix=c&limit=1.0", "limit", "must be a whole number"),
         ("/v1/documents/ls/together?limit=1&limit=1", "limit", "is given twice"),
         ("/v1/documents/ls?min_seq=0&min_seq=0", "min_seq", "is given twice"),
@@ -193,7 +201,7 @@ SIMILAR = "/v1/documents/ls/similar?limit=1"
         ("/v1/rules?after=%ff", "after", "is not UTF-8"),
         ("/v1/analytics?days=1&days=2", "days", "is given twice"),
     ],
-)
+)  # fmt: skip
 async def test_a_query_string_is_as_strict_as_a_body(
     client: httpx.AsyncClient, path: str, field: str, reason: str
 ) -> None:

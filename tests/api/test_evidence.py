@@ -13,6 +13,7 @@ import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.live import view as view_module
+from fullrank.models.unseen import OpenModel
 from fullrank.retrieval import Floor
 from tests.api.support import CORPUS, make_bundle, running
 
@@ -169,6 +170,27 @@ async def test_words_that_weigh_too_little_are_evidence_where_there_is_no_other(
         for query in ("zzzqqqxxy", "fles"):  # no word is known
             assert (await search(client, query, mode=mode))["hits"] == []
             assert not len(bundle.search(query))
+
+
+async def test_few_of_many_unknown_words_are_looked_up_in_live_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path, "m", floor=Floor(lexical=100.0, share=0.5, odds=10.0))
+    looked_up = []
+    find = OpenModel.unseen_features
+
+    def count(model: OpenModel, word: str) -> list[int]:
+        looked_up.append(word)
+        return find(model, word)
+
+    monkeypatch.setattr(OpenModel, "unseen_features", count)
+    async with running(tmp_path) as client:
+        written = await client.put("/v1/documents/new", json={"title": "zebra"})
+        query = " ".join(f"q{i}" for i in range(400))
+        found = await search(client, query, min_seq=written.json()["seq"])
+        assert found["hits"] == []
+        assert len(looked_up) < 200
+        assert [hit["id"] for hit in (await search(client, f"zebra {query}"))["hits"]] == ["new"]
 
 
 BY_WORDS = Floor(lexical=100.0, unseen=100.0, share=0.5, odds=10.0, per_word=0.5, common=1e9)

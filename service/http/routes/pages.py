@@ -10,7 +10,7 @@ from service.ads.pages import Content, PagesError, address
 from service.errors import PagesUnavailable
 from service.http.deps import ServicesDep
 from service.http.guard import GuardedRoute, needs
-from service.http.limits import check_limits
+from service.http.limits import check_page
 from service.http.match_schemas import KnownPage, PageReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
@@ -27,7 +27,7 @@ _log = getLogger(__name__)
 )
 async def put_page(body: KnownPage, services: ServicesDep) -> JsonResponse:
     """Keep the text of a page, so that a match can name the page by its URL alone."""
-    check_limits(services.settings, body)
+    await check_page(services.settings, body)
     try:
         await services.ads.pages.put(body.url, Content(body.title, body.text, tuple(body.keywords)))
     except PagesError as error:

@@ -22,7 +22,7 @@ from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
 from service.http.ids import new_id
-from service.http.limits import check_limits
+from service.http.limits import check_limits, check_page
 from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
 from service.http.paging import cursor_of, page_of_cursor
@@ -275,7 +275,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     rules of the page; documents without an ad are placed as they rank.
     """
     started = time.perf_counter()
-    check_limits(services.settings, body.page)
+    await check_page(services.settings, body.page)
     view = await services.live.view(serving.resolve(body.model), body.min_seq)
     may_write = services.access.permits(serving.headers, "ingest")
     request = RankRequest(

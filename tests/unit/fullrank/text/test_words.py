@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import unicodedata
 from collections import Counter
 from itertools import pairwise
@@ -12,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.text.korean import stem
-from fullrank.text.words import count_words, trigrams, words
+from fullrank.text.words import count_words, normalised_length, trigrams, words
 from tests.random_cases import cases
 
 # Scripts whose words are cut into bigrams, by the name Unicode gives their characters.
@@ -191,3 +192,22 @@ def test_words_of_examples_in_many_scripts(text: str, expected: list[str]) -> No
 )
 def test_letter_trigrams_of_examples(word: str, expected: tuple[str, ...]) -> None:
     assert trigrams(word) == expected
+
+
+def test_the_normal_form_is_measured_up_to_a_limit() -> None:
+    for text in ("plain", "ﷺﷺ", "ﬃ" * 3_000, "é㌖" * 999):
+        length = len(unicodedata.normalize("NFKC", text))
+        assert normalised_length(text, length) == length
+        assert normalised_length(text, length - 1) > length - 1
+    assert normalised_length("ﷺ" * 100_000, 2_000) < 20_000
+
+
+def test_long_texts_are_not_kept() -> None:
+    """Of each of these the words and trigrams take more than a megabyte."""
+    tracemalloc.start()
+    for i in range(20):
+        words("".join(chr(0x4E00 + (7 * j + i) % 20_000) for j in range(15_000)))
+        trigrams(f"x{i}" * 10_000)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 10 << 20
