@@ -70,7 +70,8 @@ def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> E
             _ = address.port
         except ValueError as error:
             raise ExportError(f"--to: {error}") from error
-        if address.query or address.fragment:
+        is_half_a_host = bool(address.netloc) and not address.hostname
+        if address.query or address.fragment or is_half_a_host:
             raise ExportError(f"--to {target}: must be {FORMS}")
         return _to_qdrant(bundle, address, name, report)
     write: dict[str, Callable[[Source, Path, Reporter], list[Path]]] = {
@@ -106,7 +107,7 @@ def _to_qdrant(
             return Exported(source.versioned, len(source), is_new)
         from qdrant_client import QdrantClient
         from qdrant_client.common.client_exceptions import QdrantException
-        from qdrant_client.http.exceptions import ApiException
+        from qdrant_client.http.exceptions import ApiException, ResponseHandlingException
 
         source = Source.of(bundle, name or path or None)
         protocol = "https" if address.scheme.endswith("+https") else "http"
@@ -118,6 +119,9 @@ def _to_qdrant(
         )
         try:
             is_new = export_collection(source, client, report)
+        except ResponseHandlingException as error:  # No answer.
+            hint = "a folder is qdrant:///FOLDER"
+            raise ExportError(f"{address.netloc}: {error}; {hint}") from error
         except (ApiException, QdrantException) as error:
             raise ExportError(f"{address.netloc}: {error}") from error
         finally:

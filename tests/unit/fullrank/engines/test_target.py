@@ -46,9 +46,13 @@ def test_an_impossible_port_is_refused(
         export(bundle, address, None, report)
 
 
-def test_a_folder_of_qdrant_has_no_parameters(bundle: Bundle, report: Reporter) -> None:
+@pytest.mark.parametrize("address", ["qdrant://{}?b", "qdrant://:80{}", "qdrant://user@{}"])
+def test_a_folder_of_qdrant_has_no_host_and_no_parameters(
+    bundle: Bundle, tmp_path: Path, report: Reporter, address: str
+) -> None:
     with pytest.raises(ExportError, match="must be qdrant:///FOLDER"):
-        export(bundle, "qdrant:///folder?b", None, report)
+        export(bundle, address.format(tmp_path / "shard"), None, report)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_file_needs_its_folder(bundle: Bundle, tmp_path: Path, report: Reporte
 
 
 def test_an_unreachable_server_is_one_error(bundle: Bundle, report: Reporter) -> None:
-    with pytest.raises(ExportError, match=r"^127\.0\.0\.1:1: "):
+    with pytest.raises(ExportError, match=r"^127\.0\.0\.1:1: .*; a folder is qdrant:///FOLDER$"):
         export(bundle, "qdrant://127.0.0.1:1/shop", None, report)
 
 
