@@ -19,6 +19,7 @@ from fullrank.bundle.manifest import (
     canonical_json,
     checksum_of,
     mismatch,
+    other_format,
     parse_position,
 )
 from fullrank.errors import BundleError
@@ -176,9 +177,9 @@ def parse_set(text: str | bytes) -> SetManifest:
         value = parse_object(text)
     except JsonError as error:
         raise _refused(str(error)) from error
-    if value.get("format_version") != FORMAT_VERSION:
-        found = value.get("format_version")
-        raise _refused(f"format_version is {found!r}, this release reads {FORMAT_VERSION}")
+    reason = other_format("set", value.get("format_version"), FORMAT_VERSION)
+    if reason is not None:
+        raise _refused(reason)
     known = {
         "format_version": int,
         "name": str,

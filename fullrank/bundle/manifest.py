@@ -16,8 +16,7 @@ from fullrank.errors import BundleError
 from fullrank.retrieval import Floor
 from fullrank.storage.strict_json import JsonError, parse_object
 
-FORMAT_VERSION = 3
-READABLE = (1, 2, 3)
+FORMAT_VERSION = 4
 MANIFEST = "manifest.json"
 GOLDEN = "golden.jsonl"
 # Written by formats 1 and 2; not read.
@@ -206,9 +205,9 @@ def parse_manifest(text: str) -> Manifest:
     except JsonError as error:
         raise _refused(str(error)) from error
     format_version = value.get("format_version")
-    if format_version not in READABLE or not _is_size(format_version):
-        reads = ", ".join(map(str, READABLE[:-1])) + f" and {READABLE[-1]}"
-        raise _refused(f"format_version is {format_version!r}, this release reads {reads}")
+    reason = other_format("bundle", format_version, FORMAT_VERSION)
+    if reason is not None:
+        raise _refused(reason)
     known = {
         "format_version": int,
         "name": str,
@@ -258,6 +257,15 @@ def parse_manifest(text: str) -> Manifest:
         floor=_floor(value["floor"]) if "floor" in value else None,
         format_version=format_version,
     )
+
+
+def other_format(kind: str, version: object, newest: int) -> str | None:
+    """Return why this release cannot read a format version of a kind of folder; None if it can: 1 to the newest."""
+    if type(version) is not int or version < 1:
+        return f"format_version is {version!r}, not a number from 1 on"
+    if version > newest:
+        return f"{kind} format {version} is newer than this release reads (up to {newest}); upgrade fullrank"
+    return None
 
 
 def mismatch(value: Mapping[str, Any], known: Mapping[str, type]) -> str | None:

@@ -344,6 +344,7 @@ def test_set_json_records_position_and_words_and_refuses_damage(three: Place) ->
     assert parse_set(manifest.dump()) == manifest
     assert manifest.log_position is not None
     for changed, reason in (
+        ({"format_version": 9, "more": 1}, "set format 9 is newer than this release reads"),
         ({"log_position": {"log": "x"}}, "log_position: expected log and seq"),
         ({"log_position": {"log": "x", "seq": -1}}, "log_position: log is not text, or seq"),
         ({"log_position": 7}, "log_position is not of type dict"),

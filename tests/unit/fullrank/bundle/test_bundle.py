@@ -90,7 +90,7 @@ def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
 
 def test_the_manifest_describes_each_file(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
-    assert manifest["format_version"] == 3
+    assert manifest["format_version"] == 4
     assert manifest["name"] == "planted"
     assert manifest["version"] == written.name
     assert manifest["version"] == f"planted-20260102t030405z-{manifest['bundle_id'][:8]}"

@@ -36,12 +36,12 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "grown": (lambda p: os.truncate(p / "model/U.npy", 9999), "model/U.npy: 9999 bytes"),
     # the manifest
     "other format": (
-        edited(lambda m: m.update(format_version=4)),
-        "format_version is 4, this release reads 1, 2 and 3",
+        edited(lambda m: m.update(format_version=7, more={})),
+        "bundle format 7 is newer than this release reads (up to 4); upgrade fullrank",
     ),
     "format no integer": (
         edited(lambda m: m.update(format_version=2.0)),
-        "format_version is 2.0, this release reads 1, 2 and 3",
+        "format_version is 2.0, not a number from 1 on",
     ),
     "section in an old format": (
         edited(lambda m: m.update(format_version=1, index={})),
