@@ -76,6 +76,15 @@ def read_key(path: Path) -> bytes:
     return key
 
 
+def key_for(key: bytes, purpose: bytes) -> bytes:
+    """Derive 32 bytes for another purpose: HKDF-SHA256 without a salt, RFC 5869.
+
+    Pseudonyms are HMACs under the key itself, of ids that callers choose, so nothing else may be.
+    """
+    extracted = hmac.digest(b"", key, "sha256")
+    return hmac.digest(extracted, purpose + b"\x01", "sha256")
+
+
 def read_erased(folder: Path) -> dict[str, float]:
     """Return who was erased from a log, and when, in seconds since 1970.
 

@@ -16,7 +16,7 @@ from fullrank.ads import Ad
 from fullrank.ads.budget import most_spent
 from fullrank.ads.pacing import DAY_S
 from fullrank.errors import FullrankError
-from fullrank.events.people import Pseudonyms, read_key
+from fullrank.events.people import Pseudonyms, key_for, read_key
 from fullrank.events.places import DAYS
 from fullrank.events.records import Event
 from service.ads.calibrations import Calibrations
@@ -134,10 +134,12 @@ class AdEvents:
 
     async def erase(self, who: str) -> None:
         """Forget what a person, in clear, saw and clicked. Raises EventsUnavailable."""
-        person = self._opened()[1].of(who)
-        await self._read(partial(self._reader.erase, person))
-        if self._caps is not None:
-            await self._caps.forget(person)
+        _, people = self._opened()
+        # Release 0.1 counted under the pseudonyms of the log.
+        for person in (people.of(who), Pseudonyms(read_key(self._key)).of(who)):
+            await self._read(partial(self._reader.erase, person))
+            if self._caps is not None:
+                await self._caps.forget(person)
 
     async def count(
         self, events: Sequence[Event], address: str, *, is_bot: bool
@@ -298,5 +300,6 @@ class AdEvents:
             except FullrankError as error:
                 _log.error("no tokens: %s", error)
                 raise EventsUnavailable from None
-            self._secrets = Signer(key), Pseudonyms(key)
+            # Tokens show pseudonyms to everybody, so they are not those of the log.
+            self._secrets = Signer(key), Pseudonyms(key_for(key, b"people of ads"))
         return self._secrets

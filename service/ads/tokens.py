@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import orjson
 
+from fullrank.events.people import key_for
+
 LIFETIME_S = 4 * 3600
 MAX_CHARS = 2_000
 _SIGNATURE_BYTES = _ID_BYTES = 16
@@ -45,7 +47,7 @@ class Served(NamedTuple):
         expires: Seconds since 1970.
         collection: Name of the bundle.
         model: Id of the model that scored it.
-        person: Who sees it, as a pseudonym; "": unknown.
+        person: Who sees it, as a pseudonym that the log of events does not have; "": unknown.
         ad, price, score, placement: As in ``Placed``.
     """
 
@@ -85,7 +87,7 @@ class Signer:
     """
 
     def __init__(self, key: bytes) -> None:
-        own = hmac.digest(key, b"tokens of ads", "sha256")
+        own = key_for(key, b"tokens of ads")
         self._empty = blake2b(digest_size=_SIGNATURE_BYTES, key=own)
 
     def token(self, served: Served) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fullrank.events.people import KeyDamaged, read_key
+from fullrank.events.people import KeyDamaged, key_for, read_key
 from service.errors import Internal, Invalid
 from service.search.paging import After
 
@@ -69,7 +69,7 @@ class Cursors:
     @cached_property
     def _key(self) -> bytes:
         try:
-            return hmac.digest(read_key(self._path), b"cursors of searches", "sha256")
+            return key_for(read_key(self._path), b"cursors of searches")
         except KeyDamaged as error:
             raise Internal(f"{error}.") from None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from typing import Any
 
 import httpx
 import pytest
 
+from fullrank.events.people import Pseudonyms, read_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 
@@ -102,6 +104,14 @@ async def test_people_are_told_apart_by_who_asked_for_the_page(client: httpx.Asy
         for token, id in zip(nameless, ("x", "y", "y"), strict=True)
     ]
     assert found == [["impression"], ["impression"], ["over_limit"]]
+
+
+async def test_a_token_shows_no_pseudonym_of_the_log(client: httpx.AsyncClient, root: Root) -> None:
+    [ad] = await served(client, await put_ads(client, 1), user_id="ann")
+    content = base64.urlsafe_b64decode(ad["token"] + "=" * (-len(ad["token"]) % 4))
+    pseudonym = Pseudonyms(read_key(root.path / ".events.key")).of("ann")
+    assert b'"ad0"' in content
+    assert pseudonym.encode() not in content
 
 
 async def test_programs_forged_tokens_and_other_documents_count_nothing(

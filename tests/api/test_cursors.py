@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 from typing import Any
 
 import httpx
@@ -29,6 +31,18 @@ async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
 
 async def refused(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
     return await client.post("/v1/search", json=BODY | body)
+
+
+async def test_no_pseudonym_is_a_part_of_a_signing_key(
+    client: httpx.AsyncClient, root: Root
+) -> None:
+    """Ids are chosen by callers, and tokens of ads show pseudonyms: HMACs of ids under the key of the file."""
+    content, _ = (await search(client, cursor="*"))["cursor"].split(".")
+    key = (root.path / ".events.key").read_bytes()
+    guess = hmac.digest(key, b"cursors of searches", "sha256")
+    plain = base64.urlsafe_b64decode(content + "=" * (-len(content) % 4))
+    forged = base64.urlsafe_b64encode(hmac.digest(guess, plain, "sha256")[:16]).rstrip(b"=")
+    assert (await refused(client, cursor=f"{content}.{forged.decode()}")).status_code == 422
 
 
 BOOST = [{"field": "section", "decay": {"origin": 1, "scale": 1}, "weight": 0.4}]

@@ -17,7 +17,15 @@ from fullrank.errors import FullrankError
 from fullrank.events.archive import SegmentError
 from fullrank.events.lists import ServedList, parse_list
 from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import ERASED, KeyDamaged, Pseudonyms, erase, read_erased, read_key
+from fullrank.events.people import (
+    ERASED,
+    KeyDamaged,
+    Pseudonyms,
+    erase,
+    key_for,
+    read_erased,
+    read_key,
+)
 from fullrank.events.records import Event, parse_stored
 from fullrank.events.segments import SegmentWriter
 
@@ -186,6 +194,13 @@ def test_pseudonyms_are_hmacs_of_ids_of_people(tmp_path: Path) -> None:
     found = Pseudonyms(key).replace({"user_id": "ann", "application": "shop", "query_id": "q"})
     wanted = hmac.new(key, b"ann", hashlib.sha256).hexdigest()[:32]
     assert found == {"user_id": wanted, "application": "shop", "query_id": "q"}
+
+
+def test_keys_of_purposes_are_those_of_rfc_5869() -> None:
+    """Test case 3 of the RFC: no salt, no info; 32 bytes are the beginning of its 42."""
+    expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
+    assert key_for(b"\x0b" * 22, b"").hex() == expected
+    assert key_for(b"k" * 32, b"a") != key_for(b"k" * 32, b"b")
 
 
 def test_processes_that_make_the_key_at_once_agree(tmp_path: Path) -> None:
