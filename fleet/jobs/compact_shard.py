@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -131,19 +130,19 @@ def _compact(
     """Compact a shard and commit it; return what ``About`` has of it, and its manifest."""
     if not entry.documents:
         return _empty(plan, number)
-    bundle = open_bundle(_fetched(Folder(plan.parent) / shard_folder(number), entry))
-    if not operations and isinstance(bundle.model, OpenModel):
-        # The same bytes, so replicas that have the parent download nothing.
-        return _commit(plan, number, bundle)
-    view = View.of(bundle)
-    later = read_operations(Folder(plan.folder) / "operations", operations)
-    while step := list(islice(later, _STEP)):
-        view = view.apply(step)
-    if not len(view):
-        return _empty(plan, number)
-    created = datetime.fromisoformat(plan.created)
-    with tempfile.TemporaryDirectory(prefix="fullrank-shard-") as scratch:
-        path = write_compacted(view, plan.position, Path(scratch), created=created)
+    with BundleCache(default_cache()).scratch() as scratch:
+        bundle = open_bundle(_fetched(Folder(plan.parent) / shard_folder(number), entry, scratch))
+        if not operations and isinstance(bundle.model, OpenModel):
+            # The same bytes, so replicas that have the parent download nothing.
+            return _commit(plan, number, bundle)
+        view = View.of(bundle)
+        later = read_operations(Folder(plan.folder) / "operations", operations)
+        while step := list(islice(later, _STEP)):
+            view = view.apply(step)
+        if not len(view):
+            return _empty(plan, number)
+        created = datetime.fromisoformat(plan.created)
+        path = write_compacted(view, plan.position, scratch / "compacted", created=created)
         return _commit(plan, number, open_bundle(path, verify=False))
 
 
@@ -158,11 +157,11 @@ def _commit(plan: CompactPlan, number: int, bundle: Bundle) -> tuple[About, byte
     return about, upload(bundle.path, Folder(plan.target) / shard_folder(number))
 
 
-def _fetched(source: Folder, entry: Shard) -> Path:
-    """Return a folder of this machine with the bundle of a shard. Raises BundleError."""
+def _fetched(source: Folder, entry: Shard, scratch: Path) -> Path:
+    """Return a folder of this machine with the bundle of a shard, downloaded to scratch. Raises BundleError."""
     assert entry.manifest_sha256 is not None
     if source.local is None:
-        return BundleCache(default_cache()).fetch(source, entry.manifest_sha256)
+        return BundleCache(scratch / "parent").fetch(source, entry.manifest_sha256)
     content = source.read(MANIFEST)
     if content is None or hashlib.sha256(content).hexdigest() != entry.manifest_sha256:
         raise BundleError(f"{source}/{MANIFEST}: is missing, or is not the one that set.json names")

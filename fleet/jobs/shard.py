@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from fleet.jobs.commit import empty_entry, entry_of, upload
 from fleet.jobs.facts import Facts
@@ -97,9 +95,9 @@ def _build(
     plan: ShardPlan, number: int, lines: Sequence[str], target: Folder
 ) -> tuple[bytes, bytes]:
     """Build and upload a bundle; return its manifest and the facts about its documents."""
-    source = Folder(plan.folder)
-    with tempfile.TemporaryDirectory(prefix="fullrank-shard-") as scratch:
-        corpus = Path(scratch, "corpus.jsonl")
+    source, cache = Folder(plan.folder), BundleCache(default_cache())
+    with cache.scratch() as scratch:
+        corpus = scratch / "corpus.jsonl"
         with corpus.open("wb") as file:
             for name in lines:
                 content = (source / "split").read(name)
@@ -108,11 +106,11 @@ def _build(
                         f"{source / 'split'}/{name}: missing; remove {source} and run the command again"
                     )
                 file.write(content)
-        queries = Path(scratch, "queries.jsonl") if plan.has_queries else None
+        queries = scratch / "queries.jsonl" if plan.has_queries else None
         if queries is not None:
             source.download(queries.name, queries)
-        path = Folder(plan.bundle).local or BundleCache(default_cache()).fetch(Folder(plan.bundle))
-        out = Path(scratch, "out")
+        path = Folder(plan.bundle).local or cache.fetch(Folder(plan.bundle))
+        out = scratch / "out"
         with Reporter(quiet=True) as quiet:
             try:
                 built = index(

@@ -1,27 +1,37 @@
-"""Bundles of object storage on the disk of this machine: downloaded once, verified, then mapped."""
+"""Bundles of object storage on the disk of this machine: downloaded once, verified, then mapped.
+
+The folder may be below one that all users write to, such as /tmp. So it must belong to this user, nobody else may write
+to it, and each process verifies a copy before it first uses it.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from logging import getLogger
 from pathlib import Path
 
 from fleet.remote.folder import Folder
 from fullrank.bundle import is_of_model
-from fullrank.bundle.manifest import MANIFEST, parse_manifest
+from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
 from fullrank.bundle.staging import TEMPORARY
 from fullrank.bundle.verify import check_folder, check_hash
-from fullrank.errors import BundleError, BundleNotFound
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank.storage.files import sync_folder, sync_tree
+
+_log = getLogger(__name__)
 
 
 class BundleCache:
-    """A folder of downloaded bundles, each under the sha256 of its manifest; processes of a machine may share it.
+    """A folder of downloaded bundles, each under the sha256 of its manifest; processes of a user may share it.
 
     Args:
         root: The folder; it is created.
@@ -33,6 +43,7 @@ class BundleCache:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._verified: set[Path] = set()
 
     def fetch(self, source: Folder, sha256: str | None = None) -> Path:
         """Return the folder of a verified copy of a bundle, downloaded if there is none yet.
@@ -46,6 +57,7 @@ class BundleCache:
 
         Raises:
             BundleNotFound: There is no manifest.
+            FullrankError: The folder of the cache belongs to another user, or others may write to it.
             BundleError: The manifest is another one, or a file is missing or damaged.
             RemoteError: A file cannot be read.
         """
@@ -58,7 +70,8 @@ class BundleCache:
     def _fetch(
         self, source: Folder, sha256: str | None, suffix: str, wants: Callable[[str], bool]
     ) -> Path:
-        if sha256 is not None and (self._root / (sha256 + suffix)).is_dir():
+        self._make()
+        if sha256 is not None and self._has(sha256, suffix, wants):
             return self._root / (sha256 + suffix)
         content = source.read(MANIFEST)
         if content is None:
@@ -66,10 +79,29 @@ class BundleCache:
         found = hashlib.sha256(content).hexdigest()
         if sha256 is not None and found != sha256:
             raise BundleError(f"{source}/{MANIFEST}: is not the manifest that was asked for")
-        target = self._root / (found + suffix)
-        if not target.is_dir():
-            self._download(source, content, target, wants)
-        return target
+        if not self._has(found, suffix, wants):
+            self._download(source, content, self._root / (found + suffix), wants)
+        return self._root / (found + suffix)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield a new folder that is removed after the block; those of killed processes are removed before.
+
+        A process keeps its folder locked, and the kernel releases the lock when the process ends.
+        """
+        self._make()
+        folder = self._root / f"{TEMPORARY}{secrets.token_hex(8)}"
+        with ExitStack() as stack:
+            with _locked(
+                self._root
+            ):  # or another process takes the new folder for one that was left
+                for left in self._root.glob(f"{TEMPORARY}*"):
+                    with suppress(OSError), _locked(left, fcntl.LOCK_NB):
+                        shutil.rmtree(left, ignore_errors=True)
+                folder.mkdir(mode=0o700)
+                stack.enter_context(_locked(folder))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            yield folder
 
     def discard(self, sha256: str) -> None:
         """Delete a copy. Processes that have mapped it go on: the kernel keeps the pages until they close them."""
@@ -81,6 +113,35 @@ class BundleCache:
             return
         shutil.rmtree(hidden, ignore_errors=True)
 
+    def _make(self) -> None:
+        """Create the folder, or check that it is private."""
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = self._root.lstat()
+        is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
+        if not (is_private and stat.S_ISDIR(status.st_mode)):
+            raise FullrankError(
+                f"{self._root}: the cache of bundles must be a folder of this user that nobody else may write to; "
+                "remove it, or name another one with --cache"
+            )
+
+    def _has(self, sha256: str, suffix: str, wants: Callable[[str], bool]) -> bool:
+        """Return whether there is a copy; one that this process has not used yet is verified, or deleted as damaged."""
+        path = self._root / (sha256 + suffix)
+        if not path.is_dir():
+            return False
+        if path not in self._verified:
+            try:
+                content = (path / MANIFEST).read_bytes()
+                if hashlib.sha256(content).hexdigest() != sha256:
+                    raise BundleError(f"{MANIFEST}: is that of another bundle")
+                _check(path, parse_manifest(content.decode()), wants)
+            except (BundleError, OSError, ValueError) as error:
+                _log.warning("%s: %s; downloading it again", path, error)
+                self.discard(path.name)
+                return False
+            self._verified.add(path)
+        return True
+
     def _download(
         self, source: Folder, content: bytes, target: Path, wants: Callable[[str], bool]
     ) -> None:
@@ -90,31 +151,45 @@ class BundleCache:
             raise BundleError(f"{source}/{MANIFEST}: not utf-8") from error
         except BundleError as error:
             raise BundleError(f"{source}: {error}") from error
-        files = {name: entry for name, entry in manifest.files.items() if wants(name)}
-        folder = self._root / f"{TEMPORARY}{secrets.token_hex(8)}"
-        try:
-            for name in files:
+        with self.scratch() as folder:
+            for name in filter(wants, manifest.files):
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 source.download(name, path)
             (folder / MANIFEST).write_bytes(content)
             try:
-                check_folder(folder, replace(manifest, files=files))
-                for name, entry in files.items():
-                    check_hash(folder, name, entry)
+                _check(folder, manifest, wants)
             except BundleError as error:
                 raise BundleError(f"{source}: {error}") from error
-            # A copy is trusted by its name from now on, so it must be whole after a power cut, too.
+            # So that a copy is whole after a power cut.
             sync_tree(folder)
             try:
                 folder.rename(target)
+                self._verified.add(target)
             except OSError:
                 # Another process has finished the same download first.
                 if not target.is_dir():
                     raise
             sync_folder(self._root)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check(folder: Path, manifest: Manifest, wants: Callable[[str], bool]) -> None:
+    """Check the files of a copy against its manifest. Raises BundleError."""
+    files = {name: entry for name, entry in manifest.files.items() if wants(name)}
+    check_folder(folder, replace(manifest, files=files))
+    for name, entry in files.items():
+        check_hash(folder, name, entry)
+
+
+@contextmanager
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
+    """Keep a folder locked while the block runs; flags: of ``fcntl.flock``. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def default_cache() -> Path:

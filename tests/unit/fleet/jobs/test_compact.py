@@ -202,6 +202,8 @@ def test_sets_of_object_storage_are_compacted(
         read_set(Folder(place.compact(one).address)) for one in (made.address, expected.address)
     ]
     assert again[0].set_id == again[1].set_id != remote.set_id
+    # The shards were downloaded for the job alone.
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_shard_whose_documents_are_all_deleted_has_none(three: Place) -> None:

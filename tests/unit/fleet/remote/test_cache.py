@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +20,7 @@ import pytest
 
 from fleet.remote import BundleCache, Folder, RemoteError
 from fullrank.bundle import open_bundle
-from fullrank.errors import BundleError, BundleNotFound
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from tests.unit.fleet.jobs.planted import planted_bundle
 from tests.unit.fleet.remote.syncing import noted_syncs
 
@@ -74,6 +77,53 @@ def test_a_bundle_comes_from_object_storage(source: Path, root: Path, tmp_path: 
     assert content_of(BundleCache(root).fetch(remote)) == content_of(source)
 
 
+def test_the_folder_is_private(source: Path, root: Path, tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        BundleCache(root).fetch(Folder(str(source)))
+        assert stat.S_IMODE(root.stat().st_mode) == 0o700
+        (tmp_path / "open").mkdir(mode=0o777)
+    finally:
+        os.umask(old)
+    (tmp_path / "link").symlink_to(root)
+    refused = [tmp_path / "open", tmp_path / "link"]
+    if os.getuid() == 0:
+        refused.append(tmp_path / "of-another")
+        refused[-1].mkdir()
+        os.chown(refused[-1], 12345, -1)
+    for folder in refused:
+        with pytest.raises(FullrankError, match=f"{folder}: the cache of bundles must be"):
+            BundleCache(folder).fetch(Folder(str(source)), sha256_of(source))
+
+
+def other_manifest(copy: Path) -> None:
+    (copy / MANIFEST).write_text((copy / MANIFEST).read_text().replace("planted", "forged!"))
+
+
+def half_a_file(copy: Path) -> None:
+    truncated(copy / DAMAGED)
+
+
+def changed_file(copy: Path) -> None:
+    damaged(copy / DAMAGED)
+
+
+def missing_manifest(copy: Path) -> None:
+    (copy / MANIFEST).unlink()
+
+
+@pytest.mark.parametrize("change", [other_manifest, half_a_file, changed_file, missing_manifest])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_copy_is_not_trusted_by_its_name(
+    change: Callable[[Path], None], is_named: bool, source: Path, root: Path
+) -> None:
+    expected, sha256 = content_of(source), sha256_of(source)
+    change(BundleCache(root).fetch(Folder(str(source))))
+    found = BundleCache(root).fetch(Folder(str(source)), sha256 if is_named else None)
+    assert found == root / sha256
+    assert content_of(found) == expected
+
+
 def damaged(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -113,7 +163,7 @@ def test_a_damaged_manifest_is_refused(content: bytes, source: Path, root: Path)
         BundleCache(root).fetch(Folder(str(source)), asked)
     with pytest.raises(BundleError, match=str(source)):
         BundleCache(root).fetch(Folder(str(source)))
-    assert not root.exists()
+    assert list(root.iterdir()) == []
 
 
 # Kills its process while the third file is half written.
@@ -143,8 +193,9 @@ def test_what_an_interrupted_download_leaves_is_not_a_bundle(source: Path, root:
     [left] = root.iterdir()
     assert len(content_of(left)) == 3
     found = BundleCache(root).fetch(Folder(str(source)), sha256_of(source))
-    assert found != left
     assert content_of(found) == content_of(source)
+    # What the killed process left is gone.
+    assert list(root.iterdir()) == [found]
 
 
 @dataclass(frozen=True)
