@@ -255,7 +255,7 @@ def parse_manifest(text: str) -> Manifest:
         words=value.get("words"),
         log_position=_position(value["log_position"]) if "log_position" in value else None,
         floor=_floor(value["floor"]) if "floor" in value else None,
-        format_version=format_version,
+        format_version=value["format_version"],
     )
 
 
