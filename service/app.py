@@ -20,7 +20,7 @@ from service.documents.logplace import FILE
 from service.events.recorder import Recorder
 from service.experiments.report import Reports
 from service.experiments.trying import Trying
-from service.http.cors import CorsMiddleware
+from service.http.cors import CorsMiddleware, OriginCheck
 from service.http.deps import Services
 from service.http.direct import DirectRouteMiddleware
 from service.http.guard import ranking_routes
@@ -136,6 +136,7 @@ def create_app(
         metrics=metrics,
         log=log,
         limits=TransferLimits(settings.body_timeout_s, settings.response_timeout_s),
+        origins=OriginCheck(settings.allowed_hosts, settings.cors_origins),
         max_body_bytes=settings.max_body_bytes,
         max_body_bytes_of={
             f"/v1{documents.BULK}": settings.max_bulk_bytes,

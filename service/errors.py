@@ -4,6 +4,7 @@
     ├── BadRequest            400  the body is not UTF-8 text, or the request is not plain HTTP/1.1
     ├── Unauthorized          401  no API key where one is needed, or an unknown or expired one
     ├── Forbidden             403  the key lacks the scope
+    │   └── OtherOrigin            a page of another origin sent the request
     ├── NotFound              404  no such path
     │   ├── ModelNotFound          no such alias, version or bundle name
     │   ├── DocumentNotFound       no such document in the model
@@ -19,6 +20,7 @@
     ├── CursorExpired         410  the model that a cursor belongs to is not loaded any more
     ├── TooLarge              413
     ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
+    ├── Misdirected           421  the host is not one of FULLRANK_ALLOWED_HOSTS
     ├── Invalid               422  the body is not JSON; a field is missing, unknown, of the wrong type or too long
     │   ├── PageUnknown            a page is named by its URL, and its text is unknown
     │   └── IdempotencyKeyReused   the idempotency key belongs to another request
@@ -101,6 +103,12 @@ class Forbidden(Problem):
     default_detail = "The API key does not have the scope that this request needs."
 
 
+class OtherOrigin(Forbidden):
+    title = "Page of another origin"
+    slug = "other-origin"
+    default_detail = "Name the origin of the page in FULLRANK_CORS_ORIGINS."
+
+
 class NotFound(Problem):
     status = 404
     slug = "not-found"
@@ -181,6 +189,13 @@ class TooLarge(Problem):
     status = 413
     slug = "too-large"
     title = "Request too large"
+
+
+class Misdirected(Problem):
+    status = 421
+    slug = "misdirected"
+    title = "Unknown host"
+    default_detail = "Name the host of the request in FULLRANK_ALLOWED_HOSTS."
 
 
 class UnsupportedMedia(Problem):

@@ -37,6 +37,12 @@ def _redis_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _host_names(names: str) -> str:
+    if any(mark in names for mark in "/:"):
+        raise ValueError("must be names without scheme and port, such as shop.example")
+    return names
+
+
 def _postgresql_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
         # The value stays out of the message, because it may have a password.
@@ -266,6 +272,12 @@ class Settings(BaseSettings):
     )
     ad_taxonomy_number: int = Field(
         default=7, ge=1, description="which taxonomy that file is, numbered as `cattax` in OpenRTB"
+    )
+    allowed_hosts: Annotated[str, AfterValidator(_host_names)] | None = Field(
+        default=None,
+        description="names that a request may have as its `Host`, such as `shop.example,search`, besides `localhost` "
+        "and addresses; `*`: any; unset: none while callers without a key are trusted because the service listens on "
+        "loopback, else any",
     )
     cors_origins: str | None = Field(
         default=None,

@@ -100,6 +100,13 @@ class Access:
         key = self._keys.find(token)
         return key is not None and key.permits(scope)
 
+    @property
+    def trusts_this_machine(self) -> bool:
+        """Whether callers without a key may do what they may only because no other machine can connect."""
+        if self._anonymous is not None:
+            return self._is_loopback and "ingest" in self._anonymous
+        return self._is_loopback and not self._keys.is_in_use
+
     def require_protection(self) -> None:
         """Raise FullrankError if other machines can connect and neither a key nor a setting controls their access."""
         if not (self._is_loopback or self._anonymous is not None or self._keys.has_active_key()):

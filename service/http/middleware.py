@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.auth.access import CLIENT
 from service.errors import Internal, Problem
+from service.http.cors import OriginCheck
 from service.http.headers import SAFETY_HEADERS
 from service.http.overload import request_id_from
 from service.http.problems import REQUEST_ID, problem_of, problem_response
@@ -37,6 +38,7 @@ class RequestMiddleware:
         max_body_bytes: largest request body.
         max_body_bytes_of: other limits, by path.
         limits: time limits of bodies and responses.
+        origins: refuses requests of pages of other origins.
         log: of requests.
     """
 
@@ -47,6 +49,7 @@ class RequestMiddleware:
         metrics: Metrics,
         log: logs.RequestLog,
         limits: TransferLimits,
+        origins: OriginCheck,
         max_body_bytes: int,
         max_body_bytes_of: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -54,6 +57,7 @@ class RequestMiddleware:
         self._metrics = metrics
         self._log = log
         self._limits = limits
+        self._origins = origins
         self._max_body_bytes = max_body_bytes
         self._max_body_bytes_of = max_body_bytes_of
 
@@ -87,6 +91,7 @@ class RequestMiddleware:
             await transfer.send(message)
 
         try:
+            self._origins.check(scope)
             transfer.check_headers()
             await self._app(scope, transfer.receive, send_with_headers)
         except ClientDisconnect:

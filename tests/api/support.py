@@ -60,6 +60,7 @@ def settings_for(root: Path, **changes: Any) -> Settings:
             "bundles": root,
             "keys": keys_beside(root),
             "anonymous": ANONYMOUS,
+            "allowed_hosts": "*",
             "deadline_ms": DEADLINE_MS,
             **changes,
         }
@@ -74,6 +75,7 @@ def environment_for(root: Path, port: int, **changes: str) -> dict[str, str]:
         "FULLRANK_PORT": str(port),
         "FULLRANK_KEYS": str(keys_beside(root)),
         "FULLRANK_ANONYMOUS": ANONYMOUS,
+        "FULLRANK_ALLOWED_HOSTS": "*",
         "FULLRANK_DEADLINE_MS": str(DEADLINE_MS),
         "FULLRANK_LOG_LEVEL": "warning",
         **changes,

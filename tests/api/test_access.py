@@ -229,3 +229,65 @@ async def test_the_command_creates_lists_and_revokes_keys(tmp_path: Path) -> Non
     assert fullrank("revoke", "shop").returncode == 0
     assert json.loads(fullrank("list", "--json").stdout) == []
     assert fullrank("revoke", "shop").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_checked"),
+    [
+        ({"anonymous": None, "keys": Path("none.json")}, True),
+        ({}, True),  # they may write documents
+        ({"allowed_hosts": "shop.example"}, True),
+        ({"anonymous": None}, False),  # there are keys
+        ({"anonymous": "search,events"}, False),
+        ({"host": "0.0.0.0"}, False),
+        ({"allowed_hosts": "*"}, False),
+    ],
+)
+async def test_a_name_that_points_at_this_machine_does_not_let_its_pages_in(
+    root: Root, changes: dict[str, Any], is_checked: bool
+) -> None:
+    async with running(root.path, **{"allowed_hosts": None, **changes}) as client:
+        named = {"Host": "rebound.example:8000"}
+        for path in ("/", "/metrics", "/openapi.json", "/v1/models", "/nowhere"):
+            answer = await client.get(path, headers=named)
+            assert (answer.status_code == 421) == is_checked, path
+        assert (await client.get("/livez", headers=named)).status_code == 200
+        for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "10.0.0.5:8000"):
+            assert (await client.get("/metrics", headers={"Host": host})).status_code == 200
+        if is_checked:
+            problem = check(
+                await client.post("/v1/search", json=QUERY, headers=named), 421, "misdirected"
+            )
+            assert "FULLRANK_ALLOWED_HOSTS" in problem["detail"]
+            shop = await client.get("/metrics", headers={"Host": "Shop.Example"})
+            assert (shop.status_code == 200) == ("allowed_hosts" in changes)
+
+
+async def test_pages_of_other_origins_change_nothing(root: Root) -> None:
+    """Also by requests that need no preflight, such as the plain text of navigator.sendBeacon."""
+    event = {
+        "eventType": "view",
+        "eventName": "seen",
+        "index": "shop",
+        "userToken": "anna",
+        "objectIDs": ["ls"],
+    }
+    shop, plain = "https://shop.example", {"Content-Type": "text/plain"}
+    async with running(root.path, cors_origins=shop) as client:
+
+        async def report(**headers: str) -> httpx.Response:
+            content = json.dumps({"events": [event]})
+            asked = {**plain, "Host": "search.example", **headers}
+            return await client.post("/v1/insights/1/events", content=content, headers=asked)
+
+        for origin in ("https://evil.example", "null", "https://search.example.evil.example"):
+            problem = check(await report(Origin=origin), 403, "other-origin")
+            assert "FULLRANK_CORS_ORIGINS" in problem["detail"]
+        for headers in ({}, {"Origin": shop}, {"Origin": "https://search.example"}):
+            assert (await report(**headers)).status_code == 200
+        # A proxy may have replaced the name of the host.
+        own = {"Origin": "https://www.example", "Sec-Fetch-Site": "same-origin"}
+        assert (await report(**own)).status_code == 200
+        elsewhere = {"Origin": "https://evil.example"}
+        check(await client.put("/v1/documents/x", json={}, headers=elsewhere), 403, "other-origin")
+        assert (await client.get("/v1/models", headers=elsewhere)).status_code == 200
