@@ -10,6 +10,7 @@ Bundle, Hit, SearchResult, FullrankError   their types
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,9 @@ def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
 
     path = Path(path)
     if not (path / MANIFEST).is_file():
-        path = find_bundle(path.parent, path.name)
+        # A relative path may end in "..", or be ".", and then has no name.
+        absolute = Path(os.path.abspath(path))
+        path = find_bundle(absolute.parent, absolute.name)
     return open_folder(path, verify=verify)
 
 

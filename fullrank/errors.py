@@ -4,6 +4,7 @@
     ├── CollectionError      a corpus, queries or qrels file cannot be read
     ├── RecipeError          a recipe or an override is invalid
     ├── TrainingError        training cannot start, continue or resume
+    ├── ArgumentError        an argument of the Python API is wrong; it is a ValueError, too
     ├── DocumentRefused      a model cannot accept a live document
     ├── QueryError           a query cannot be answered
     │   └── FilterError      a filter or a facet does not fit the stored fields
@@ -14,6 +15,8 @@
 
 The command line prints the message as one line, and its notes below; the service turns it into a problem document.
 """
+
+import reprlib
 
 INTERRUPTED = 130
 """The exit code of an interrupted command: 128 + SIGINT."""
@@ -36,6 +39,16 @@ class RecipeError(FullrankError):
 
 class TrainingError(FullrankError):
     """Training cannot start, continue or resume."""
+
+
+class ArgumentError(FullrankError, ValueError):
+    """An argument of the Python API is wrong; the message names it."""
+
+
+def require(is_valid: bool, name: str, value: object, expected: str) -> None:
+    """Raise ArgumentError unless an argument is valid: "limit: 0 is not a number from 1 on"."""
+    if not is_valid:
+        raise ArgumentError(f"{name}: {reprlib.repr(value)} is not {expected}")
 
 
 class DocumentRefused(FullrankError):

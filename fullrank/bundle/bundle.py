@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fullrank.bundle.manifest import Manifest
 from fullrank.bundle.results import Hit, SearchResult
 from fullrank.complete.prefixes import Prefixes
 from fullrank.encoding import Encoded
+from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.query import matching, parse_filter
@@ -69,6 +71,13 @@ class Bundle:
     sections: Mapping[str, Section]
     second_stage: SecondStage | None = None
     facts: DocumentFacts | None = None
+
+    def __repr__(self) -> str:
+        recipe: Any = self.card.get("trained", self.card)
+        for key in ("recipe", "name"):  # a card may have any form
+            recipe = recipe.get(key) if isinstance(recipe, Mapping) else None
+        made = f", recipe {recipe}" if recipe else ""
+        return f"<Bundle {self.version}: {self.n_documents:,} documents{made}>"
 
     @property
     def name(self) -> str:
@@ -227,8 +236,8 @@ class Bundle:
             explain: Attach to each hit the words that contributed most.
 
         Raises:
+            ArgumentError: An argument is of the wrong type, or the mode is unknown.
             FilterError: The filter is malformed or does not fit the stored fields.
-            ValueError: The mode is unknown.
 
         Example:
             >>> bundle = open_bundle(path)
@@ -239,6 +248,12 @@ class Bundle:
             >>> [hit.id for hit in bundle.search("red apple", filter={"tags": "sweet"})]
             ['apple-pie']
         """
+        _check_query(text, limit)
+        require(_is_count(offset), "offset", offset, "a number from 0 on")
+        require(not isinstance(exclude, str), "exclude", exclude, "a collection of ids")
+        require(mode in ("exact", "fast"), "mode", mode, "'exact' or 'fast'")
+        is_number = min_score is None or isinstance(min_score, Real)
+        require(is_number, "min_score", min_score, "a number")
         query = self.encode(text)
         deleted = self._deleted(filter, exclude)
         is_reordered = self.second_stage is not None and offset < DEPTH
@@ -314,6 +329,7 @@ class Bundle:
             limit: The number of words to return at most, those with the largest contributions.
 
         Raises:
+            ArgumentError: An argument is of the wrong type.
             KeyError: There is no such document.
 
         Example:
@@ -326,6 +342,8 @@ class Bundle:
             apple 0.45 1.59
             red -1.15 1.16
         """
+        _check_query(text, limit)
+        require(isinstance(id, str), "id", id, "text")
         terms = self.model.query_terms(text)
         return self._explain(terms, self.encode(text), self.documents.row(id), limit)
 
@@ -337,7 +355,9 @@ class Bundle:
             >>> bundle.encode(["red apple", "bread"]).dense.shape
             (2, 4)
         """
-        return self.model.encode_queries([texts] if isinstance(texts, str) else texts)
+        listed = [texts] if isinstance(texts, str) else texts
+        require(_are_texts(listed), "texts", texts, "a text or a list of texts")
+        return self.model.encode_queries(listed)
 
     def evaluate(
         self, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]
@@ -352,8 +372,8 @@ class Bundle:
                 relevant document are left out.
 
         Raises:
-            KeyError: A judged query has no text, or a judged document is not in the bundle.
-            ValueError: No query has a relevant document.
+            ArgumentError: An argument is of the wrong type, a judged query has no text, a judged document is not in
+                the bundle, or no query has a relevant document.
 
         Example:
             >>> bundle = open_bundle(path)
@@ -362,13 +382,18 @@ class Bundle:
             >>> measures["mrr"].mean
             0.75
         """
+        require(_maps_to(queries, str), "queries", queries, "a mapping from query ids to texts")
+        is_graded = _maps_to(qrels, Mapping) and all(_maps_to(j, Real) for j in qrels.values())
+        require(is_graded, "qrels", qrels, "a mapping from query ids to document ids to grades")
         relevant = {
-            query: {self.documents.row(id): grade for id, grade in judged.items() if grade > 0}
+            query: {self._graded_row(query, id): grade for id, grade in judged.items() if grade > 0}
             for query, judged in qrels.items()
         }
         judged = [query for query, rows in relevant.items() if rows]
         if not judged:
-            raise ValueError("qrels: no query has a relevant document")
+            raise ArgumentError("qrels: no query has a relevant document")
+        for query in judged:
+            require(query in queries, "qrels", query, "a query of queries")
         rankings = self.retriever.search(self.encode([queries[query] for query in judged]), _DEPTH)
         values: dict[str, list[float]] = {name: [] for name in RANKING_MEASURES}
         for query, ranking in zip(judged, rankings, strict=True):
@@ -381,6 +406,14 @@ class Bundle:
             for name, value in measured.items():
                 values[name].append(value)
         return estimates({name: np.array(column) for name, column in values.items()})
+
+    def _graded_row(self, query: str, id: str) -> int:
+        try:
+            return self.documents.row(id)
+        except (KeyError, TypeError):
+            raise ArgumentError(
+                f"qrels: document {id!r} of query {query!r} is not in the bundle"
+            ) from None
 
     def _explain(self, terms: Any, query: Encoded, row: int, limit: int = 8) -> Explanation:
         return explain(terms, self.retriever, query, row, limit)
@@ -398,3 +431,22 @@ class Bundle:
             except KeyError:
                 continue
         return deleted
+
+
+def _check_query(text: object, limit: object) -> None:
+    require(isinstance(text, str), "text", text, "text")
+    require(_is_count(limit, 1), "limit", limit, "a number from 1 on")
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return int(value) >= least
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, Sequence) and all(isinstance(value, str) for value in values)
+
+
+def _maps_to(value: object, kind: type) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(v, kind) for v in value.values())

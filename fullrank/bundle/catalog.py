@@ -55,16 +55,22 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
     Raises:
         BundleNotFound: The root has neither such a version nor such a name.
     """
-    root = Path(root)
-    if is_name(name_or_version):
-        infos = list_bundles(root)
-        for info in infos:
-            if info.version == name_or_version:
-                return info.path
-        for info in infos:
-            if info.name == name_or_version:
-                return info.path
-    raise BundleNotFound(f"{root}: no bundle and no version named {name_or_version!r}")
+    root, wanted = Path(root), name_or_version
+    if not root.is_dir():
+        raise BundleNotFound(f"{root}: no such folder")
+    if is_name(wanted):
+        for name in _names(root):
+            if (root / name / wanted / MANIFEST).is_file():
+                for info in _versions(root, name):
+                    if info.version == wanted:
+                        return info.path
+        infos = _versions(root, wanted) if (root / wanted).is_dir() else ()
+        newest = max(infos, key=lambda info: (info.created, info.version), default=None)
+        if newest is not None:
+            return newest.path
+    raise BundleNotFound(
+        f"{root}: no bundle and no version named {wanted!r}; looked for {wanted}/*/{MANIFEST} and */{wanted}/{MANIFEST}"
+    )
 
 
 def active_version(root: Path) -> str | None:
@@ -148,6 +154,8 @@ def _versions(root: Path, name: str) -> Iterator[BundleInfo]:
     for folder in folders:
         try:
             info = _info(folder, fingerprint(folder / MANIFEST))
+        except BundleNotFound:
+            continue
         except BundleError as error:
             _log.warning("skipped %s: %s", folder, error)
             continue

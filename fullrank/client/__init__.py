@@ -8,6 +8,13 @@ replies.py  the types of requests and replies
             print(hit["id"], hit["score"])
 """
 
-from fullrank.client.client import Client, ServiceError
+try:
+    from fullrank.client.client import Client, ServiceError
+except ModuleNotFoundError as error:
+    if error.name != "httpx":
+        raise
+    raise ImportError(
+        "fullrank.client needs httpx; install it with: pip install 'fullrank[client]'"
+    ) from error
 
 __all__ = ["Client", "ServiceError"]

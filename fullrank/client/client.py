@@ -53,7 +53,8 @@ class Client:
     Args:
         url: of the service: "http://localhost:8000".
         key: an API key with the scopes that the calls need.
-        timeout_s: for a whole answer, seconds.
+        timeout_s: the longest wait for a connection, and then for each piece of the request and of the answer, seconds.
+            A whole answer may take longer.
         transport: in place of sockets, for tests.
 
     Example:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import fullrank
 from fullrank import Bundle, open_bundle
 from fullrank.bundle import bundle as bundle_module
-from fullrank.errors import BundleNotFound, FilterError
+from fullrank.errors import BundleNotFound, FilterError, FullrankError
 
 BUNDLES = Path(__file__).resolve().parents[2] / "golden" / "bundles"
 
@@ -58,6 +59,35 @@ def test_open_bundle_finds_the_newest_version_of_a_name(bundle: Bundle) -> None:
         open_bundle(BUNDLES / "nosuch")
 
 
+def test_a_folder_that_is_no_bundle_is_one_line_of_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neighbours of the folder, such as those of /tmp, are not read."""
+    for name in ("given/inside", "neighbour/inside"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(
+        BundleNotFound, match=r"'given'; looked for given/\*/manifest\.json"
+    ) as found:
+        open_bundle(tmp_path / "given")
+    assert "\n" not in str(found.value)
+    assert caplog.text == ""
+
+
+def test_a_name_is_found_from_within_its_folder(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(BUNDLES / "planted")
+    assert open_bundle(".").version == bundle.version
+
+
+def test_a_bundle_shows_itself_in_one_line(bundle: Bundle) -> None:
+    assert repr(bundle) == f"<Bundle {bundle.version}: 5 documents>"
+    trained = replace(bundle.manifest, card={"trained": {"recipe": {"name": "fielded"}}})
+    assert repr(replace(bundle, manifest=trained)).endswith("5 documents, recipe fielded>")
+    odd = replace(bundle.manifest, card={"trained": "yes", "recipe": 3})
+    assert repr(replace(bundle, manifest=odd)) == repr(bundle)
+
+
 def test_search_pages_through_one_ranking(bundle: Bundle) -> None:
     whole = bundle.search("red apple", limit=5)
     assert [hit.id for hit in whole] == [
@@ -89,8 +119,6 @@ def test_search_leaves_out_excluded_and_filtered_documents(bundle: Bundle) -> No
     assert (len(found), found.total) == (0, 0)
     with pytest.raises(FilterError):
         bundle.search("apple", filter={"grams": {"near": 3}})
-    with pytest.raises(ValueError, match="mode"):
-        bundle.search("apple", mode="slow")
 
 
 def test_search_explains_hits_as_explain_does(bundle: Bundle) -> None:
@@ -98,6 +126,40 @@ def test_search_explains_hits_as_explain_does(bundle: Bundle) -> None:
         assert hit.words == bundle.explain("red apple pie", hit.id).words
     with pytest.raises(KeyError):
         bundle.explain("red", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        ("search", {"text": None}, "text: None is not text"),
+        ("search", {"text": "x", "limit": 0}, "limit: 0 is not a number from 1 on"),
+        ("search", {"text": "x", "limit": -1}, "limit: -1 is not a number from 1 on"),
+        ("search", {"text": "x", "limit": "3"}, "limit: '3' is not a number from 1 on"),
+        ("search", {"text": "x", "limit": True}, "limit: True is not a number from 1 on"),
+        ("search", {"text": "x", "offset": -1}, "offset: -1 is not a number from 0 on"),
+        ("search", {"text": "x", "exclude": "apple"}, "exclude: 'apple' is not a collection"),
+        ("search", {"text": "x", "mode": "slow"}, "mode: 'slow' is not 'exact' or 'fast'"),
+        ("search", {"text": "x", "min_score": "1"}, "min_score: '1' is not a number"),
+        ("explain", {"text": "x", "id": None}, "id: None is not text"),
+        ("encode", {"texts": ["x", None]}, r"texts: \['x', None\] is not a text or a list"),
+        ("evaluate", {"queries": "name", "qrels": "test"}, "queries: 'name' is not a mapping"),
+        ("evaluate", {"queries": {}, "qrels": {"q": ["apple"]}}, "qrels: .* is not a mapping"),
+        ("evaluate", {"queries": {}, "qrels": {"q": {"apple": 1}}}, "qrels: 'q' is not a query of"),
+        ("evaluate", {"queries": {}, "qrels": {"q": {"x": 1}}}, "document 'x' of query 'q' is not"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    bundle: Bundle, method: str, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(FullrankError, match=message) as raised:
+        getattr(bundle, method)(**arguments)
+    assert isinstance(raised.value, ValueError)
+
+
+def test_the_client_without_httpx_names_the_extra() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import fullrank.client"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "pip install 'fullrank[client]'" in done.stderr.splitlines()[-1]
 
 
 def test_encode_takes_one_text_or_many(bundle: Bundle) -> None:
@@ -114,5 +176,3 @@ def test_evaluate_leaves_out_queries_without_a_relevant_document(bundle: Bundle)
     assert both["map"].mean == 1.0
     with pytest.raises(ValueError, match="no query has a relevant document"):
         bundle.evaluate(queries, {"q2": {"bread": 0}})
-    with pytest.raises(KeyError):
-        bundle.evaluate(queries, {"q1": {"unknown": 1}})
