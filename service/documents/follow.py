@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from logging import getLogger
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -30,7 +31,7 @@ from service.repeating import Repeater
 CHUNK = 1024
 # The same for a bundle that does not serve yet.
 _REPLAYED = 4096
-
+_log = getLogger(__name__)
 
 ViewOf = Callable[[Bundle, int], View]
 
@@ -61,8 +62,42 @@ def operations(found: Sequence[Logged]) -> list[Operation]:
     ]
 
 
-def replayed(bundle: Bundle, log: Log | None, view_of: ViewOf = View.of) -> Followed:
-    """Return the view of a bundle with all later operations of the log; view_of: makes the view without them.
+def applied(view: View, found: Sequence[Logged], skipped: Callable[[], None]) -> View:
+    """Return a view after operations of the log; a document that fails is logged, counted and left out.
+
+    Raises:
+        DocumentRefused: the model accepts no live documents.
+    """
+    try:
+        return view.apply(operations(found))
+    except DocumentRefused:
+        raise
+    except Exception as error:
+        if len(found) > 1:
+            middle = len(found) // 2
+            return applied(applied(view, found[:middle], skipped), found[middle:], skipped)
+        [failed] = found
+        _log.error(
+            "%s: operation %d of the log was skipped, without document %r: %s: %s",
+            view.bundle.name, failed.seq, failed.id, type(error).__name__, error,
+        )  # fmt: skip
+        skipped()
+        return view.apply([Operation(failed.seq, failed.id, None)])
+
+
+def replayed(
+    bundle: Bundle,
+    log: Log | None,
+    view_of: ViewOf = View.of,
+    skipped: Callable[[], None] = lambda: None,
+) -> Followed:
+    """Return the view of a bundle with all later operations of the log.
+
+    Args:
+        bundle: the bundle.
+        log: None: there is none.
+        view_of: makes the view without the operations.
+        skipped: called for each operation that failed and was left out.
 
     Raises:
         BundleError: the log no longer has operations that the bundle lacks, or the model accepts no live documents.
@@ -74,7 +109,7 @@ def replayed(bundle: Bundle, log: Log | None, view_of: ViewOf = View.of) -> Foll
     try:
         while True:
             found, upto = log.after(bundle.name, seq, _REPLAYED)
-            view = view.apply(operations(found))
+            view = applied(view, found, skipped)
             if upto == seq:
                 return Followed(view, seq, since)
             seq = upto
@@ -126,6 +161,7 @@ class Tail:
         *,
         poll_s: float = 0.05,
         changed: Callable[[], None] = lambda: None,
+        skipped: Callable[[], None] = lambda: None,
         view_of: ViewOf = View.of,
     ) -> None:
         """Follow a log.
@@ -134,10 +170,11 @@ class Tail:
             place: of the log.
             poll_s: how often to look for writes of other workers.
             changed: called on the following thread after each replacement of a view.
+            skipped: called for each operation that failed and was left out.
             view_of: makes the view of a bundle, up to a number that it contains.
         """
         self._place, self._view_of = place, view_of
-        self._changed = changed
+        self._changed, self._skipped = changed, skipped
         # By the identity of the bundle: for a while, a version that was opened again is here twice.
         self._followed: dict[int, Followed] = {}
         self._lock = threading.Lock()
@@ -169,7 +206,7 @@ class Tail:
         try:
             log = self._place.existing()
             try:
-                return replayed(bundle, log, self._view_of)
+                return replayed(bundle, log, self._view_of, self._skipped)
             finally:
                 if log is not None:
                     log.close()
@@ -342,7 +379,7 @@ class Tail:
         bundle = followed.view.bundle
         found, upto = log.after(bundle.name, max(followed.seq, followed.view.seq), CHUNK)
         try:
-            view = followed.view.apply(operations(found))
+            view = applied(followed.view, found, self._skipped)
         except DocumentRefused as error:
             self._thread.log_failure(error)
             return False

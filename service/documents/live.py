@@ -44,7 +44,13 @@ class LiveDocuments:
     ) -> None:
         self._wait_s = wait_s
         self._metrics = metrics
-        self._tail = Tail(place, poll_s=poll_s, changed=self._count, view_of=view_of)
+        self._tail = Tail(
+            place,
+            poll_s=poll_s,
+            changed=self._count,
+            skipped=metrics.skipped_writes.inc,
+            view_of=view_of,
+        )
         self._writer = Writer(place, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
 

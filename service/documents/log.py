@@ -18,6 +18,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import accumulate
 from typing import Any, Protocol
 
 from service.documents import history, idempotency
@@ -26,6 +27,8 @@ from service.documents.submission import Caps, Kept, Logged, Submission, Write
 
 # How long a count of the operations beyond a bundle is used for checking the caps.
 _COUNT_S = 1.0
+# Operations are read up to this many bytes of `bytes_of` at once, so that a step of a reader takes little memory.
+_READ_BYTES = 8 << 20
 # Operations removed in one transaction, which is as long as a writer may have to wait.
 _REMOVED_AT_ONCE = 5_000
 # History is trimmed after so many writes of one connection, so many bytes of them, or seconds.
@@ -253,7 +256,7 @@ class Log(ABC):
             return self._head()
 
     def after(self, collection: str, seq: int, limit: int) -> tuple[list[Logged], int]:
-        """Read the next operations on a collection, oldest first, at most ``limit``.
+        """Read the next operations on a collection, oldest first, at most ``limit`` and at most 8 MB or one.
 
         Returns:
             the operations, and the number up to which there are no others.
@@ -262,17 +265,19 @@ class Log(ABC):
             head = self._head()
             if head <= seq:
                 return [], seq
-            found = self._after(collection, seq, limit)
-            return found, found[-1].seq if len(found) == limit else head
-
-    def _after(self, collection: str, seq: int, limit: int) -> list[Logged]:
-        own, parameters = self._own()
-        rows = self._execute(
-            "SELECT seq, id, fields FROM operations "
-            f"WHERE collection = ? AND seq > ?{own} ORDER BY seq LIMIT ?",
-            (collection, seq, *parameters, limit),
-        )
-        return [Logged(*row) for row in rows]
+            own, parameters = self._own()
+            beyond = f"FROM operations WHERE collection = ? AND seq > ?{own} ORDER BY seq LIMIT ?"
+            sizes = [
+                *self._execute(f"SELECT bytes {beyond}", (collection, seq, *parameters, limit))
+            ]
+            totals = accumulate(size for (size,) in sizes)
+            count = max(1, sum(total <= _READ_BYTES for total in totals))
+            rows = self._execute(
+                f"SELECT seq, id, fields {beyond}", (collection, seq, *parameters, count)
+            )
+            found = [Logged(*row) for row in rows]
+            is_all = len(found) == len(sizes) < limit
+            return found, head if is_all else found[-1].seq
 
     def written_after(
         self, collection: str, seq: int, since: int, most: int

@@ -100,6 +100,9 @@ class Metrics:
         self.generation = each("generation", "Generation that the worker serves")
         self.models_loaded = each("models_loaded", "Models loaded")
         self.writes = counter("writes", "Acknowledged writes of documents: put or delete", "kind")
+        self.skipped_writes = counter(
+            "writes_skipped", "Operations of the log that failed and were left out by a worker"
+        )
         self.live_documents = each(
             "live_documents",
             "Documents written since their bundle was made, over all models loaded",

@@ -53,6 +53,38 @@ async def test_a_document_that_is_written_twice_is_visible_all_the_time(
     assert all(documents == 10 for seq, documents in seen if seq >= 10), seen
 
 
+async def test_an_operation_that_cannot_be_applied_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both while it is followed and when a service starts with it; the others are served."""
+    make_bundle(tmp_path, "docs")
+    bundle = open_bundle(find_bundle(tmp_path, "docs"))
+    place, skipped = LogPlace.of_file(tmp_path / "log"), list[int]()
+
+    def tail_of_bundle() -> Tail:
+        tail = Tail(place, skipped=lambda: skipped.append(1))
+        tail.prepare(bundle)
+        return tail
+
+    following = tail_of_bundle()
+    text, log = b'{"text": "files"}', SqliteLog(tmp_path / "log")
+    writes = [Write("a", text), Write("ls", b"{damaged"), Write("b", text), Write("c", text)]
+    log.commit([Submission("docs", writes, lambda first: b"")], Caps())
+    log.close()
+    for tail in (following, tail_of_bundle()):
+        tail.start()
+        try:
+            view = await tail.view(bundle, 4, 30)
+        finally:
+            tail.close()
+        assert view.seq == 4
+        assert sorted(id for part in view.added for id in part.store.ids) == ["a", "b", "c"]
+        with pytest.raises(KeyError):
+            view.fields("ls")  # that of the bundle was replaced
+    assert len(skipped) == 2
+    assert "operation 2 of the log was skipped, without document 'ls'" in caplog.text
+
+
 @pytest.mark.sweep
 async def test_segments_are_merged_in_the_background_while_writes_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

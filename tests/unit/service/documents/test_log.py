@@ -109,6 +109,18 @@ def test_reading_continues_where_it_stopped(log: Log) -> None:
     assert (seen, upto) == (list("abcde"), 6)
 
 
+def test_large_documents_are_read_a_few_at_a_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.documents.log._READ_BYTES", 40)
+    log.commit([put(*"abc"), put("large", text="x" * 100), put("d")], CAPS)  # 14 bytes each
+    steps, upto = [], 0
+    while upto < 5:
+        operations, upto = log.after("docs", upto, 10)
+        steps.append(([operation.id for operation in operations], upto))
+    assert steps == [(["a", "b"], 2), (["c"], 3), (["large"], 4), (["d"], 5)]
+
+
 def test_a_restart_changes_nothing(place: LogPlace) -> None:
     first = place.open()
     first.commit([put("a", "b")], CAPS)
