@@ -255,7 +255,7 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
             raise FilterError(f"facets.{place}", reason)
         facets.append(found)
     ranges = {
-        name: range_counts(parts, name, own, f"{request.prefix}facet_ranges.{name}")
+        name: range_counts(parts, name, own, f"facet_ranges.{name}")
         for name, own in request.facet_ranges
     }
     return facets, ranges

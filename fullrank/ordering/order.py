@@ -65,23 +65,22 @@ class Order:
     Args:
         view: The view.
         asked: The ordering.
-        prefix: Stands before the names of fields in errors.
 
     Raises:
         FilterError: A field does not fit.
     """
 
-    def __init__(self, view: View, asked: Ordering, prefix: str = "") -> None:
+    def __init__(self, view: View, asked: Ordering) -> None:
         self._view, self._asked = view, asked
         self._number = {id(part): i for i, part in enumerate(view.parts)}
         columns = view.columns
-        self._sort = sort_values(columns, asked.sort, f"{prefix}sort") if asked.sort else None
+        self._sort = sort_values(columns, asked.sort, "sort") if asked.sort else None
         self._boosts = (
-            boosts_of(columns, asked.boosts, asked.now, f"{prefix}boost") if asked.boosts else None
+            boosts_of(columns, asked.boosts, asked.now, "boost") if asked.boosts else None
         )
         self._groups = None
         if asked.group_by is not None:
-            self._groups = Groups(columns, asked.group_by.field, f"{prefix}group_by.field")
+            self._groups = Groups(columns, asked.group_by.field, "group_by.field")
 
     def search(
         self,

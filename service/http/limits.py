@@ -42,22 +42,15 @@ async def check_page(settings: Settings, page: Page) -> None:
         await to_thread(check_limits, settings, page)
 
 
-def check_limits(settings: Settings, value: Any, prefix: str = "") -> None:
-    """Check the limits of a request model.
-
-    Args:
-        prefix: put before the names of fields in errors.
-
-    Raises:
-        Invalid: names the fields that are above a limit.
-    """
+def check_limits(settings: Settings, value: Any) -> None:
+    """Check the limits of a request model. Raises Invalid, naming the fields that are above one."""
     errors = []
     for name, keyword, setting in _BY_SCHEMA[type(value).__name__]:
         given, limit = getattr(value, name), getattr(settings, setting)
         if keyword == "maximum" and given > limit:
-            errors.append({"field": prefix + name, "reason": f"must be at most {limit}"})
+            errors.append({"field": name, "reason": f"must be at most {limit}"})
         elif keyword == "maxItems" and len(given) > limit:
-            errors.append({"field": prefix + name, "reason": f"must have at most {limit} items"})
+            errors.append({"field": name, "reason": f"must have at most {limit} items"})
         elif keyword == "maxLength":
             reason = too_long(given, limit)
             most = settings.max_words
@@ -69,6 +62,6 @@ def check_limits(settings: Settings, value: Any, prefix: str = "") -> None:
             ):
                 reason = f"must have at most {most} words"
             if reason is not None:
-                errors.append({"field": prefix + name, "reason": reason})
+                errors.append({"field": name, "reason": reason})
     if errors:
         raise Invalid(errors=errors)

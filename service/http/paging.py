@@ -38,7 +38,7 @@ class CursorPage(NamedTuple):
 
 
 def page_of_cursor(
-    asked: SearchRequest, services: Services, serving: Serving, now: float, prefix: str
+    asked: SearchRequest, services: Services, serving: Serving, now: float
 ) -> CursorPage:
     """Read the cursor of a request.
 
@@ -55,7 +55,7 @@ def page_of_cursor(
         "mode": asked.mode == "fast",
     }
     errors = [
-        {"field": prefix + name, "reason": "cannot be given with a cursor"}
+        {"field": name, "reason": "cannot be given with a cursor"}
         for name, is_given in others.items()
         if is_given
     ]
@@ -64,12 +64,11 @@ def page_of_cursor(
     assert asked.cursor is not None
     if asked.cursor == FIRST:
         return CursorPage(asked.model, After(), now)
-    field = f"{prefix}cursor"
-    cursor = services.cursors.read(asked.cursor, field)
+    cursor = services.cursors.read(asked.cursor)
     if cursor.search != _search(asked):
         same = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
         reason = f"belongs to another search; these must be the same on all pages: {same}"
-        raise Invalid(errors=[{"field": field, "reason": reason}])
+        raise Invalid(errors=[{"field": "cursor", "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired
     return CursorPage(cursor.version, cursor.after, cursor.now, cursor.seq)

@@ -116,11 +116,11 @@ class OrderRequest(BaseModel):
         description="prefer hits unlike those before them, among the first 100",
     )
 
-    def ordering(self, now: float, prefix: str = "") -> Ordering | None:
+    def ordering(self, now: float) -> Ordering | None:
         """Return the order; None for that of the score. Raises FilterError for fields that contradict each other."""
         if self.sort and (self.boost or self.diversity):
             other = "boost" if self.boost else "diversity"
-            raise FilterError(f"{prefix}{other}", "changes scores, which sort replaces; give one")
+            raise FilterError(other, "changes scores, which sort replaces; give one")
         if not (self.sort or self.boost or self.group_by or self.diversity):
             return None
         group = self.group_by

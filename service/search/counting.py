@@ -44,7 +44,7 @@ def columns_to_count(view: View, deleted: Sequence[Mask | None]) -> list[tuple[C
 def _ranges(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted = {}
     for name, ranges in request.facet_ranges:
-        counts = range_counts(parts, name, ranges, f"{request.prefix}facet_ranges.{name}")
+        counts = range_counts(parts, name, ranges, f"facet_ranges.{name}")
         counted[name] = ranges_json(ranges, counts)
     return counted
 

@@ -78,15 +78,15 @@ class Cursors:
         content = orjson.dumps([*cursor])
         return f"{_text(content)}.{_text(self._sign(content))}"
 
-    def read(self, text: str, field: str) -> Cursor:
-        """Read a cursor. Raises Invalid, naming the field, if this service has not written it."""
+    def read(self, text: str) -> Cursor:
+        """Read a cursor. Raises Invalid if this service has not written it."""
         try:
             content, signature = (_bytes(part) for part in text.split("."))
         except (ValueError, Error):
             content, signature = b"", b""
         if not hmac.compare_digest(self._sign(content), signature):
             reason = 'is no cursor of this service; "*" asks for the first page'
-            raise Invalid(errors=[{"field": field, "reason": reason}])
+            raise Invalid(errors=[{"field": "cursor", "reason": reason}])
         return Cursor(*orjson.loads(content))
 
     def _sign(self, content: bytes) -> bytes:

@@ -44,8 +44,7 @@ def shown(
         nonlocal left
         left -= size
         if left < 0:
-            name = "limit" if request.filling is None else "placements"
-            raise too_large(request.prefix + name)
+            raise too_large("limit" if request.filling is None else "placements")
 
     for hit in found:
         # All fields of a hit are copied into the answer as they are stored.

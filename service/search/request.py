@@ -40,7 +40,6 @@ class RankRequest:
     filling      the placements of a page, which get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
     highlight    what to mark in the hits
-    prefix       stands before the names of fields in errors
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
     by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
@@ -74,7 +73,6 @@ class RankRequest:
     filling: PageFilling | None = None
     ordering: Ordering | None = None
     highlight: Highlight | None = None
-    prefix: str = ""
     by_any_word: bool = False
     is_partial: bool = False
     max_bytes: int = sys.maxsize

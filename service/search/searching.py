@@ -45,14 +45,14 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
         view, bitmaps, request.filter, request.filter_path, request.restrictions, request.only
     )
     if request.highlight is not None:
-        check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
+        check_highlight(view.columns[0], request.highlight, "highlight")
     order = None
     asked = request.ordering
     if asked is not None and request.only is not None:
         # Their places are fixed; boosts are still part of their scores.
         asked = Ordering(boosts=asked.boosts, now=asked.now) if asked.boosts else None
     if asked is not None:
-        order = Order(view, asked, request.prefix)
+        order = Order(view, asked)
     deleted = view.deleted(matching, [*request.exclude, *request.pinned])
     return Checked(order, deleted, matching is not None or bool(request.exclude))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import orjson
@@ -15,7 +16,7 @@ from fullrank.filters.ranges import Range
 from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
-from service.errors import DocumentNotFound
+from service.errors import DocumentNotFound, Invalid
 from service.events.shown import Shown
 from service.experiments.tried import NOTHING, Tried
 from service.http.body import parse_text
@@ -136,7 +137,6 @@ async def _search(
     serving: RequestModel,
     services: Services,
     max_bytes: int,
-    prefix: str = "",
 ) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
     page, after = None, None
@@ -144,7 +144,7 @@ async def _search(
     if asked.cursor is None:
         view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     else:
-        page = page_of_cursor(asked, services, serving.serving, now, prefix)
+        page = page_of_cursor(asked, services, serving.serving, now)
         after, now = page.after, page.now
         bundle = serving.resolve(page.model)
         view, deleted = await services.live.as_of(bundle, page.seq, asked.min_seq)
@@ -156,7 +156,6 @@ async def _search(
         asked.explain,
         exclude=deleted,
         filter=asked.filter,
-        filter_path=f"{prefix}filter",
         mode=asked.mode if after is None else "exact",
         after=after,
         facets=asked.facets,
@@ -166,9 +165,8 @@ async def _search(
             for name, ranges in asked.facet_ranges.items()
         ],
         min_score=asked.min_score,
-        ordering=asked.ordering(now, prefix),
+        ordering=asked.ordering(now),
         highlight=None if asked.highlight is None else asked.highlight.asked,
-        prefix=prefix,
         by_prefix=asked.prefix == "last",
         is_partial=asked.partial,
         max_bytes=max_bytes,
@@ -202,7 +200,7 @@ async def _search(
     following = found.ranked.following
     if page and following and following.place <= services.settings.max_offset:
         reply["cursor"] = cursor_of(asked, services, view, page, following)
-    return bounded(reply, max_bytes, f"{prefix}limit")
+    return bounded(reply, max_bytes, "limit")
 
 
 @router.post(
@@ -248,7 +246,8 @@ async def search_batch(
     """Answer several searches in their order, from one generation: all of them or, on an error, none."""
     check_limits(services.settings, body)
     for number, asked in enumerate(body.searches):
-        check_limits(services.settings, asked, f"searches.{number}.")
+        with _naming(number):
+            check_limits(services.settings, asked)
     if serving.slot is not None:
         serving.slot.set_cost(len(body.searches))
     answers = []
@@ -256,10 +255,24 @@ async def search_batch(
     for number, asked in enumerate(body.searches):
         if number:
             await asyncio.sleep(0)  # other requests get a turn
-        answer = (await _search(asked, serving, services, left, f"searches.{number}.")).body
+        with _naming(number):
+            answer = (await _search(asked, serving, services, left)).body
         left -= len(answer)
         answers.append(orjson.Fragment(bytes(answer)))
     return JsonResponse({"generation": serving.generation, "answers": answers})
+
+
+@contextmanager
+def _naming(number: int) -> Iterator[None]:
+    """Put the search of a batch before the fields of its errors."""
+    prefix = f"searches.{number}."
+    try:
+        yield
+    except FilterError as error:
+        raise FilterError(prefix + error.path, error.reason) from None
+    except Invalid as error:
+        error.errors = [{**one, "field": prefix + one["field"]} for one in error.errors or ()]
+        raise
 
 
 @router.post(

@@ -70,7 +70,7 @@ CURSOR = Cursor("v-1", fingerprint({"query": "a"}), 1.5, 3, 0.1 + 0.2, "d\u20ac"
 
 def test_a_cursor_is_read_as_it_was_written(tmp_path: Path) -> None:
     text = Cursors(tmp_path / "key").text(CURSOR)
-    assert Cursors(tmp_path / "key").read(text, "cursor") == CURSOR
+    assert Cursors(tmp_path / "key").read(text) == CURSOR
     assert CURSOR.after == After(0.1 + 0.2, "d\u20ac", 7)
 
 
@@ -83,9 +83,9 @@ def test_a_cursor_that_was_changed_is_refused(tmp_path: Path) -> None:
     foreign = Cursors(tmp_path / "other").text(CURSOR)
     for bad in (mixed, content, f"{content}.", f".{signature}", "", "a.b.c", "é.é", foreign):
         with pytest.raises(Invalid) as raised:
-            cursors.read(bad, "searches.1.cursor")
+            cursors.read(bad)
         [error] = raised.value.errors or []
-        assert error["field"] == "searches.1.cursor"
+        assert error["field"] == "cursor"
 
 
 def replace_place(cursor: Cursor) -> Cursor:
