@@ -1,11 +1,12 @@
 """One SQLite file that the workers of a machine share: opened when it is first used, closed after an error.
 
 Rules (rules/store.py) open their file anew for each call, and the log of documents (documents/log.py) checks that its
-file is still in place; both connect on their own.
+file is still in place; both keep their own connections.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,16 @@ from fullrank.errors import FullrankError
 
 # Longest wait for another worker.
 _BUSY_S = 5.0
+
+
+def connect(path: Path, *, check_same_thread: bool = False) -> sqlite3.Connection:
+    """Open a file; create it if it is missing, readable by its owner only, and so are its -wal and -shm."""
+    with suppress(OSError):
+        # Without opening it: closing a file drops the locks of this process on it, those of SQLite too.
+        os.mknod(path, 0o600)
+    return sqlite3.connect(
+        path, timeout=_BUSY_S, isolation_level=None, check_same_thread=check_same_thread
+    )
 
 
 def write_ahead(execute: Callable[[str], object], wait_s: float) -> None:
@@ -101,9 +112,7 @@ class SqliteFile:
             self._file = None
 
     def _open(self) -> sqlite3.Connection:
-        file = sqlite3.connect(
-            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        file = connect(self._path)
         try:
             write_ahead(file.execute, _BUSY_S)
             file.execute(f"PRAGMA synchronous = {self._synchronous}")

@@ -113,7 +113,7 @@ def erase(folder: Path, who: Iterable[str], at: float) -> None:
         FullrankError: The list of the erased is damaged.
         OSError: It cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     with (folder / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = read_erased(folder) | dict.fromkeys(who, at)

@@ -141,7 +141,7 @@ class SegmentWriter:
         self._path, self._file = None, -1
 
     def _begin(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
         self._began = self._clock()
         start = datetime.fromtimestamp(self._began, UTC).strftime(TIME)
         path = self._folder / f"{self._kind}-{start}-{secrets.token_hex(4)}{OPEN}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from service.documents import history, idempotency
 from service.documents.log import Log, Rows, bytes_of
 from service.documents.logerrors import LogError, sqlite_errors
 from service.documents.submission import Write
-from service.sqlite import write_ahead
+from service.sqlite import connect, write_ahead
 
 SCHEMA = 1
 
@@ -59,7 +58,7 @@ class SqliteLog(Log):
         super().__init__()
         self.path = path
         with sqlite_errors(path):
-            self.connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            self.connection = connect(path, check_same_thread=True)
             try:
                 self.id = self._prepare()
                 # Reading the id has opened the write-ahead log too.

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.errors import FullrankError
+from service.sqlite import connect
 
 FILE = "rules.sqlite"
 MAX_RULES = 10_000
-# Longest wait for another worker, which locks the file for one sync.
-_BUSY_S = 5.0
 _SCHEMA = 1
 _TABLE = """CREATE TABLE IF NOT EXISTS rules (
     revision INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -134,9 +133,7 @@ class RuleStore:
             file.execute("COMMIT")
 
     def _connect(self) -> sqlite3.Connection:
-        file = sqlite3.connect(
-            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        file = connect(self.path)
         try:
             [schema] = file.execute("PRAGMA user_version").fetchone()
         except BaseException:

@@ -291,3 +291,23 @@ async def test_pages_of_other_origins_change_nothing(root: Root) -> None:
         elsewhere = {"Origin": "https://evil.example"}
         check(await client.put("/v1/documents/x", json={}, headers=elsewhere), 403, "other-origin")
         assert (await client.get("/v1/models", headers=elsewhere)).status_code == 200
+
+
+async def test_what_is_stored_can_be_read_by_the_own_user_only(root: Root) -> None:
+    app = create_app(settings_for(root.path))
+    before = os.umask(0)
+    try:
+        async with client_of(app) as client:
+            await client.put("/v1/documents/a", json={"title": "copy"})
+            await client.put("/v1/rules/r", json={"query": {"contains": "x"}, "hide": ["a"]})
+            await client.put("/v1/pages", json={"url": "https://a.example", "text": "copy"})
+            await client.post("/v1/search", json={**QUERY, "user_id": "ann"})
+            await client.delete("/v1/events/users/ann", headers=AUTH)
+        create_key(root.path / "keys.json", ["search"])
+    finally:
+        os.umask(before)
+    stored = [*root.path.glob("*.sqlite*"), *root.path.glob(".events*"), *root.path.glob("*keys*")]
+    names = {path.name for path in stored}
+    assert {"documents.sqlite", "rules.sqlite", "pages.sqlite", ".events"} <= names
+    assert {".events.key", "keys.json"} <= names
+    assert [path.name for path in stored if path.stat().st_mode & 0o077] == []

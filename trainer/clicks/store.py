@@ -47,7 +47,7 @@ def store(
         record = replace(record, texts=people.replace(record.texts))
         lines[kind, int(record.at // _DAY_S)].append(record.line())
         counts[kind] += 1
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     written = []
     for (kind, day), found in sorted(lines.items()):
         path = folder / imported_name(kind, day * _DAY_S)
