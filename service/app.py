@@ -215,6 +215,7 @@ def _build(
             lambda: [followed.view for followed in live.views()],
             None if recorder is None else recorder.folder,
             settings.usage_refresh_s,
+            metrics,
         ),
         AdServices.from_settings(settings, log, metrics, live),
     )

@@ -12,5 +12,6 @@ insights.py   events in the shape of Algolia
 compaction.py what is too old, too much or erased leaves the disk
 people.py     pseudonyms, and who has been erased
 places.py     where a service keeps them
+days.py       digests of the log, a file for each day
 log.py        lists and events as a reader sees them
 """

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from fullrank.events.archive import SegmentError, read_lines, size_of
+from fullrank.events.days import prune
 from fullrank.events.merged import held_elsewhere
 from fullrank.events.merging import merge_small
 from fullrank.events.people import drop_erased, is_erased, read_erased
@@ -106,6 +107,8 @@ def compact(
             drop_erased(folder, now - (days + 1) * _DAY_S)
         dropped = _shrink(folder, max_bytes)
         merged = merge_small(folder, now, progress)
+        with suppress(SegmentError):  # a stray file, of which readers tell
+            prune(folder)
         return Compaction(
             len(sealed), expired, withheld, rewritten, erased, dropped, merged, size_of(folder)
         )

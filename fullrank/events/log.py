@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,17 +30,20 @@ class EventLog:
     folder: Path
     pauses: bool = False
 
-    def lists(self, since: float = 0.0) -> Iterator[ServedList]:
+    def lists(
+        self, since: float = 0.0, segments: Sequence[Path] | None = None
+    ) -> Iterator[ServedList]:
         """Yield the served lists, the oldest segment first.
 
         Args:
             since: Skip what was shown before, in seconds since 1970.
+            segments: Read only these, in their order.
 
         Raises:
             SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
-        for path, line in self._lines(LISTS, since):
+        for path, line in self._lines(LISTS, since, segments):
             try:
                 found = parse_list(line)
             except (ValueError, KeyError, TypeError) as error:
@@ -48,18 +51,19 @@ class EventLog:
             if found.at >= since and not is_erased(erased, found.texts, found.at):
                 yield found
 
-    def events(self, since: float = 0.0) -> Iterator[Event]:
+    def events(self, since: float = 0.0, segments: Sequence[Path] | None = None) -> Iterator[Event]:
         """Yield the events, the oldest segment first; of those with one event_id, the first of each day.
 
         Args:
             since: Skip what happened before, in seconds since 1970.
+            segments: Read only these, in their order.
 
         Raises:
             SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
         seen = _SeenIds()
-        for path, line in self._lines(EVENTS, since):
+        for path, line in self._lines(EVENTS, since, segments):
             try:
                 found = parse_stored(line)
             except (ValueError, KeyError, TypeError) as error:
@@ -70,8 +74,11 @@ class EventLog:
             if event_id is None or seen.add(event_id, found.at, path):
                 yield found
 
-    def _lines(self, kind: str, since: float) -> Iterator[tuple[Path, bytes]]:
-        segments = list_segments(self.folder, kind)
+    def _lines(
+        self, kind: str, since: float, segments: Sequence[Path] | None
+    ) -> Iterator[tuple[Path, bytes]]:
+        if segments is None:
+            segments = list_segments(self.folder, kind)
         # A segment is sealed an hour after its begin, and clocks of clients may be ahead.
         recent = [path for path in segments if begun(path).timestamp() + _DAY_S >= since]
         for number, found in enumerate(read_all(recent)):

@@ -7,25 +7,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from fullrank.events.lists import ServedList, normalised
+from fullrank.events.days import (
+    CLICKED,
+    DAY,
+    DAY_S,
+    HITS,
+    PERSON,
+    PLACES,
+    QUERY,
+    SEARCHES,
+    Days,
+    day_of,
+    read_day,
+)
 from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
 
 MIN_PEOPLE = 3
-_DAY_S = 86_400
 _FRESH_S = 60.0
 _TOP = 20
 # Bounds of time and memory. What is beyond them is not counted, and the answer says so.
 _MAX_READ_S = 20.0
-_MAX_CLICKED_LISTS, _MAX_QUERIES, _MAX_REPORTED = 500_000, 200_000, 50_000
-
-Record = TypeVar("Record")
+_MAX_QUERIES, _MAX_PEOPLE = 200_000, 1_000_000  # people: of all queries together
 
 
 @dataclass(slots=True)
@@ -33,7 +43,7 @@ class _Query:
     searches: int = 0
     clicked: int = 0
     without_hits: int = 0
-    people: set[str] = field(default_factory=set)
+    people: set[int] = field(default_factory=set)
 
 
 class Analytics:
@@ -42,10 +52,17 @@ class Analytics:
     Args:
         folder: Of the log.
         clock: Returns seconds since 1970.
+        timer: Returns seconds since some moment.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._log, self._clock = EventLog(folder, pauses=True), clock
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log, self._clock, self._timer = EventLog(folder, pauses=True), clock, timer
+        self._days = Days(self._log)
         self._lock = threading.Lock()
         self._erased: Erasures = None
         self._found: dict[int, tuple[float, dict[str, Any]]] = {}
@@ -54,91 +71,74 @@ class Analytics:
         """Count searches and clicks; call it on a thread.
 
         Args:
-            days: Up to now.
+            days: So many whole days (UTC) before today, and today.
 
         Raises:
             FullrankError: A file of the log is damaged.
         """
         with self._lock:
-            now, erased = self._clock(), erasures(self._log.folder)
+            now, erased = self._timer(), erasures(self._log.folder)
             if erased != self._erased:
                 self._erased, self._found = erased, {}
             at, found = self._found.get(days, (-_FRESH_S, {}))
-            if now - at >= _FRESH_S:
-                found = _Counting(now - days * _DAY_S).report(self._log, days)
-                self._found = {days: (now, found)}
+            if now - at >= _FRESH_S or not found:
+                found = self._count(days)
+                self._found[days] = now, found
             return found
+
+    def _count(self, days: int) -> dict[str, Any]:
+        since = int(self._clock() // DAY_S) - days
+        # The last segment of the day before may have lists of the first one.
+        with self._days.turn(_MAX_READ_S) as is_ours:
+            if is_ours:
+                self._days.update(_MAX_READ_S, since - 1)
+        files, is_all = self._days.files(since - 1)
+        counting = _Counting(since)
+        for number, file in enumerate(files):
+            if not counting.add(file):
+                files, is_all = files[:number], False
+                break
+        if not is_all:
+            counting.complete_since = max(
+                counting.complete_since, day_of(files[-1]) if files else int(self._clock() // DAY_S)
+            )
+        return counting.result(days)
 
 
 class _Counting:
-    """One reading of the log: first the clicks, then the lists that they belong to."""
+    """Adds up days, the newest first."""
 
-    def __init__(self, since: float) -> None:
-        self._since = since
-        self._end = time.monotonic() + _MAX_READ_S
-        self._is_complete = True
-        self._clicks: dict[str, set[str]] = {}
-        self._queries: dict[str, _Query] = {}
-        self._reported: dict[str, ServedList] = {}
+    def __init__(self, since: int) -> None:
+        self._since = self.complete_since = since
+        self._queries = defaultdict[str, _Query](_Query)
+        self._people = 0
         self._searches = self._clicked = self._without_hits = self._places = 0
 
-    def report(self, log: EventLog, days: int) -> dict[str, Any]:
-        for event in self._in_time(log.events(self._since)):
-            if not event.is_bot and event.object_id is not None and event.is_click:
-                self._click(event.texts.get("query_id"), event.object_id)
-        ours: set[str] = set()
-        for served in self._in_time(log.lists(self._since)):
-            if served.kind == "reported":
-                self._keep(self._reported, _MAX_REPORTED, served.query_id, served)
-                continue
-            if len(ours) < _MAX_CLICKED_LISTS:
-                ours.add(served.query_id)
-            else:
-                self._is_complete = False
-            if served.kind == "search" and served.offset == 0 and not served.is_bot:
-                self._count(served)
-        for query_id, served in self._reported.items():
-            if query_id not in ours and not served.is_bot:
-                self._count(served)
-        return self._result(days)
-
-    def _in_time(self, records: Iterator[Record]) -> Iterator[Record]:
-        for record in records:
-            if time.monotonic() > self._end:
-                self._is_complete = False
-                return
-            yield record
-
-    def _keep(self, store: dict[str, Any], most: int, key: str, value: Any) -> bool:
-        """Store a value if there is room."""
-        if key not in store and len(store) >= most:
-            self._is_complete = False
+    def add(self, file: Path) -> bool:
+        """Add a day; return False if it is damaged or does not fit into memory."""
+        day = read_day(file)
+        if day is None or len(self._queries) >= _MAX_QUERIES or self._people >= _MAX_PEOPLE:
             return False
-        store.setdefault(key, value)
+        if not day.is_complete:
+            self.complete_since = max(self.complete_since, day_of(file) + 1)
+        for row in day.asks[day.asks[:, DAY] >= self._since].tolist():
+            searches, clicked = row[SEARCHES], row[CLICKED]
+            without_hits = 0 if row[HITS] else searches
+            self._searches += searches
+            self._clicked += clicked
+            self._places += row[PLACES]
+            self._without_hits += without_hits
+            query = self._queries[day.queries[row[QUERY]][1]]
+            query.searches += searches
+            query.clicked += clicked
+            query.without_hits += without_hits
+            if row[PERSON]:
+                self._people -= len(query.people)
+                query.people.add(row[PERSON])
+                self._people += len(query.people)
         return True
 
-    def _click(self, query_id: str | None, object_id: str) -> None:
-        if query_id is not None and self._keep(self._clicks, _MAX_CLICKED_LISTS, query_id, set()):
-            self._clicks[query_id].add(object_id)
-
-    def _count(self, served: ServedList) -> None:
-        clicked = self._clicks.get(served.query_id, ())
-        places = [place for place, id in enumerate(served.ids, 1) if id in clicked]
-        self._searches += 1
-        self._without_hits += not served.ids
-        if places:
-            self._clicked += 1
-            self._places += places[0]
-        text = normalised(served.text)
-        if self._keep(self._queries, _MAX_QUERIES, text, _Query()):
-            query = self._queries[text]
-            query.searches += 1
-            query.clicked += bool(places)
-            query.without_hits += not served.ids
-            if served.person is not None:
-                query.people.add(served.person)
-
-    def _result(self, days: int) -> dict[str, Any]:
+    def result(self, days: int) -> dict[str, Any]:
         return {
             "days": days,
             "searches": self._searches,
@@ -151,7 +151,8 @@ class _Counting:
             "top_without_clicks": self._top(
                 lambda query: 0 if query.clicked or query.without_hits else query.searches
             ),
-            "complete": self._is_complete,
+            "complete": self.complete_since <= self._since,
+            "since": float(self.complete_since * DAY_S),
         }
 
     def _top(self, size: Callable[[_Query], int]) -> list[dict[str, Any]]:

@@ -98,4 +98,5 @@ class AnalyticsReply(Reply):
     top: list[QueryCount] = Field(description="the most frequent queries of 3 or more people")
     top_without_hits: list[QueryCount]
     top_without_clicks: list[QueryCount]
-    complete: bool = Field(description="false if there is more than was read in time")
+    complete: bool = Field(description="false if the oldest days could not be read yet")
+    since: float = Field(description="from when everything counts, in seconds since 1970")

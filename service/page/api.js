@@ -42,7 +42,7 @@ export function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
     const { limit, offset } = page;
-    const parameters = new URLSearchParams({ limit, offset, model, session_id: sessionId(), application: PAGE });
+    const parameters = new URLSearchParams({ limit, offset, model, ...visitor() });
     if (wanted.mode) parameters.set("mode", wanted.mode);
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
@@ -71,7 +71,7 @@ function facetsOf(panel, limit) {
 }
 
 function queryOf(wanted, model) {
-  const body = { query: wanted.q, model, session_id: sessionId(), application: PAGE };
+  const body = { query: wanted.q, model, ...visitor() };
   if (wanted.mode) body.mode = wanted.mode;
   if (wanted.filter) body.filter = parsed(wanted.filter);
   return body;
@@ -80,7 +80,7 @@ function queryOf(wanted, model) {
 // Fill the placements of a page with documents.
 //   request  the page, its placements and its rules
 export function match(request, model) {
-  return post("v1/match", { ...request, model, explain: true, session_id: sessionId(), application: PAGE });
+  return post("v1/match", { ...request, model, explain: true, ...visitor() });
 }
 
 // Make a version the default. Every worker first loads and verifies it, which takes its time.
@@ -116,8 +116,7 @@ export function reportClick(queryId, id) {
     action_name: "click",
     timestamp: new Date().toISOString(),
     query_id: queryId,
-    session_id: sessionId(),
-    application: PAGE,
+    ...visitor(),
     event_attributes: { object: { object_id: id } },
   };
   fetch("v1/events", {
@@ -128,12 +127,16 @@ export function reportClick(queryId, id) {
   }).catch(() => {});
 }
 
-// A random name that lasts as long as this tab.
-function sessionId() {
-  let id = sessionStorage.getItem("session");
+// Who searches and clicks: random names of this browser and of this tab.
+function visitor() {
+  return { client_id: nameIn(localStorage, "client"), session_id: nameIn(sessionStorage, "session"), application: PAGE };
+}
+
+function nameIn(storage, key) {
+  let id = storage.getItem(key);
   if (!id) {
     id = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-    sessionStorage.setItem("session", id);
+    storage.setItem(key, id);
   }
   return id;
 }

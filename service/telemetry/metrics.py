@@ -128,6 +128,10 @@ class Metrics:
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
         about = "1 while the removal of events older than FULLRANK_EVENTS_DAYS waits a day: is the clock right?"
         self.events_withheld = each("events_withheld", about)
+        about = "When the log was read for completions and documents clicked together, in seconds since 1970"
+        self.usage_read = each("usage_read_timestamp_seconds", about)
+        about = "1 while completions and documents clicked together lack a part of the log: its oldest days"
+        self.usage_incomplete = each("usage_incomplete", about)
         about = "When fullrank loop last ended without a failure, in seconds since 1970"
         self.loop_last_success = each("loop_last_success_timestamp_seconds", about)
         self.events_full = each("events_full", "1 while the log of events takes nothing more")

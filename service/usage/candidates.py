@@ -13,7 +13,7 @@ from fullrank.complete.sorted_texts import folded_prefix
 from fullrank.live import View
 from fullrank.live.part import Part
 from fullrank.live.segments import words_of
-from service.usage.digest import Digest, queries_for
+from service.usage.digest import Digest, clicked_for, queries_for
 
 TITLE = "title"
 MAX_TITLES, MAX_WORDS = 100_000, 100_000
@@ -39,7 +39,7 @@ class CandidateReader:
             for text, count in _paused(queries_for(digest, name))
             if len(text) <= MAX_CHARS and (key := folded_prefix(text))
         ]
-        clicked, seen = digest.clicked, 0
+        clicked, seen = clicked_for(digest, name), 0
         for part in reversed(view.titled):
             ids, removed = part.store.ids, part.removed
             for row, key, text in _paused(self._of_part(part)):

@@ -1,33 +1,53 @@
 """The part of the log of events that everybody may see: queries of several people, and documents clicked together.
 
-Ids of people are pseudonyms in the log, and only counts of at least three people leave this module.
+One worker makes it from the digests of the days and writes it beside them; the others read it. Ids of people are hashes
+of their pseudonyms, and only counts of at least three people leave this module.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
+import orjson
 
-from fullrank.events.lists import ServedList, normalised
+from fullrank.encoding import Int64
+from fullrank.events.days import (
+    AT_MS,
+    CLIENT,
+    DAY,
+    DAY_S,
+    DOCUMENT,
+    HITS,
+    KIND,
+    PERSON,
+    QUERY,
+    USER,
+    WHO,
+    WITHIN,
+    DayDigest,
+    Days,
+    day_of,
+    erased_hash,
+    hashed,
+    read_day,
+)
 from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
-from fullrank.events.records import Event
+from fullrank.storage.files import replace_file
 from fullrank.together import MIN_PEOPLE, Click, Together, together
 
-# Limits of time and memory; records beyond them are not counted.
 MAX_READ_S = 30.0
-_MAX_CLICKS, _MAX_PEOPLE = 500_000, 1_000_000  # people: of all queries together
-
+"""Time to read what is new; older days follow in the next rounds."""
+# Older rows are left out.
+_MAX_CLICKS, _MAX_ASKS = 500_000, 2_000_000
 # Lets the event loop of the same process run.
 _PAUSE_S = 0.001
-
-Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -36,99 +56,212 @@ class Digest:
 
     Attributes:
         queries: By bundle name, how many people asked each query that had hits; "" for lists that name no model.
-        clicked: How many people clicked each document.
-        together: Documents that were clicked together with each.
+        clicked: By bundle name, how many people clicked each document.
+        together: By bundle name, documents that were clicked together with each.
+        at: When it was made, in seconds since 1970.
+        since: Since when it has everything, in seconds since 1970; None if nothing of the log is left out.
+        has_more: Whether the time ran out before all days were read.
         erased: State of the list of erased people that it leaves out.
     """
 
     queries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    clicked: Mapping[str, int] = field(default_factory=dict)
-    together: Mapping[str, Sequence[Together]] = field(default_factory=dict)
+    clicked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    together: Mapping[str, Mapping[str, Sequence[Together]]] = field(default_factory=dict)
+    at: float = 0.0
+    since: float | None = None
+    has_more: bool = False
     erased: Erasures = None
 
 
-def read_digest(log: EventLog) -> Digest:
-    """Read a log. Takes seconds for a large one; call it on a thread.
+def read_digest(
+    log: EventLog, not_before: float, is_stopping: Callable[[], bool] = lambda: False
+) -> Digest | None:
+    """Return the digest of a log. Takes up to a minute if much is new; call it on a thread.
+
+    Args:
+        log: The log.
+        not_before: What another worker has made since is new enough, in seconds since 1970.
+        is_stopping: Whether to stop at once.
+
+    Returns:
+        The digest; None if another worker is at it, or the reading was stopped: ask again.
 
     Raises:
         SegmentError: A file of the log is damaged.
     """
-    end = time.monotonic() + MAX_READ_S
+    if not log.folder.is_dir():
+        return Digest(at=time.time())
+    # Taken first: if somebody is erased meanwhile, it differs afterwards.
     erased = erasures(log.folder)
-    events = [
-        event
-        for event in _until(end, log.events())
-        if event.is_click and not event.is_bot and event.object_id is not None
-    ][:_MAX_CLICKS]
-    lists = _Lists({event.texts.get("query_id", "") for event in events if event.person is None})
-    for served in _until(end, log.lists()):
-        lists.add(served)
-    clicks = list(_clicks(events, lists.people))
-    people = defaultdict[str, set[str]](set)
-    for click in clicks:
-        people[click.document].add(click.person)
+    days = Days(log)
+    path = days.folder / f"usage-{erased_hash(log.folder)}.json"
+    found = _read(path)
+    if found is None or not not_before <= found.at <= time.time():
+        with days.turn() as is_ours:
+            if not is_ours:
+                return None
+            days.update(MAX_READ_S, is_stopping=is_stopping)
+            if is_stopping():
+                return None
+            found = _merge(*days.files())
+            _write(path, found)
+    return replace(found, erased=erased)
+
+
+def _merge(files: Sequence[Path], is_all: bool) -> Digest:
+    """Merge days, the newest first."""
+    asked, clicks = _Rows(_MAX_ASKS), _Rows(_MAX_CLICKS)
+    since: float | None = None
+    used: list[Path] = []
+    for path in files:
+        _pause()
+        day = read_day(path)
+        if day is None:
+            break
+        used.append(path)
+        fits = asked.add(_asks_of(day)) and clicks.add(_clicks_of(day))
+        if not (fits and day.is_complete):
+            since = float((day_of(path) + 1) * DAY_S)
+        if not fits:
+            break
+    if since is None and not (is_all and len(used) == len(files)):
+        since = float(day_of(used[-1]) * DAY_S) if used else time.time()
+    queries, documents = _named(used, "queries"), _named(used, "documents")
+    clicked, paired = _count_clicks(clicks.all(4), documents)
     return Digest(
-        lists.queries(),
-        {id: len(found) for id, found in people.items()},
-        together(clicks, _pause),
-        erased,
+        _count_queries(asked.all(4), queries), clicked, paired, time.time(), since, not is_all
     )
+
+
+class _Rows:
+    """Rows of int64 up to a number."""
+
+    def __init__(self, most: int) -> None:
+        self._parts: list[Int64] = []
+        self._left = most
+
+    def add(self, rows: Int64) -> bool:
+        """Add rows as far as they fit; return whether all did."""
+        self._parts.append(rows[: self._left])
+        self._left -= len(self._parts[-1])
+        return len(self._parts[-1]) == len(rows)
+
+    def all(self, columns: int) -> Int64:
+        """Return int64 (n, columns)."""
+        return np.concatenate([np.zeros((0, columns), np.int64), *self._parts])
+
+
+def _asks_of(day: DayDigest) -> Int64:
+    """Return (hash of name and query, person, kind, day) of the searches of known people that had hits."""
+    asks, keys = day.asks, _keys(day.queries)
+    # A tab or a private window makes a session of its own, so sessions are no people.
+    asks = asks[(asks[:, HITS] > 0) & ((asks[:, KIND] == USER) | (asks[:, KIND] == CLIENT))]
+    return np.stack([keys[asks[:, QUERY]], asks[:, PERSON], asks[:, KIND], asks[:, DAY]], axis=1)
+
+
+def _clicks_of(day: DayDigest) -> Int64:
+    """Return (hash of name and document, person, session, milliseconds since 1970)."""
+    columns = [day.clicks[:, column] for column in (WHO, WITHIN, AT_MS)]
+    return np.stack([_keys(day.documents)[day.clicks[:, DOCUMENT]], *columns], axis=1)
+
+
+def _keys(pairs: Sequence[Sequence[str]]) -> Int64:
+    return np.array([hashed(*pair) for pair in pairs], np.int64)
+
+
+def _named(files: Iterable[Path], table: str) -> Callable[[Int64], dict[int, tuple[str, str]]]:
+    """Return a function that finds the texts behind hashes; it reads the digests once more instead of keeping all."""
+
+    def find(keys: Int64) -> dict[int, tuple[str, str]]:
+        wanted, found = set(keys.tolist()), dict[int, tuple[str, str]]()
+        for path in files:
+            _pause()
+            if len(found) == len(wanted):
+                break
+            day = read_day(path)
+            for name, text in () if day is None else getattr(day, table):
+                if (key := hashed(name, text)) in wanted:
+                    found[key] = name, text
+        return found
+
+    return find
+
+
+def _count_queries(
+    asked: Int64, named: Callable[[Int64], dict[int, tuple[str, str]]]
+) -> dict[str, dict[str, int]]:
+    """Count the people behind each query; keep the queries that several people asked.
+
+    A user is one. All clients that first asked on the same day are one, because a browser makes as many clients as
+    somebody opens private windows.
+    """
+    # The first day of each person and query.
+    asked = asked[np.lexsort((asked[:, 3], asked[:, 1], asked[:, 0]))]
+    is_first = np.ones(len(asked), np.bool_)
+    is_first[1:] = (asked[1:, :2] != asked[:-1, :2]).any(axis=1)
+    asked = asked[is_first]
+    keys, people = np.unique(asked[:, 0], return_counts=True)
+    unit = np.where(asked[:, 2] == USER, asked[:, 1], asked[:, 3])
+    units = np.unique(np.stack([asked[:, 0], asked[:, 2], unit], axis=1), axis=0)
+    _, several = np.unique(units[:, 0], return_counts=True)
+    is_kept = several >= MIN_PEOPLE
+    texts = named(keys[is_kept])
+    found = defaultdict[str, dict[str, int]](dict)
+    for key, count in zip(keys[is_kept].tolist(), people[is_kept].tolist(), strict=True):
+        name, text = texts.get(key, ("", ""))
+        if text:
+            found[name][text] = count
+    return dict(found)
+
+
+def _count_clicks(
+    clicks: Int64, named: Callable[[Int64], dict[int, tuple[str, str]]]
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, list[Together]]]]:
+    """Count the people who clicked each document, and find those clicked together; programs are left out."""
+    programs = find_programs(clicks[:, 1], clicks[:, 3] / 1000)
+    clicks = clicks[~np.isin(clicks[:, 1], programs)]
+    documents = named(np.unique(clicks[:, 0]))
+    by_name = defaultdict[str, list[Click]](list)
+    for key, who, session, at_ms in clicks.tolist():
+        if key in documents:
+            name, id = documents[key]
+            by_name[name].append(
+                Click(str(who), str(session) if session else None, id, at_ms / 1000)
+            )
+    unnamed = by_name.get("", [])
+    clicked, paired = {}, {}
+    for name, own in by_name.items():
+        all_clicks = own if name == "" else own + unnamed
+        pairs = {(click.document, click.person) for click in all_clicks}
+        clicked[name] = dict(Counter(document for document, _ in pairs))
+        paired[name] = together(all_clicks, _pause)
+    return clicked, paired
+
+
+def _read(path: Path) -> Digest | None:
+    """Read what a worker has made, None if there is nothing, or it is damaged."""
+    try:
+        found = orjson.loads(path.read_bytes())
+        paired = {
+            name: {id: [Together(*one) for one in several] for id, several in documents.items()}
+            for name, documents in found.pop("together").items()
+        }
+        return Digest(**found, together=paired)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(path: Path, digest: Digest) -> None:
+    for old in path.parent.glob("usage-*.json"):
+        if old != path:
+            old.unlink(missing_ok=True)
+    names = "queries", "clicked", "together", "at", "since", "has_more"
+    content = {name: getattr(digest, name) for name in names}
+    replace_file(path, orjson.dumps(content, default=tuple).decode(), 0o600)
 
 
 def _pause() -> None:
     time.sleep(_PAUSE_S)
-
-
-def _until(end: float, records: Iterator[Record]) -> Iterator[Record]:
-    for record in records:
-        if time.monotonic() > end:
-            return
-        yield record
-
-
-class _Lists:
-    """Counts the people behind each query, and remembers the person of some lists."""
-
-    def __init__(self, wanted: set[str]) -> None:
-        self._wanted = wanted
-        self._asked = defaultdict[tuple[str, str], set[str]](set)
-        self._count = 0
-        self.people: dict[str, str] = {}
-
-    def add(self, served: ServedList) -> None:
-        person = served.person
-        if person is None or served.is_bot:
-            return
-        if served.query_id in self._wanted:
-            self.people[served.query_id] = person
-        is_first = served.kind in ("search", "reported") and served.offset == 0
-        if is_first and served.ids and self._count < _MAX_PEOPLE:
-            people = self._asked[served.name, normalised(served.text)]
-            self._count += person not in people
-            people.add(person)
-
-    def queries(self) -> dict[str, dict[str, int]]:
-        found = defaultdict[str, dict[str, int]](dict)
-        for (name, text), people in self._asked.items():
-            if len(people) >= MIN_PEOPLE and text:
-                found[name][text] = len(people)
-        return dict(found)
-
-
-def _clicks(events: Sequence[Event], people: Mapping[str, str]) -> Iterator[Click]:
-    """Yield the clicks of people; programs are left out."""
-    named = [
-        (person, event)
-        for event in events
-        if (person := event.person or people.get(event.texts.get("query_id", ""))) is not None
-    ]
-    numbers: dict[str, int] = {}
-    who = np.array([numbers.setdefault(person, len(numbers)) for person, _ in named], np.int64)
-    at = np.array([event.at for _, event in named], np.float64)
-    programs = set(find_programs(who, at).tolist())
-    for (person, event), number in zip(named, who.tolist(), strict=True):
-        if number not in programs and event.object_id is not None:
-            yield Click(person, event.texts.get("session_id"), event.object_id, event.at)
 
 
 def queries_for(digest: Digest, name: str) -> Iterable[tuple[str, int]]:
@@ -136,3 +269,8 @@ def queries_for(digest: Digest, name: str) -> Iterable[tuple[str, int]]:
     counts = Counter(digest.queries.get(name, {}))
     counts.update(digest.queries.get("", {}))
     return counts.items()
+
+
+def clicked_for(digest: Digest, name: str) -> Mapping[str, int]:
+    """Return how many people clicked each document of a bundle name; clicks on lists without a model count, too."""
+    return digest.clicked.get(name, digest.clicked.get("", {}))

@@ -22,8 +22,9 @@ from fullrank.live import View
 from fullrank.together import Together
 from service.heap import trim_heap
 from service.repeating import Repeater
+from service.telemetry.metrics import Metrics
 from service.usage.candidates import CandidateReader
-from service.usage.digest import Digest, queries_for, read_digest
+from service.usage.digest import Digest, clicked_for, queries_for, read_digest
 
 # How often to look for models that were loaded.
 _POLL_S = 0.5
@@ -47,17 +48,24 @@ class Usage:
         views: Returns the views of all loaded models.
         events: Folder of the log of events; None: there is none.
         refresh_s: How often to read the log and the titles.
+        metrics: Show how old and how complete that is.
     """
 
     def __init__(
-        self, views: Callable[[], Sequence[View]], events: Path | None, refresh_s: float
+        self,
+        views: Callable[[], Sequence[View]],
+        events: Path | None,
+        refresh_s: float,
+        metrics: Metrics,
     ) -> None:
         self._views, self._refresh_s = views, refresh_s
         self._events = None if events is None else EventLog(events, pauses=True)
         self._digest = Digest()
         self._completions: Mapping[str, _Built] = {}
         self._reader = CandidateReader()
+        self._metrics = metrics
         self._refreshed = -refresh_s
+        self._due: float | None = None
         self._tried: Erasures = None
         pause_s = min(_POLL_S, refresh_s)
         self._thread = Repeater(
@@ -90,28 +98,49 @@ class Usage:
         completions = found.completions.complete(typed, limit + _MORE)
         return [one for one in completions if one.kind != Kind.QUERY][:limit]
 
-    def together(self, id: str) -> Sequence[Together]:
-        """Return the documents that were clicked together with one, the best first."""
+    def together(self, name: str, id: str) -> Sequence[Together]:
+        """Return the documents of a bundle name that were clicked together with one, the best first."""
         digest = self._digest
-        return digest.together.get(id, ()) if digest.erased == self._erased() else ()
+        if digest.erased != self._erased():
+            return ()
+        return digest.together.get(name, digest.together.get("", {})).get(id, ())
 
     def _erased(self) -> Erasures:
         return None if self._events is None else erasures(self._events.folder)
 
     def _round(self) -> None:
-        erased = self._erased()
+        erased, before = self._erased(), self._digest
         # A reading that failed is repeated at the interval, not at once.
         is_due = erased != self._tried or time.monotonic() - self._refreshed >= self._refresh_s
+        is_done = is_due
         try:
             views = self._views()
             is_new = any(view.bundle.bundle_id not in self._completions for view in views)
             if is_due and self._events is not None:
-                self._digest = read_digest(self._events)
-            if is_due or is_new:
+                is_done = self._read(self._events)
+            if is_done or is_new or self._digest is not before:
                 self._build(views)
+        except Exception:
+            is_done = is_due
+            raise
         finally:
-            if is_due:
-                self._tried, self._refreshed = erased, time.monotonic()
+            if is_done:
+                self._tried, self._refreshed, self._due = erased, time.monotonic(), None
+
+    def _read(self, log: EventLog) -> bool:
+        """Read the digest of the log; return whether this round is the last of the reading."""
+        if self._due is None:
+            # At the first reading a digest of the service that ran before is too old.
+            self._due = time.time() - (self._refresh_s / 2 if self._digest.at else 0)
+        found = read_digest(log, self._due, lambda: self._thread.is_closing)
+        if found is None:
+            return False
+        self._digest = found
+        self._metrics.usage_read.set(found.at)
+        self._metrics.usage_incomplete.set(found.since is not None)
+        if found.has_more:
+            self._due = time.time()
+        return not found.has_more
 
     def _build(self, views: Sequence[View]) -> None:
         """Build the completions of each view whose documents or queries have changed."""
@@ -121,7 +150,7 @@ class Usage:
             if self._thread.is_closing:
                 return
             bundle, queries = view.bundle, dict(queries_for(self._digest, view.bundle.name))
-            state = view.seq, queries, self._digest.clicked
+            state = view.seq, queries, clicked_for(self._digest, bundle.name)
             built = self._completions.get(bundle.bundle_id)
             if built is None or built.state != state:
                 completions = self._reader.completions(view, self._digest)

@@ -354,7 +354,7 @@ async def test_neither_people_nor_addresses_reach_the_disk(root: Root) -> None:
         await client.post(EVENTS, json=[event(**person)])
         await client.post(INSIGHTS, json={"events": [insight()]})
         await client.post(f"{UBI}/ubi_queries", json=[query(**person)])
-    files = {path: path.read_bytes() for path in (root.path / ".events").iterdir()}
+    files = {p: p.read_bytes() for p in (root.path / ".events").rglob("*") if p.is_file()}
     content = b"".join(
         gzip.decompress(found) if path.suffix == ".gz" else found for path, found in files.items()
     )

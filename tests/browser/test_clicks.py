@@ -28,6 +28,8 @@ def test_an_opened_document_is_a_click(page: Page) -> None:
     asked: Any = searched.value.request.post_data_json
     assert len(event["session_id"]) == 32
     assert event["session_id"] == asked["session_id"]
+    assert len(event["client_id"]) == 32
+    assert event["client_id"] == asked["client_id"] != event["session_id"]
 
 
 def test_closing_is_no_click_and_links_are(page: Page) -> None:

@@ -60,7 +60,7 @@ async def documents_together(
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     hits: list[orjson.Fragment] = []
     left = services.settings.max_answer_bytes
-    for found in services.usage.together(id):
+    for found in services.usage.together(view.bundle.name, id):
         if len(hits) == asked.limit:
             break
         fields = (await services.live.stored(view, found.document)).fields

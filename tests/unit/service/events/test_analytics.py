@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,8 +43,8 @@ def click(query_id: str, object_id: str, action: str = "click", **changes: objec
     return Event(action, texts={"query_id": query_id}, object_id=object_id, **given)  # type: ignore[arg-type]
 
 
-def report(folder: Path, days: int = 7) -> dict[str, object]:
-    return Analytics(folder, Clock()).report(days)
+def report(folder: Path, days: int = 7) -> dict[str, Any]:
+    return Analytics(folder, Clock(), Clock()).report(days)
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
@@ -101,13 +104,13 @@ def test_a_reported_list_counts_only_if_it_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_it_is_read_once_a_minute_unless_somebody_is_erased(tmp_path: Path) -> None:
-    clock = Clock()
-    analytics = Analytics(tmp_path, clock)
+    timer = Clock()
+    analytics = Analytics(tmp_path, Clock(), timer)
     write(tmp_path, [shown("1", "copy", "u")])
     assert analytics.report(7)["searches"] == 1
     write(tmp_path, [shown("2", "copy", "v")])
     assert analytics.report(7)["searches"] == 1
-    clock.now += 61
+    timer.now += 61
     assert analytics.report(7)["searches"] == 2
     erase(tmp_path, ["v"], NOW)
     assert analytics.report(7)["searches"] == 1
@@ -115,7 +118,7 @@ def test_it_is_read_once_a_minute_unless_somebody_is_erased(tmp_path: Path) -> N
 
 def test_every_worker_notices_an_erasure_at_the_next_read(tmp_path: Path) -> None:
     write(tmp_path, [shown(f"{i}", "copy", f"u{i}") for i in range(3)])
-    workers = [Analytics(tmp_path, Clock()) for _ in range(2)]
+    workers = [Analytics(tmp_path, Clock(), Clock()) for _ in range(2)]
     top = [{"query": "copy", "searches": 3, "people": 3, "clicked": 0}]
     assert [worker.report(7)["top"] for worker in workers] == [top, top]
     assert all(worker.report(30)["top"] == top for worker in workers)
@@ -126,17 +129,59 @@ def test_every_worker_notices_an_erasure_at_the_next_read(tmp_path: Path) -> Non
             assert (found["searches"], found["top"]) == (2, [])
 
 
-def test_it_says_when_time_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.events.analytics._MAX_READ_S", -1.0)
-    write(tmp_path, [shown("1", "copy", "u")])
+def test_the_oldest_is_left_out_when_time_runs_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(5):
+        at = NOW - day * 86_400
+        write(tmp_path, [shown(f"{day}", "copy", "u", at=at)], at)
+    ticks = iter(range(10**6))
+    with monkeypatch.context() as patch:
+        # Time for about two days, if each look at the clock takes a second.
+        patch.setattr("service.events.analytics._MAX_READ_S", 8.0)
+        clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
+        patch.setattr("fullrank.events.days.time", clock)
+        found = report(tmp_path)
+    assert 0 < found["searches"] < 5
+    assert found["complete"] is False
+    assert found["since"] == (NOW // 86_400 - found["searches"] + 1) * 86_400
     found = report(tmp_path)
-    assert (found["searches"], found["complete"]) == (0, False)
+    assert (found["searches"], found["complete"]) == (5, True)
 
 
-@pytest.mark.parametrize("bound", ["_MAX_QUERIES", "_MAX_CLICKED_LISTS"])
-def test_it_says_when_memory_runs_out(
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "service.events.analytics._MAX_QUERIES",
+        "service.events.analytics._MAX_PEOPLE",
+        "fullrank.events.days._MAX_LISTS",
+    ],
+)
+def test_the_oldest_is_left_out_when_memory_runs_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(f"service.events.analytics.{bound}", 1)
-    write(tmp_path, [shown("1", "copy", "u"), shown("2", "move", "u")])
-    assert report(tmp_path)["complete"] is False
+    monkeypatch.setattr(bound, 1)
+    for day in range(2):
+        lists = [shown(f"{day}{i}", f"{day} {i}", f"u{i}") for i in range(2)]
+        write(tmp_path, lists, NOW - day * 86_400)
+    found = report(tmp_path)
+    assert (found["searches"], found["complete"]) == (2, False)
+    assert found["since"] >= NOW // 86_400 * 86_400
+
+
+def test_a_click_after_midnight_counts(tmp_path: Path) -> None:
+    midnight = NOW // 86_400 * 86_400
+    write(tmp_path, [shown("1", "copy", "u", at=midnight - 600)], midnight - 1200)
+    write(tmp_path, [click("1", "b", at=midnight + 60)], midnight + 30)
+    found = report(tmp_path)
+    assert (found["searches"], found["clicked"], found["clicked_place"]) == (1, 1, 2)
+
+
+def test_a_clock_that_is_set_back_does_not_freeze_it(tmp_path: Path) -> None:
+    clock, timer = Clock(), Clock()
+    analytics = Analytics(tmp_path, clock, timer)
+    write(tmp_path, [shown("1", "copy", "u")])
+    assert analytics.report(7)["searches"] == 1
+    write(tmp_path, [shown("2", "copy", "u")])
+    clock.now, timer.now = NOW - 3600, timer.now + 61
+    assert analytics.report(7)["searches"] == 2

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fullrank.events import archive
+from fullrank.events.days import Days
 from fullrank.events.lists import ServedList
-from fullrank.events.log import EventLog
+from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
-from service.usage.digest import queries_for, read_digest
-from tests.clicking import click, listing
+from service.usage.digest import Digest, clicked_for, queries_for, read_digest
+from tests.clicking import MONDAY, click, listing
+
+DAY = 86_400.0
 
 
-class Log(EventLog):
-    """A log in memory."""
+def log_of(
+    folder: Path, lists: Sequence[ServedList], events: Sequence[Event] = (), at: float = MONDAY
+) -> EventLog:
+    """Write records into segments that were begun at a time."""
+    for kind, records in ((LISTS, lists), (EVENTS, events)):
+        writer = SegmentWriter(folder, kind, clock=lambda: at)
+        writer.append([record.line() for record in records])
+        writer.close()
+    return EventLog(folder)
 
-    def __init__(self, lists: list[ServedList], events: list[Event] = []) -> None:  # noqa: B006
-        super().__init__(Path("none"))
-        object.__setattr__(self, "_found", (lists, events))
 
-    def lists(self, since: float = 0.0) -> Any:
-        return iter(self._found[0])  # type: ignore[attr-defined]
-
-    def events(self, since: float = 0.0) -> Any:
-        return iter(self._found[1])  # type: ignore[attr-defined]
+def digest_of(log: EventLog) -> Digest:
+    """Read a log as a worker that nothing is new enough for."""
+    found = read_digest(log, time.time())
+    assert found is not None
+    return found
 
 
 def shown(
@@ -51,25 +63,124 @@ def shown(
     ],
 )
 def test_queries_of_three_people_that_had_hits(
-    lists: list[ServedList], expected: dict[str, int]
+    tmp_path: Path, lists: list[ServedList], expected: dict[str, int]
 ) -> None:
-    assert dict(queries_for(read_digest(Log(lists)), "shop")) == expected
+    assert dict(queries_for(digest_of(log_of(tmp_path, lists)), "shop")) == expected
 
 
-def test_people_who_are_not_named_count_nothing() -> None:
+def test_people_who_are_not_named_count_nothing(tmp_path: Path) -> None:
     lists = [listing(f"l{i}", ["a"], user=None) for i in range(9)]
-    assert read_digest(Log(lists)).queries == {}
+    assert digest_of(log_of(tmp_path, lists)).queries == {}
 
 
-def test_clicks_of_the_same_people_make_documents_belong_together() -> None:
+@pytest.mark.parametrize(
+    ("kind", "days", "expected"),
+    [
+        ("user_id", [0, 0, 0], 3),
+        # Nine tabs, or nine private windows of a day, may be one person.
+        ("session_id", [0, 1, 2], None),
+        ("client_id", [0] * 9, None),
+        ("client_id", [0, 1, 1, 1], None),
+        ("client_id", [0, 1, 2, 2], 4),
+    ],
+)
+def test_clients_of_one_day_publish_no_text(
+    tmp_path: Path, kind: str, days: list[int], expected: int | None
+) -> None:
+    for number, day in enumerate(days):
+        texts = {kind: f"{number}"}
+        served = ServedList(f"{number}", MONDAY + day * DAY, "red shoes", ["a"], texts=texts)
+        log_of(tmp_path, [served], at=MONDAY + day * DAY)
+    # The first client comes back every day.
+    for day in range(4):
+        at = MONDAY + day * DAY + 60
+        served = ServedList(f"again{day}", at, "red shoes", ["a"], texts={kind: "0"})
+        log_of(tmp_path, [served], at=at)
+    found = digest_of(EventLog(tmp_path)).queries
+    assert found == ({} if expected is None else {"": {"red shoes": expected}})
+
+
+def test_clicks_of_the_same_people_make_documents_belong_together(tmp_path: Path) -> None:
     lists = [listing(f"l{user}", ["a", "b"], user=user) for user in "uvw"]
     # The events name no person; their lists do.
     events = [click(f"l{user}", document, user=None) for user in "uvw" for document in "ab"]
-    digest = read_digest(Log(lists, events))
-    assert digest.together == {"a": [Together("b", 3, 1.0)], "b": [Together("a", 3, 1.0)]}
-    assert digest.clicked == {"a": 3, "b": 3}
-    assert read_digest(Log([], events)).together == {}
+    digest = digest_of(log_of(tmp_path / "1", lists, events))
+    pairs = {"a": [Together("b", 3, 1.0)], "b": [Together("a", 3, 1.0)]}
+    assert digest.together == {"": pairs}
+    assert digest.clicked == {"": {"a": 3, "b": 3}}
+    assert digest_of(log_of(tmp_path / "2", [], events)).together == {}
     robots = [click(f"l{user}", d, user=None, is_bot=True) for user in "uvw" for d in "ab"]
-    assert read_digest(Log(lists, robots)).together == {}
+    assert digest_of(log_of(tmp_path / "3", lists, robots)).together == {}
     busy = [click("lu", f"d{i}", at=float(i), user="u") for i in range(200)]
-    assert read_digest(Log(lists, events + busy)).clicked == {"a": 2, "b": 2}
+    assert digest_of(log_of(tmp_path / "4", lists, events + busy)).clicked == {"": {"a": 2, "b": 2}}
+
+
+def test_equal_ids_of_two_bundles_stay_apart(tmp_path: Path) -> None:
+    lists, events = [], []
+    for name, documents in (("shop", "ab"), ("news", "ac")):
+        model = f"{name}-20260101t000000z-0123abcd"
+        for user in "uvw":
+            lists.append(listing(f"{name}{user}", [*documents], user=user, model=model))
+            events += [click(f"{name}{user}", id, user=user) for id in documents]
+    digest = digest_of(log_of(tmp_path, lists, events))
+    partners = {
+        name: [one.document for one in digest.together[name]["a"]] for name in ("shop", "news")
+    }
+    assert partners == {"shop": ["b"], "news": ["c"]}
+    assert clicked_for(digest, "shop") == {"a": 3, "b": 3}
+
+
+def test_only_new_segments_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(5):
+        log_of(tmp_path, shown("uvw", f"day {day} "), at=MONDAY + day * DAY)
+    read: list[str] = []
+    plain = archive.read_lines
+
+    def record(path: Path) -> Any:
+        read.append(path.name.split("-")[1][:8])
+        return plain(path)
+
+    monkeypatch.setattr("fullrank.events.archive.read_lines", record)
+    first = digest_of(EventLog(tmp_path))
+    assert read == ["20261127", "20261126", "20261125", "20261124", "20261123"]
+    read.clear()
+    log_of(tmp_path, shown("xyz", "day 4 "), at=MONDAY + 4 * DAY + 60)
+    second = digest_of(EventLog(tmp_path))
+    assert read == ["20261127", "20261127"]
+    counts = dict(queries_for(first, "shop")), dict(queries_for(second, "shop"))
+    assert counts[0] == {f"day {day}": 3 for day in range(5)}
+    assert counts[1] == {**counts[0], "day 4": 6}
+
+
+def test_one_worker_reads_and_the_others_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.time()
+    log = log_of(tmp_path, shown("uvw"))
+    with Days(log).turn():
+        assert read_digest(log, began) is None
+    first = digest_of(log)
+    monkeypatch.setattr("service.usage.digest.Days.update", None)
+    assert read_digest(log, began) == first
+    assert first.since is None
+
+
+def test_the_newest_days_come_first_and_the_others_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(3):
+        log_of(tmp_path, shown("uvw", f"day {day} "), at=MONDAY + day * DAY)
+    # Time for one day, if each look at the clock takes a second.
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("service.usage.digest.MAX_READ_S", 6.0)
+    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
+    monkeypatch.setattr("fullrank.events.days.time", clock)
+    found = [digest_of(EventLog(tmp_path)) for _ in range(3)]
+    texts = [[text for text, _ in queries_for(one, "shop")] for one in found]
+    assert [sorted(one) for one in texts] == [
+        ["day 2"],
+        ["day 1", "day 2"],
+        ["day 0", "day 1", "day 2"],
+    ]
+    assert [one.since for one in found] == [MONDAY + 2 * DAY, MONDAY + DAY, None]
+    assert [one.has_more for one in found] == [True, True, False]

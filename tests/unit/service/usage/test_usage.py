@@ -14,6 +14,7 @@ from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
+from service.telemetry.metrics import Metrics
 from service.usage import usage
 from service.usage.digest import read_digest
 from service.usage.usage import Usage
@@ -28,7 +29,7 @@ class Worker:
 
     def __init__(self, bundle: Bundle, log: Path) -> None:
         self.bundle = bundle
-        self.usage = Usage(lambda: [View.of(bundle)], log, HOUR)
+        self.usage = Usage(lambda: [View.of(bundle)], log, HOUR, Metrics())
         self.usage.start()
 
     def queries(self) -> list[str]:
@@ -38,7 +39,7 @@ class Worker:
         return [(one.text, one.kind) for one in self.usage.complete(self.bundle, "c", 10)]
 
     def together(self) -> list[str]:
-        return [found.document for found in self.usage.together("linux/cp")]
+        return [found.document for found in self.usage.together(self.bundle.name, "linux/cp")]
 
 
 @pytest.fixture
@@ -108,12 +109,12 @@ def test_somebody_erased_while_the_log_is_read_is_noticed(
 ) -> None:
     [worker, _] = workers
     until(lambda: worker.queries() == ["count", "copy it"])
-    found = read_digest(EventLog(log))
+    found = read_digest(EventLog(log), 0)
     erase(log, ["v"], MONDAY + 60)
-    monkeypatch.setattr(usage, "read_digest", lambda _: found)
+    monkeypatch.setattr(usage, "read_digest", lambda *_: found)
     worker.usage._round()
     assert worker.queries() == []
 
 
-def _fail(_: object) -> None:
+def _fail(*_: object) -> None:
     raise OSError("not now")
