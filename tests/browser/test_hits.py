@@ -240,3 +240,30 @@ def test_an_unsafe_url_makes_no_link(page: Page, address: object) -> None:
     ask(page, "q")
     expect(page.locator(".hit a")).to_have_count(0)
     expect(page.get_by_role("button", name="The page", exact=True)).to_be_visible()
+
+
+def test_a_marked_title_is_one_text_on_a_touch_screen(phone: Page) -> None:
+    title = "Copy many remote files between two hosts over an encrypted ssh connection"
+    spans = [[0, 4, "word"], [17, 22, "word"], [59, 62, "meaning"]]
+    marked = {"title": {"snippet": title, "spans": spans}}
+    link = "https://elsewhere.example/x"
+    found = [
+        hit("plain", title=title, text="x"),
+        hit("marked", title=title, text="x", highlight=marked),
+        hit("linked", title=title, text="x", highlight=marked, url=link),
+        hit("short", title="cp", text="x", url=link),
+    ]
+    answer_searches(phone, {"q": found})
+    phone.goto("/")
+    ask(phone, "q")
+    assert phone.evaluate("matchMedia('(pointer: coarse)').matches")
+    assert (
+        phone.locator("h3 mark").evaluate_all(
+            "marks => marks.map(mark => getComputedStyle(mark).display)"
+        )
+        == ["inline"] * 6
+    )
+    boxes = [box for title in phone.locator(".open").all() if (box := title.bounding_box())]
+    assert boxes[1]["height"] == pytest.approx(boxes[0]["height"], abs=2)
+    assert boxes[2]["height"] == pytest.approx(boxes[0]["height"], abs=2)
+    assert [box for box in boxes if min(box["height"], box["width"]) < 44] == []
