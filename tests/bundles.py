@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,14 @@ def make_bundle(
     wrap: Callable[[LinearModel], Model] = lambda model: model,
     second_stage: tuple[SecondStage, *tuple[DocumentFacts, ...]] | None = None,
     floor: Floor | None = None,
+    card: Mapping[str, Any] | None = None,
 ) -> str:
     """Write a bundle and return its version; with sample queries it has a fast mode.
 
     wrap  what the bundle's model makes of the linear one
     second_stage  a second stage and the facts about the documents, in one piece or several
     floor  what a document must reach to be found
+    card  of the model
     """
     stage, *facts = second_stage or (None,)
     documents = sorted(documents, key=lambda document: document.id)
@@ -104,7 +106,7 @@ def make_bundle(
         encoded=encoded,
         documents=documents,
         golden_queries=["copy files", "remote host"],
-        card={"metrics": {"mrr": 0.5}},
+        card=card or {"metrics": {"mrr": 0.5}},
         created=created,
         sample_queries=sample_queries,
         second_stage=stage,

@@ -42,7 +42,8 @@ class Outline:
 
     Attributes:
         fields: Fields with values that filters and facets can read, by name; none of a bundle without columns.
-        examples: At most EXAMPLES titles of its documents, to try as queries.
+        examples: At most EXAMPLES titles of its documents, to try as queries; without titles, values of the first field
+            that its model reads.
     """
 
     fields: Mapping[str, FieldOutline]
@@ -124,7 +125,11 @@ def chosen_examples(titles: Iterable[str]) -> tuple[str, ...]:
 
 def _titles(bundle: Bundle) -> Iterator[str]:
     documents = bundle.documents
+    card = bundle.card.get("trained", bundle.card)
+    fields_of_training = card.get("collection", {}).get("fields", ())
+    names = ["title", *(field["name"] for field in fields_of_training if field.get("is_read"))]
     for row in range(0, len(documents), max(1, len(documents) // _SAMPLED)):
-        title = documents.fields(row).get("title")
+        fields = documents.fields(row)
+        title = next((fields[name] for name in names if fields.get(name)), None)
         if isinstance(title, str) and 0 < len(title.strip()) <= MAX_EXAMPLE_CHARS:
             yield title.strip()

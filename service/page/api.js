@@ -7,17 +7,18 @@ const TIMEOUT_MS = 10_000;
 const SWAP_TIMEOUT_MS = 300_000;
 const COMPLETIONS = 8;
 const MAX_PREFIX_CHARS = 256;
-const HIGHLIGHT = { fields: ["title", "text"] };
+const MAX_HIGHLIGHTED = 8; // The most fields that the service marks words in.
 const PAGE = "fullrank-page"; // The application of its searches and clicks.
 
 // `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later; `type` is that of the
-// problem document, if there is one.
+// problem document, if there is one; `fields` are those of the request that it refuses.
 export class ServiceError extends Error {
-  constructor(message, status = 0, mayRetry = true, type = undefined) {
+  constructor(message, status = 0, mayRetry = true, type = undefined, fields = []) {
     super(message);
     this.status = status;
     this.mayRetry = mayRetry;
     this.type = type;
+    this.fields = fields;
   }
 }
 
@@ -37,8 +38,9 @@ export async function complete(prefix, model, signal) {
 }
 
 // Search, or list similar documents if `wanted.similar` is set, with one model.
-//   page  { limit, offset, panel, facetLimit }: which hits, and the fields whose values are counted, see facets.js
-export function search(wanted, model, page, signal) {
+//   page  { limit, offset, panel, facetLimit, searched }: which hits, the fields whose values are counted, see facets.js,
+//         and those that the model reads
+export async function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
     const { limit, offset } = page;
@@ -47,9 +49,16 @@ export function search(wanted, model, page, signal) {
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
-  const { panel, facetLimit, ...place } = page;
-  const body = { ...queryOf(wanted, model), ...place, explain: true, highlight: HIGHLIGHT };
-  return post("v1/search", { ...body, ...facetsOf(panel, facetLimit) }, { signal });
+  const { panel, facetLimit, searched, ...place } = page;
+  const body = { ...queryOf(wanted, model), ...place, explain: true, ...facetsOf(panel, facetLimit) };
+  const highlight = { fields: searched.slice(0, MAX_HIGHLIGHTED) };
+  try {
+    return await post("v1/search", { ...body, highlight }, { signal });
+  } catch (error) {
+    // No document has a field that the model reads.
+    if (!error.fields?.some((field) => field.startsWith("highlight."))) throw error;
+    return post("v1/search", body, { signal });
+  }
 }
 
 // Count the values of a field of the panel, as if the visitor had chosen none of them. Returns the answer.
@@ -214,7 +223,8 @@ function failure(response, body) {
   }
   if (seconds) parts.push(`Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
   else if (mayRetry && !/try again/i.test(parts.join())) parts.push("Try again.");
-  return new ServiceError(parts.join(" "), status, mayRetry, body?.type);
+  const fields = body?.errors?.map(({ field }) => field);
+  return new ServiceError(parts.join(" "), status, mayRetry, body?.type, fields);
 }
 
 // Retry-After is a number of seconds or a date.

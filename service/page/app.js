@@ -7,7 +7,7 @@ import { showClicks } from "./clicks.js";
 import { attachCompletion } from "./combobox.js";
 import { describe } from "./filters.js";
 import { readForm, showMatch } from "./matching.js";
-import { choose, fillMenus, opponentOf } from "./models.js";
+import { choose, fillMenus, opponentOf, searchedOf } from "./models.js";
 import { addMore, clearAnswers, HITS, showAnswers } from "./results.js";
 import { formatNumber } from "./score.js";
 
@@ -145,7 +145,8 @@ function foundBy({ total, total_at_least: atLeast }) {
 
 async function showMatching(form) {
   const openSimilar = (id) => visit({ similar: id, view: "" }, { focusHeading: true });
-  const reply = await showMatch(form, wanted.model, openSimilar);
+  const searched = searchedOf(menus.entryOf(wanted.model));
+  const reply = await showMatch(form, wanted.model, searched, openSimilar);
   return reply ? `${formatNumber(reply.took_ms)} ms · ${reply.model}` : "";
 }
 

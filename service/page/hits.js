@@ -4,15 +4,17 @@ import { formatNumber, showAxis, showBar, showParts, showWords } from "./score.j
 import { appendBegin, appendMarked, appendSnippet, markedWords } from "./text.js";
 
 const MAX_FULL_CHARS = 20_000;
+const MAX_TITLE_CHARS = 200; // A longer value is a text.
 let numbered = 0; // Ids of elements are unique on the page.
 
 // Return one model's list of hits.
 //   reply       an answer of the service
 //   name        what the visitor calls the model
+//   searched    the fields that the model reads
 //   rival       the answer of the other model, if two are shown side by side
 //   onSimilar   called with a document's id
 //   onOpen      called with the id of the query and that of a document that is opened
-export function columnOf(reply, name, rival, onSimilar, onOpen) {
+export function columnOf(reply, name, searched, rival, onSimilar, onOpen) {
   const column = document.getElementById("column-template").content.firstElementChild.cloneNode(true);
   column.dataset.model = reply.model;
   column.setAttribute("aria-label", `Results of ${reply.model}`);
@@ -22,33 +24,34 @@ export function columnOf(reply, name, rival, onSimilar, onOpen) {
   heading.querySelector("code").textContent = name === reply.model ? "" : reply.model.slice(name.length + 1);
   heading.querySelector("small").textContent = `${formatNumber(reply.took_ms)} ms`;
   column.querySelector(".nothing").hidden = reply.hits.length > 0 || !rival;
-  appendHits(column, reply, rival, onSimilar, onOpen);
+  appendHits(column, reply, searched, rival, onSimilar, onOpen);
   return column;
 }
 
 // Append the hits of an answer to a model's list.
-export function appendHits(column, reply, rival, onSimilar, onOpen) {
+export function appendHits(column, reply, searched, rival, onSimilar, onOpen) {
   const places = rival && new Map(rival.hits.map((hit, i) => [hit.id, i + 1]));
   const open = (id) => onOpen(reply.query_id, id);
-  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, places, onSimilar, open)));
+  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, searched, places, onSimilar, open)));
 }
 
 // Return one hit.
-//   places  place by id in the other model's list, if there is one
-export function hitOf(hit, places, onSimilar, onOpen) {
+//   searched  the fields that the model reads
+//   places    place by id in the other model's list, if there is one
+export function hitOf(hit, searched, places, onSimilar, onOpen) {
   const item = document.getElementById("hit-template").content.firstElementChild.cloneNode(true);
   const at = (selector) => item.querySelector(selector);
-  const title = typeof hit.fields.title === "string" && hit.fields.title.trim();
-  const label = title || hit.id;
-  const text = textOf(hit.fields);
+  const titled = titleOf(hit.fields, searched);
+  const label = titled ? hit.fields[titled].trim() : hit.id;
+  const [textual, text] = textOf(hit.fields, titled);
   item.dataset.id = hit.id;
   at(".id").textContent = hit.id;
   at(".id").hidden = label === hit.id;
-  const snippet = typeof hit.fields.text === "string" && hit.highlight?.text;
+  const snippet = hit.highlight?.[textual];
   if (snippet) appendSnippet(at(".snippet"), text, snippet);
   else appendBegin(at(".snippet"), text);
-  const open = linkOf(hit) ?? opener(item, hit, text);
-  showTitle(open, label, hit.highlight?.title);
+  const open = linkOf(hit) ?? opener(item, hit, titled, text);
+  showTitle(open, label, hit.highlight?.[titled]);
   for (const kind of ["click", "auxclick"])
     open.addEventListener(kind, (event) => {
       // The right button opens a menu; a document that is closed again was not opened.
@@ -91,12 +94,19 @@ function explain(item, hit, label) {
   });
 }
 
-// The field "text", else the longest text that is neither title nor url.
-function textOf(fields) {
-  if (typeof fields.text === "string") return fields.text;
+// The name of the field whose value is the title: "title", else the first field that the model reads.
+function titleOf(fields, searched) {
+  const isTitle = (name, most) => typeof fields[name] === "string" && fields[name].trim() && fields[name].length <= most;
+  if (isTitle("title", Infinity)) return "title";
+  return searched.find((name) => name !== "text" && isTitle(name, MAX_TITLE_CHARS));
+}
+
+// The name and the value of the field "text", else of the longest text that is neither title nor url.
+function textOf(fields, titled) {
+  if (typeof fields.text === "string") return ["text", fields.text];
   return Object.entries(fields)
-    .filter(([name, value]) => typeof value === "string" && name !== "title" && name !== "url")
-    .reduce((longest, [, value]) => (value.length > longest.length ? value : longest), "");
+    .filter(([name, value]) => typeof value === "string" && name !== "title" && name !== titled && name !== "url")
+    .reduce((longest, field) => (field[1].length > longest[1].length ? field : longest), ["", ""]);
 }
 
 // A title leads to the document's own page if it has one. Other schemes than http and https could
@@ -110,7 +120,7 @@ function linkOf({ fields: { url } }) {
 }
 
 // Without a page of its own a document opens in place, with all its fields.
-function opener(item, hit, text) {
+function opener(item, hit, titled, text) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "open";
@@ -121,12 +131,12 @@ function opener(item, hit, text) {
     full.hidden = !isOpen;
     item.querySelector(".snippet").hidden = isOpen;
     button.setAttribute("aria-expanded", isOpen);
-    if (!full.childElementCount) fillFull(full, hit, text);
+    if (!full.childElementCount) fillFull(full, hit, titled, text);
   });
   return button;
 }
 
-function fillFull(full, hit, text) {
+function fillFull(full, hit, titled, text) {
   const body = document.createElement("div");
   body.className = "text";
   body.tabIndex = 0; // Long texts scroll, also by keyboard.
@@ -136,7 +146,7 @@ function fillFull(full, hit, text) {
   appendMarked(body, shown, markedWords(hit.highlight));
   const fields = document.createElement("dl");
   for (const [name, value] of Object.entries(hit.fields)) {
-    if (name === "title" || value === text) continue;
+    if (name === "title" || name === titled || value === text) continue;
     const row = document.createElement("div");
     const term = document.createElement("dt");
     term.textContent = name;

@@ -35,9 +35,10 @@ export function readForm() {
 // Show a form that was kept, and what fills its placements.
 //   form       what readForm returned; null: nothing was asked yet
 //   model      the model that the visitor chose
+//   searched   the fields that it reads
 //   onSimilar  called with a document's id
 // Raises ServiceError.
-export async function showMatch(form, model, onSimilar) {
+export async function showMatch(form, model, searched, onSimilar) {
   $("placements").replaceChildren();
   $("left-out").hidden = true;
   if (!form) return;
@@ -47,7 +48,7 @@ export async function showMatch(form, model, onSimilar) {
   $("left-out").textContent = `Left out of the page: ${countsOf(reply.left_out)}.`;
   $("left-out").hidden = !Object.keys(reply.left_out).length;
   const count = Number(form.count);
-  $("placements").replaceChildren(...reply.placements.map((placement) => sectionOf(placement, count, reply, onSimilar)));
+  $("placements").replaceChildren(...reply.placements.map((placement) => sectionOf(placement, count, reply, searched, onSimilar)));
   return reply;
 }
 
@@ -76,7 +77,7 @@ const countsOf = (leftOut) =>
     .map(([reason, count]) => `${whole.format(count)} × ${REASONS[reason] ?? reason} (${reason})`)
     .join(", ");
 
-function sectionOf({ id, hits, left_out: leftOut }, count, reply, onSimilar) {
+function sectionOf({ id, hits, left_out: leftOut }, count, reply, searched, onSimilar) {
   const section = document.createElement("section");
   section.className = "column";
   const heading = document.createElement("h3");
@@ -84,7 +85,7 @@ function sectionOf({ id, hits, left_out: leftOut }, count, reply, onSimilar) {
   section.setAttribute("aria-label", heading.textContent);
   const list = document.createElement("ol");
   // A click here costs an advertiser nothing: it is reported without the token of the ad.
-  list.append(...hits.map((hit) => hitOf(hit, undefined, onSimilar, (opened) => reportClick(reply.query_id, opened))));
+  list.append(...hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => reportClick(reply.query_id, opened))));
   section.append(heading);
   if (hits.length) section.append(list);
   const notes = [];

@@ -4,6 +4,7 @@ import { countValues, reportClick, search } from "./api.js";
 import { countsOf, panelOf, showFacets } from "./facets.js";
 import { hasCondition } from "./filters.js";
 import { appendHits, columnOf } from "./hits.js";
+import { searchedOf } from "./models.js";
 
 export const HITS = 10; // Hits on the first page, and that "More" adds.
 const MAX_LIMIT = 100; // The most that the service returns at once, by default.
@@ -12,7 +13,7 @@ const MANY_VALUES = 100;
 const $ = (id) => document.getElementById(id);
 const [results, sides] = ["results", "sides"].map($);
 
-// What is on the page: { wanted, entries, models, replies, shown }; null: nothing.
+// What is on the page: { wanted, models, searched, replies, shown, visit }; null: nothing.
 let answer = null;
 let shownSide = 0;
 let facetLimit = FEW_VALUES;
@@ -26,6 +27,7 @@ let facetLimit = FEW_VALUES;
 export async function showAnswers(wanted, menus, shown, visit, signal) {
   const models = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
   const entry = menus.entryOf(wanted.model);
+  const searched = models.map((value) => searchedOf(menus.entryOf(value)));
   const panel = wanted.similar ? [] : panelOf(entry?.fields, entry?.documents);
   const chosen = panel.filter(({ name }) => hasCondition(wanted.filter, name));
   const others = panel.filter((field) => !chosen.includes(field));
@@ -35,11 +37,11 @@ export async function showAnswers(wanted, menus, shown, visit, signal) {
   const counting = chosen.map((field) => countValues(wanted, wanted.model, field, facetLimit, signal));
   const [counted, ...replies] = await Promise.all([
     Promise.all(counting),
-    ...models.map((model, i) => search(wanted, model, { ...place, panel: i ? [] : others }, signal)),
+    ...models.map((model, i) => search(wanted, model, { ...place, panel: i ? [] : others, searched: searched[i] }, signal)),
   ]);
   if (signal.aborted) return null;
-  answer = { wanted, models, replies, shown: place.limit, visit };
-  showColumns(replies, menus, visit);
+  answer = { wanted, models, searched, replies, shown: place.limit, visit };
+  showColumns(menus);
   showPanel(panel, countsOf(panel, [replies[0], ...counted]), menus, signal);
   showMore();
   showAdvice(wanted, replies, visit);
@@ -56,14 +58,16 @@ export function clearAnswers() {
 
 // Append the next hits to each list. Returns how many are shown now.
 export async function addMore(signal) {
-  const { wanted, models, replies, shown, visit } = answer;
+  const { wanted, models, searched, replies, shown, visit } = answer;
   const place = { limit: HITS, offset: shown, panel: [] };
-  const added = await Promise.all(models.map((model) => search(wanted, model, place, signal)));
+  const added = await Promise.all(
+    models.map((model, i) => search(wanted, model, { ...place, searched: searched[i] }, signal)),
+  );
   if (signal.aborted) return shown;
   added.forEach((reply, i) => {
     replies[i] = { ...replies[i], hits: [...replies[i].hits, ...reply.hits] };
     // A document's place in the other list is known only of its first page.
-    appendHits(results.children[i], reply, undefined, similarTo(visit), reportClick);
+    appendHits(results.children[i], reply, searched[i], undefined, similarTo(visit), reportClick);
   });
   answer.shown += HITS;
   showMore();
@@ -75,10 +79,11 @@ export async function addMore(signal) {
 const similarTo = (visit) => (id) =>
   visit({ similar: id, view: "" }, { focusHeading: true, state: { fromResults: true } });
 
-function showColumns(replies, menus, visit) {
+function showColumns(menus) {
+  const { replies, searched, visit } = answer;
   const names = replies.map((reply) => menus.names.get(reply.model) ?? reply.model);
   results.replaceChildren(
-    ...replies.map((reply, i) => columnOf(reply, names[i], replies[1 - i], similarTo(visit), reportClick)),
+    ...replies.map((reply, i) => columnOf(reply, names[i], searched[i], replies[1 - i], similarTo(visit), reportClick)),
   );
   results.classList.remove("stale");
   // Only narrow screens show these buttons: there is room for one list at a time.

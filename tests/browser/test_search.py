@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from fullrank.progress import Reporter
+from fullrank.storage.documents import Document
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import ask, explain, titles
+from tests.planted import write_lines
+from trainer.train import train
 
 pytestmark = pytest.mark.browser
 
@@ -139,6 +143,32 @@ def test_the_page_asks_for_a_key_if_the_service_needs_one(
         page.reload()
         expect(page.locator(".hit")).to_have_count(7)
         assert KEY not in page.url
+        page.context.close()
+
+
+def test_documents_without_title_and_text_are_found_and_named(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("products")
+    boots = {"name": "Waterproof boots", "material": "leather and rubber soles for wet days"}
+    products = [{"_id": "7", **boots}, {"_id": "8", "name": "Tent", "material": "light canvas"}]
+    write_lines(root / "shop" / "corpus.jsonl", products)
+    train(root / "shop", root / "bundles", "shop", reporter=Reporter(quiet=True))
+    # Another corpus for the same model has none of the fields that it reads.
+    make_bundle(root / "bundles", "bare", [Document("9", {"price": 3})], created=at(1))
+    with served(root / "bundles") as address:
+        page = browser.new_context().new_page()
+        page.goto(address)
+        page.get_by_role("link", name="Waterproof boots").click()
+        expect(page.locator(".hit h3")).to_have_text("Waterproof boots")
+        expect(page.locator(".hit h3 mark")).to_have_text(["Waterproof", "boots"])
+        ask(page, "rubber")
+        expect(page.locator(".hit h3")).to_have_text("Waterproof boots")
+        expect(page.locator(".snippet mark")).to_have_text("rubber")
+        page.goto(f"{address}/#q=x&model=bare")
+        page.reload()
+        expect(page.locator(".hit h3")).to_have_text("9")
+        expect(page.locator("#status.error")).to_have_count(0)
         page.context.close()
 
 

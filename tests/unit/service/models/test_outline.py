@@ -11,9 +11,9 @@ from service.models.outline import FieldOutline, outline_of
 from tests.bundles import make_bundle
 
 
-def bundle_of(root: Path, fields: list[dict[str, Any]]) -> Bundle:
+def bundle_of(root: Path, fields: list[dict[str, Any]], **changes: Any) -> Bundle:
     documents = [Document(f"d{i}", {"text": "x", **more}) for i, more in enumerate(fields)]
-    return open_bundle(root / "one" / make_bundle(root, "one", documents))
+    return open_bundle(root / "one" / make_bundle(root, "one", documents, **changes))
 
 
 def test_fields_have_their_kinds_and_how_many_values_differ(tmp_path: Path) -> None:
@@ -72,6 +72,14 @@ def test_examples_are_different_short_titles_of_several_words(tmp_path: Path) ->
 def test_single_words_are_examples_where_there_is_nothing_else(tmp_path: Path) -> None:
     outline = outline_of(bundle_of(tmp_path, [{"title": "one"}, {"title": "two words"}, {}]))
     assert outline.examples == ("one", "two words")
+
+
+def test_without_titles_examples_are_values_of_the_first_field_that_is_read(tmp_path: Path) -> None:
+    verdicts = [{"name": name, "is_read": name != "sku"} for name in ("sku", "name", "brand")]
+    card = {"trained": {"collection": {"fields": verdicts}}}
+    products = [{"sku": "B-1", "name": "Rain boots", "brand": "Acme"}, {"sku": "B-2"}]
+    outline = outline_of(bundle_of(tmp_path, products, card=card))
+    assert outline.examples == ("Rain boots",)
 
 
 def test_examples_come_from_all_over_a_large_bundle(tmp_path: Path) -> None:
