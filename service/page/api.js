@@ -22,10 +22,13 @@ export class ServiceError extends Error {
   }
 }
 
-// The key lasts as long as this tab.
+// The key lasts as long as this tab; an empty one removes it.
 export function saveKey(key) {
-  sessionStorage.setItem("key", key);
+  if (key) sessionStorage.setItem("key", key);
+  else sessionStorage.removeItem("key");
 }
+
+export const hasKey = () => Boolean(sessionStorage.getItem("key"));
 
 export function listModels() {
   return request("v1/models");

@@ -1,7 +1,7 @@
 // The search page: what the visitor does, and what then happens.
 
 import { pushAddress, readAddress, replaceAddress, urlOf } from "./address.js";
-import { complete, saveKey } from "./api.js";
+import { complete, hasKey, saveKey } from "./api.js";
 import { showModels } from "./catalog.js";
 import { showClicks } from "./clicks.js";
 import { attachCompletion } from "./combobox.js";
@@ -108,7 +108,7 @@ async function show(done = () => {}) {
     mine.abort();
     clearAnswers();
     fail(error, () => show(() => headingOf(wanted.view).focus()));
-    if (!view || error.status !== 401) done();
+    if (!view || !needsKey(error)) done();
     return;
   }
   done();
@@ -151,7 +151,9 @@ async function showMatching(form) {
 }
 
 async function showCatalog() {
-  const { models, workers } = await showModels(announceSwap, (error) => fail(error, show));
+  // A swap has a key of its own.
+  const onFailed = (error) => fail(error, show, false);
+  const { models, workers } = await showModels(announceSwap, onFailed);
   return `${models.length} ${models.length === 1 ? "version" : "versions"} · ${workers.length} ${
     workers.length === 1 ? "worker" : "workers"
   }`;
@@ -169,8 +171,8 @@ async function showOperators() {
   try {
     await showClicks(wanted.days);
   } catch (error) {
-    if (error.status === 401 || error.status === 403) {
-      $("unlock").hidden = false;
+    if (needsKey(error)) {
+      askForKey();
       $("key").focus();
     }
     throw error;
@@ -238,10 +240,18 @@ function say(text) {
   $("retry").hidden = true;
 }
 
-function fail(error, again) {
+// Without a key, or with one that may not do this.
+const needsKey = ({ status }) => status === 401 || status === 403;
+
+function askForKey() {
+  $("unlock").hidden = false;
+  $("forget").hidden = !hasKey();
+}
+
+function fail(error, again, ofKey = needsKey(error)) {
   say(error.message);
   status.classList.add("error");
-  if (error.status === 401 && wanted.view !== "models") $("unlock").hidden = false;
+  if (ofKey) askForKey();
   retry = again;
   $("retry").hidden = error.mayRetry === false;
 }
@@ -299,13 +309,17 @@ $("more").addEventListener("click", async () => {
   }
 });
 $("retry").addEventListener("click", () => retry());
-$("unlock").addEventListener("submit", (event) => {
-  event.preventDefault();
-  saveKey($("key").value.trim());
+function useKey(key) {
+  saveKey(key);
   $("key").value = "";
   $("unlock").hidden = true;
   start(true);
+}
+$("unlock").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useKey($("key").value.trim());
 });
+$("forget").addEventListener("click", () => useKey(""));
 $("match-form").addEventListener("submit", (event) => {
   event.preventDefault();
   visit({}, { state: { form: readForm() } });

@@ -14,6 +14,7 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
+from service.auth.keys import create_key
 from service.models.swap import Swap
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import violations
@@ -130,3 +131,40 @@ def test_visitors_see_no_section_and_phones_have_room_for_it(
     expect(page.locator("#clicks")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 320
     context.close()
+
+
+def test_a_key_that_may_too_little_is_named_and_can_be_replaced_or_removed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    root = tmp_path / "bundles"
+    make_bundle(root, "bm25")
+    _, writer = create_key(tmp_path / "keys.json", ["ingest"], "ingest")
+    with served(
+        root, FULLRANK_KEYS=str(tmp_path / "keys.json"), FULLRANK_ANONYMOUS="search"
+    ) as url:
+        page = browser.new_context().new_page()
+        page.goto(f"{url}/#view=clicks")
+        box, use = page.get_by_label("Key", exact=True), page.get_by_role("button", name="Use this")
+        remove = page.get_by_role("button", name="Remove the key")
+        expect(box).to_be_visible()
+        expect(remove).to_be_hidden()
+        for address in ("#view=clicks", "#q=copy", "#view=models"):
+            box.fill(writer)
+            use.click()
+            expect(page.locator("#status.error")).to_contain_text(
+                "'ingest' does not have the scope"
+            )
+            page.goto(f"{url}/{address}")
+            page.reload()
+            expect(page.locator("#status.error")).to_contain_text(
+                "'ingest' does not have the scope"
+            )
+            expect(box).to_be_visible()
+        remove.click()
+        expect(page.locator("#versions li")).to_have_count(1)
+        expect(box).to_be_hidden()
+        page.goto(f"{url}/#q=copy")
+        expect(page.locator(".hit").first).to_be_visible()
+        page.get_by_role("link", name="Clicks").click()
+        expect(box).to_be_visible()
+        page.context.close()
