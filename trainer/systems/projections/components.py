@@ -60,13 +60,17 @@ class Space:
         """Return queries and documents, (Q + D, F). A document that is a query counts twice."""
         return aslinearoperator(sp.vstack([self.queries, self.documents], "csr"))
 
-    def pairs(self, sign: float) -> LinearOperator:
-        """Return q + sign · d of each pair, (pairs, F). Raises TrainingError if there is no pair."""
+    def require_pairs(self) -> None:
+        """Raise TrainingError if there is no pair."""
         if not len(self.query_of):
             raise TrainingError(
                 f"{self.source}: no pair to learn from. Add judgements of known documents, or "
                 "leave out --recipe: the default needs none"
             )
+
+    def pairs(self, sign: float) -> LinearOperator:
+        """Return q + sign · d of each pair, (pairs, F). Raises TrainingError if there is no pair."""
+        self.require_pairs()
         q = self._selector(self.query_of, self.queries.shape[0])
         d = self._selector(self.document_of, self.documents.shape[0])
         Q, D = self.queries, self.documents

@@ -103,6 +103,7 @@ class S2NetLearner(RestoresInPlace):
 
     def _usable(self) -> Int64:
         """Return the pairs whose query has a negative, int64 (pairs,)."""
+        self.space.require_pairs()
         own = np.bincount(
             self.known // self.features.documents, minlength=self.space.queries.shape[0]
         )

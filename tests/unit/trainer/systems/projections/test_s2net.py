@@ -162,7 +162,7 @@ def test_nothing_to_learn_from_is_refused(corpus: Corpus) -> None:
     with pytest.raises(TrainingError, match="no pair has a negative"):
         S2NetLearner(full, space_of(full), recipe, rng, 1)
     none = replace(features, pairs=Pairs.of({}))
-    with pytest.raises(TrainingError, match="no pair"):
+    with pytest.raises(TrainingError, match="no pair to learn from"):
         S2NetLearner(none, space_of(none), recipe, rng, 1)
 
 
