@@ -75,11 +75,11 @@ class RequestMiddleware:
             max_body_bytes=self._max_body_bytes_of.get(scope["path"], self._max_body_bytes),
             limits=self._limits,
         )
-        status = 0
+        status = size = 0
         problem: Problem | None = None
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [
@@ -88,6 +88,7 @@ class RequestMiddleware:
                     *_service_headers(scope),
                     *SAFETY_HEADERS,
                 ]
+            size += len(message.get("body", b""))
             await transfer.send(message)
 
         try:
@@ -107,13 +108,15 @@ class RequestMiddleware:
             await response(scope, receive, send_with_headers)
         finally:
             slug = None if problem is None else problem.slug
-            self._record(scope, status, time.monotonic() - started, slug)
+            self._record(scope, status, time.monotonic() - started, size, slug)
             logs.request_id.reset(logged_id)
 
-    def _record(self, scope: Scope, status: int, seconds: float, problem: str | None) -> None:
+    def _record(
+        self, scope: Scope, status: int, seconds: float, size: int, problem: str | None
+    ) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._metrics.request(method, route, status, seconds)
+        self._metrics.request(method, route, status, seconds, size)
         model = scope.get(REQUEST_MODEL)
         self._log.answered(
             method,

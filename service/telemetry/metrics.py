@@ -30,6 +30,7 @@ PREFIX = "fullrank_"
 WORKER = "worker"
 _PROCESS_ID = PREFIX + "worker_process_id"
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_BYTES = tuple(1 << power for power in range(10, 25, 2))
 # The parts of a request take less time than the whole.
 _PART_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *_SECONDS)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -67,6 +68,9 @@ class Metrics:
             "Time from receiving a request to sending its last byte, including queueing",
             _SECONDS,
             "route",
+        )
+        self.answer_bytes = self._histogram(
+            "answer_bytes", "Bytes of the bodies of answers", _BYTES, "route"
         )
         self.stages = self._histogram(
             "stage_seconds",
@@ -160,7 +164,7 @@ class Metrics:
             self.swaps.labels(result)
         for kind in ("first", "hedge", "retry"):
             self.shard_calls[kind]
-        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram, Histogram]] = {}
         self._searches: dict[tuple[str, bool], Counter] = {}
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
         self._exposed = CollectorRegistry()
@@ -169,15 +173,20 @@ class Metrics:
             _Workers(self._registry if folder is None else MultiProcessCollector(None, str(folder)))
         )
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one answered request; one dictionary lookup finds its series."""
+    def request(self, method: str, route: str, status: int, seconds: float, size: int = 0) -> None:
+        """Count one answered request, and the bytes of its answer; one dictionary lookup finds its series."""
         key = (method, route, status)
         found = self._requests.get(key)
         if found is None:
             counter = self.requests.labels(method, route, str(status))
-            found = self._requests[key] = (counter, self.latency.labels(route))
+            found = self._requests[key] = (
+                counter,
+                self.latency.labels(route),
+                self.answer_bytes.labels(route),
+            )
         found[0].inc()
         found[1].observe(seconds)
+        found[2].observe(size)
 
     def refused(self, method: str, route: str, status: int) -> None:
         """Count one request that was refused unread; its time would distort the latency of the others."""

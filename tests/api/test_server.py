@@ -168,8 +168,7 @@ async def test_the_page_is_cached_by_its_hash_and_lets_nothing_else_in(
 
 @pytest.mark.anyio
 async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -> None:
-    await client.post("/v1/search", json={"query": "copy"})
-    await client.post("/v1/search", json={"query": "copy"})
+    answers = [await client.post("/v1/search", json={"query": "copy"}) for _ in range(2)]
     for path in ("/v1/documents/ls/similar", "/secret", "/secret/too"):
         await client.get(path)
     response = await client.get("/metrics")
@@ -182,6 +181,8 @@ async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -
     assert 'fullrank_cache_lookups_total{result="process"} 1.0' in lines
     assert 'fullrank_models_loaded{worker="0"} 2.0' in lines
     assert "secret" not in response.text
+    size = next(line for line in lines if 'answer_bytes_sum{route="/v1/search"}' in line)
+    assert float(size.split()[1]) == sum(len(answer.content) for answer in answers)
 
 
 @pytest.mark.anyio
