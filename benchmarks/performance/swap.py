@@ -89,7 +89,7 @@ def brute_force(bundle: Bundle, query: str) -> list[tuple[str, float]]:
 
 
 @contextmanager
-def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
+def server(bundles: Path, workers: int, keys: Path, token: str) -> Iterator[str]:
     """Run the real server in its own processes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -111,9 +111,9 @@ def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
     try:
         for _ in range(1200):
             try:
-                found = (
-                    httpx.get(f"{url}/v1/models", timeout=5).raise_for_status().json()["workers"]
-                )
+                headers = {"Authorization": f"Bearer {token}"}
+                models = httpx.get(f"{url}/v1/models", timeout=5, headers=headers)
+                found = models.raise_for_status().json()["workers"]
                 if len(found) == workers and all(worker["generation"] for worker in found):
                     break
             except httpx.TransportError:
@@ -284,7 +284,7 @@ def main() -> None:
         queries = read_queries(collection, given.queries)
         keys = Path(folder) / "keys.json"
         _, token = create_key(keys, ["admin"])
-        with server(root, given.workers, keys) as url:
+        with server(root, given.workers, keys, token) as url:
             exact = asyncio.run(exactness(url, bundles, queries))
             swapped = asyncio.run(swaps(url, token, bundles, queries, given.swaps, given.clients))
     result = {

@@ -93,8 +93,10 @@ class ModelEntry(Reply):
     examples: list[str] | None = Field(
         description="short titles of its documents, to try as queries; null while it is not loaded"
     )
-    card: dict[str, Any]
-    failure: str | None = Field(description="why it was refused; null if it was not")
+    card: dict[str, Any] | None = Field(description="null without the scope admin")
+    failure: str | None = Field(
+        description="why it was refused, for the scope admin; null if it was not"
+    )
 
 
 class WorkerEntry(Reply):
@@ -114,12 +116,14 @@ class ModelsReply(Reply):
     aliases: dict[str, str]
     previous: str | None = Field(description="version that served before; it stays loaded")
     failure: str | None = Field(
-        description="why the recorded version does not serve; null if it does"
+        description="why the recorded version does not serve, for the scope admin; null if it does"
     )
     converged: bool = Field(
         description="whether every started worker serves the same version and generation"
     )
-    workers: list[WorkerEntry] = Field(description="all workers that share the bundle folder")
+    workers: list[WorkerEntry] | None = Field(
+        description="all workers that share the bundle folder; null without the scope admin"
+    )
     models: list[ModelEntry] = Field(description="newest first")
 
 

@@ -204,7 +204,7 @@ async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
 
 async def models(client: httpx.AsyncClient) -> dict[str, Any]:
     """What /v1/models lists, checked against its schema."""
-    reply: dict[str, Any] = (await client.get("/v1/models")).json()
+    reply: dict[str, Any] = (await client.get("/v1/models", headers=AUTH)).json()
     ModelsReply.model_validate(reply)
     return reply
 

@@ -14,6 +14,7 @@ import pytest
 
 from service.app import create_app
 from service.auth.keys import SCOPES, create_key, revoke_key
+from service.http.model_schemas import ModelsReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check
@@ -47,6 +48,25 @@ def needed(method: str, path: str, paths: Any) -> str:
     [[scope]] = requirement.values()
     assert scope in SCOPES
     return str(scope)
+
+
+async def test_only_admin_sees_processes_and_paths_of_the_server(root: Root) -> None:
+    """A search key, which may be in a page, learns names, versions and which one is active."""
+    (root.path / "bm25" / root.bm25 / "golden.jsonl").unlink()
+    async with running(root.path, default_model="learned") as client:
+        refused = await client.post(f"/v1/models/{root.bm25}:load", headers=AUTH)
+        assert refused.status_code == 409
+        answers = [await client.get("/v1/models", headers=headers) for headers in (AUTH, {})]
+    own, public = (ModelsReply.model_validate(answer.json()) for answer in answers)
+    assert [str(root.path) in answer.text for answer in answers] == [True, False]
+    assert own.workers is not None
+    assert own.workers[0].pid == os.getpid()
+    assert public.workers is None
+    assert (public.aliases, public.converged) == (own.aliases, own.converged)
+    for theirs, model in zip(public.models, own.models, strict=True):
+        assert model.card is not None
+        assert theirs == model.model_copy(update={"card": None, "failure": theirs.failure})
+        assert (theirs.failure is None) == (model.failure is None)
 
 
 @pytest.mark.parametrize(

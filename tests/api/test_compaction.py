@@ -285,7 +285,7 @@ def test_the_command_compacts_the_active_version_and_activates_the_result(tmp_pa
         state = read_state(tmp_path)
         assert state is not None
         assert (state.version, state.generation) == (made["version"], made["generation"])
-        models = client.get("/v1/models").json()
+        models = client.get("/v1/models", headers=AUTH).json()
         assert models["converged"]
         assert {worker["version"] for worker in models["workers"]} == {made["version"]}
         assert client.get("/v1/documents/a").json()["model"] == made["version"]

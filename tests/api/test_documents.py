@@ -352,7 +352,7 @@ async def test_a_restart_and_a_new_version_have_all_documents(tmp_path: Path) ->
         await bulk(client, {"_id": "a", **NEW}, {"_id": "linux/cp", "_delete": True})
     second = make_bundle(tmp_path, "docs", n_dense=4, seed=2, created=at(2))
     async with running(tmp_path, preload=False) as client:
-        reply = (await client.get("/v1/models")).json()
+        reply = (await client.get("/v1/models", headers=AUTH)).json()
         assert reply["aliases"]["default"] == second
         found = await ids(client, "synchronise files")
         assert "a" in found
@@ -388,7 +388,7 @@ async def test_a_service_whose_log_cannot_be_read_is_not_ready(
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     async with running(tmp_path) as client:
         assert (await client.get("/readyz")).status_code == 503
-        models = (await client.get("/v1/models")).json()
+        models = (await client.get("/v1/models", headers=AUTH)).json()
         assert "live documents cannot be read" in models["failure"]
 
 

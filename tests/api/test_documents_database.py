@@ -13,7 +13,7 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from service.documents.compact import compact, trim
 from service.documents.logplace import LogPlace
-from tests.api.support import make_bundle, running
+from tests.api.support import AUTH, make_bundle, running
 from tests.databases import NewDatabase, unreachable
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def test_no_version_is_loaded_without_its_log(
     with unreachable(postgres_server, address):
         async with running(tmp_path, documents_url=address) as client:
             assert (await client.get("/readyz")).status_code == 503
-            models = (await client.get("/v1/models")).json()
+            models = (await client.get("/v1/models", headers=AUTH)).json()
             assert "live documents cannot be read" in models["failure"]
 
 

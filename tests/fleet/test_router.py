@@ -129,7 +129,7 @@ def test_an_experiment_begins_and_ends_in_every_router(
             done = httpx.put(f"{a}{alias}", json={"version": first}, headers=key, timeout=60)
             assert (done.status_code, done.json()["converged"]) == (200, True), done.text
             assert names() == [(first, None)] * 2
-            assert len(httpx.get(f"{b}/v1/models").json()["workers"]) == 2
+            assert len(httpx.get(f"{b}/v1/models", headers=key).json()["workers"]) == 2
             bundle = f"{sets.root}/planted/{second}"
             begun = command("experiment", "start", bundle, "--share", "1", "--ray", cluster.address)
             assert begun.returncode == 0, begun.stderr

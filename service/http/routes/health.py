@@ -32,7 +32,7 @@ async def readyz(serving: ServingDep, services: ServicesDep) -> JsonResponse:
     if serving.active is None:
         reason = services.registry.failures.get(ALIAS)
         raise NotReady(
-            "The recorded version cannot be served; GET /v1/models gives the reason."
+            "The recorded version cannot be served; GET /v1/models gives an admin key the reason."
             if reason
             else "There is no bundle to serve; train one, or set FULLRANK_BUNDLES to a folder with one."
         )

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 
 from service.http.deps import ServicesDep
 from service.http.guard import GuardedRoute, needs
@@ -18,17 +18,26 @@ from service.models.workers import converged
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
+_HIDDEN = "refused; a key with the scope admin sees why"
+
 Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
-async def list_models(services: ServicesDep) -> JsonResponse:
-    """List every bundle on disk, newest first, with its card and state, and every worker."""
+async def list_models(services: ServicesDep, request: Request) -> JsonResponse:
+    """List every bundle on disk, newest first, with its state; for the scope admin also cards, reasons and workers."""
     infos = await services.registry.available()
     workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
     models = serving.models
     outlines = {own: await services.registry.outline(bundle) for own, bundle in models.items()}
+    is_admin = services.access.permits(request.scope["headers"], "admin")
+
+    def reason(name: str) -> str | None:
+        """Return why a version was refused; the reason names files of the server."""
+        found = failures.get(name)
+        return found if found is None or is_admin else _HIDDEN
+
     entries = [
         {
             "name": info.name,
@@ -44,8 +53,8 @@ async def list_models(services: ServicesDep) -> JsonResponse:
             if info.version in outlines
             else None,
             "examples": list(outlines[info.version].examples) if info.version in outlines else None,
-            "card": dict(info.card),
-            "failure": failures.get(info.version),
+            "card": dict(info.card) if is_admin else None,
+            "failure": reason(info.version),
         }
         for info in infos
     ]
@@ -54,7 +63,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
             "generation": serving.generation,
             "aliases": {ALIAS: serving.active} if serving.active else {},
             "previous": serving.previous,
-            "failure": failures.get(ALIAS),
+            "failure": reason(ALIAS),
             "converged": converged(workers, serving.generation),
             "workers": [
                 {
@@ -67,7 +76,9 @@ async def list_models(services: ServicesDep) -> JsonResponse:
                     "prepared": worker.prepared,
                 }
                 for worker in workers
-            ],
+            ]
+            if is_admin
+            else None,
             "models": entries,
         }
     )

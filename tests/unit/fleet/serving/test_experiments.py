@@ -256,7 +256,7 @@ async def test_a_swap_over_http_is_that_of_one_machine(sides: Sides) -> None:
         _, answer = await sides.all_equal("POST", "/v1/search", changing=True, json=search)
         assert answer["model"] == version
     for client, names in zip(sides.clients, sides.names, strict=True):
-        found = (await client.get("/v1/models")).json()
+        found = (await client.get("/v1/models", headers=AUTH)).json()
         ModelsReply.model_validate(found)
         assert found["aliases"] == {"default": names[1]}
         assert (found["previous"], found["converged"]) == (names[0], True)
@@ -416,7 +416,7 @@ async def test_a_coordinator_that_does_not_answer_is_reported(
                 assert found.status_code == 503
                 assert found.json()["type"].endswith("coordinator-unavailable")
                 assert "retry-after" in found.headers
-            models = (await client.get("/v1/models")).json()
+            models = (await client.get("/v1/models", headers=AUTH)).json()
             assert [worker["version"] for worker in models["workers"]] == [old]
 
 
