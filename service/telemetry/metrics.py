@@ -22,6 +22,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from fullrank.bundle import BundleInfo
 from service.telemetry.sharing import shared_folder, worker_number
 from service.telemetry.stages import STAGES, Stages
 
@@ -205,11 +206,16 @@ class Metrics:
     def described(self) -> Mapping[str, tuple[tuple[str, ...], str]]:
         """Return labels and description of every metric, by its exposed name."""
         own = {metric.name: ((WORKER,), metric.documentation) for metric in _processes({})}
-        return self._described | own
+        disk = {
+            metric.name: (("name",), metric.documentation) for metric in _Versions(()).collect()
+        }
+        return self._described | own | disk
 
-    def render(self) -> bytes:
-        """Return the metrics of all workers in Prometheus's text format."""
-        return generate_latest(self._exposed)
+    def render(self, versions: Iterable[BundleInfo] = ()) -> bytes:
+        """Return the metrics of all workers, and the numbers of versions on disk, in Prometheus's text format."""
+        disk = CollectorRegistry()
+        disk.register(_Versions(versions))
+        return generate_latest(self._exposed) + generate_latest(disk)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         self._described[f"{PREFIX}{name}_total"] = labels, about
@@ -264,3 +270,24 @@ def _processes(processes: Mapping[str, int]) -> Iterator[Metric]:
         files.add_metric([worker], opened)
     yield memory
     yield files
+
+
+class _Versions(Collector):
+    """How many versions of each bundle name are on disk, and their bytes."""
+
+    def __init__(self, versions: Iterable[BundleInfo]) -> None:
+        self._versions = versions
+
+    def collect(self) -> Iterator[Metric]:
+        sizes: dict[str, list[int]] = {}
+        for info in self._versions:
+            sizes.setdefault(info.name, []).append(info.bytes)
+        counts = GaugeMetricFamily(PREFIX + "versions", "Versions on disk", labels=["name"])
+        total = GaugeMetricFamily(
+            PREFIX + "versions_bytes", "Bytes of all versions on disk", labels=["name"]
+        )
+        for name, each in sizes.items():
+            counts.add_metric([name], len(each))
+            total.add_metric([name], sum(each))
+        yield counts
+        yield total

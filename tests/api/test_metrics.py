@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, running
+from tests.api.support import AUTH, models, running
 
 
 @pytest.mark.anyio
@@ -40,3 +40,7 @@ async def test_live_documents_are_counted(root: Root) -> None:
             assert time.monotonic() < end
             await asyncio.sleep(0.02)
         assert await metric("documents") == {("0",): 7}
+        assert await metric("versions") == {("bm25",): 1, ("learned",): 1}
+        sizes = (await models(client))["models"]
+        expected = {(entry["name"],): entry["bytes"] for entry in sizes}
+        assert await metric("versions_bytes") == expected

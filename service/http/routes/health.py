@@ -49,5 +49,6 @@ async def readyz(serving: ServingDep, services: ServicesDep) -> JsonResponse:
 async def metrics(services: ServicesDep) -> Response:
     """Give the Prometheus metrics of all workers."""
     return Response(
-        await asyncio.to_thread(services.metrics.render), headers={"Content-Type": CONTENT_TYPE}
+        await asyncio.to_thread(services.metrics.render, await services.registry.available()),
+        headers={"Content-Type": CONTENT_TYPE},
     )
