@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
-from fullrank.scoring import TermShare, WordScore
+from fullrank.scoring import InnerProduct, TermShare, WordScore
 
 KIND = "expansion"
 
@@ -154,20 +154,19 @@ class ExpansionScorer:
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Return the query's own words, then the words of the added documents that this document has too."""
-        own = self._own(query)
-        added = self._added(np.asarray(self._rows @ own))
+        added = self._added(np.asarray(self._rows @ self._own(query)))
         _, indices, weights, _ = self.documents.row(row)
         added_shares = {
             feature: added[feature] * weight
             for feature, weight in zip(indices.tolist(), weights.tolist(), strict=True)
         }
-        weight_of = dict(zip(indices.tolist(), weights.tolist(), strict=True))
         found = []
-        for term in terms:
-            feature = int(term.feature)
-            dense = float(added_shares.pop(feature, 0.0))
-            lexical = float(own[feature] * weight_of.get(feature, 0.0)) if feature >= 0 else 0.0
-            found.append(WordScore(term.term, dense, lexical))
+        own = InnerProduct(self.documents).explain(terms, query, row)
+        for term, (word, _, lexical) in zip(terms, own, strict=True):
+            # The first word with a feature gets all that is added for it.
+            features = np.atleast_1d(term.feature).tolist()
+            dense = sum(added_shares.pop(feature, 0.0) for feature in features)
+            found.append(WordScore(word, float(dense), lexical))
         name = self.model.feature_name
         found += [WordScore(name(f), float(x), 0.0) for f, x in added_shares.items() if x]
         return found

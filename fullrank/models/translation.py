@@ -166,11 +166,13 @@ def _shared(word: str, terms: Sequence[TermShare], share: Float32, n_dense: int)
     weights: dict[int, float] = {}
     for term, part in zip(terms, share.tolist(), strict=True):
         dense += np.float32(part) * term.dense
-        if isinstance(term.feature, int) and term.feature >= 0:
-            weights[term.feature] = weights.get(term.feature, 0.0) + part * float(term.weight)
-    features = np.array(sorted(weights), np.int32)
+        features, shares = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
+        for feature, weight in zip(features.tolist(), shares.tolist(), strict=True):
+            if feature >= 0:
+                weights[feature] = weights.get(feature, 0.0) + part * weight
+    columns = np.array(sorted(weights), np.int32)
     return TermShare(
-        word, dense, features, np.array([weights[f] for f in features.tolist()], np.float32)
+        word, dense, columns, np.array([weights[f] for f in columns.tolist()], np.float32)
     )
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
 from fullrank.models.expansion import ExpansionModel
+from fullrank.models.linear import LinearModel
 from fullrank.models.registry import load_model
+from fullrank.models.translation import TranslationModel
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.explain import explain
+from fullrank.text.features import Vocabulary
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
@@ -25,17 +29,25 @@ from trainer.systems.linear.parameters import compile_model, encode_corpus, star
 TEXTS = ["ant bee", "ant cat", "cat dog", "dog eel", "fox", ""]
 
 
+def tfidf(
+    folder: Path, settings: ModelSettings, texts: Sequence[str]
+) -> tuple[LinearModel, Encoded]:
+    """A model over documents with these texts, and the documents."""
+    lines = [{"_id": str(i), "title": "", "text": text} for i, text in enumerate(texts)]
+    write_lines(folder / "corpus.jsonl", lines)
+    write_qrels(folder / "qrels" / "train.tsv", [("0", "1")])
+    corpus = count_collection(read_collection(folder), processes=1)
+    features = build_features(corpus, settings)
+    parameters = start(features, TrainSettings(), np.random.default_rng(1))
+    base = compile_model(features, parameters)
+    return base, encode_corpus(features, base, parameters)
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> tuple[ExpansionModel, Encoded]:
     """tf-idf over six documents; expansion adds the two best with weight ½."""
-    lines = [{"_id": str(i), "title": "", "text": text} for i, text in enumerate(TEXTS)]
-    write_lines(tmp_path / "corpus.jsonl", lines)
-    write_qrels(tmp_path / "qrels" / "train.tsv", [("0", "1")])
-    corpus = count_collection(read_collection(tmp_path), processes=1)
-    features = build_features(corpus, ModelSettings(fields="joined"))
-    parameters = start(features, TrainSettings(), np.random.default_rng(1))
-    base = compile_model(features, parameters)
-    return ExpansionModel(base, 0.5, 2), encode_corpus(features, base, parameters)
+    base, documents = tfidf(tmp_path, ModelSettings(fields="joined"), TEXTS)
+    return ExpansionModel(base, 0.5, 2), documents
 
 
 def search(model: ExpansionModel, documents: Encoded, text: str) -> dict[int, float]:
@@ -99,6 +111,31 @@ def test_explanations_name_the_added_words(made: tuple[ExpansionModel, Encoded])
     own = explain(model.query_terms("bee"), retriever, query, 0)
     assert {word.word for word in own.words} == {"ant", "bee"}
     assert own.lexical == pytest.approx(next(w.lexical for w in own.words if w.word == "bee"))
+
+
+@pytest.mark.parametrize("kind", ["expansion", "translation"])
+def test_explanations_of_words_with_several_forms_add_up(tmp_path: Path, kind: str) -> None:
+    settings = ModelSettings(fields="joined", folded=0.5, plurals=0.5)
+    texts = ["ant bees", "ants cat", "cafe dog", "café cats", "fox", ""]
+    base, documents = tfidf(tmp_path, settings, texts)
+    model: ExpansionModel | TranslationModel = ExpansionModel(base, 0.5, 2)
+    text = "ants cafés bee cat"
+    if kind == "translation":
+        targets = ["ant", "ants", "bee", "cafe", "cats"]
+        chances = np.array([0.5, 0.5, 1.0, 0.25, 0.75], np.float32)
+        rows = np.array([0, 1, 2, 3, 4], np.int32)
+        table = Rows(np.array([0, 2, 3, 5]), rows, chances, len(targets))
+        model = TranslationModel(Vocabulary(["ameise", "biene", "katze"]), targets, table, base)
+        text = "ameise biene katze katze"
+    terms = model.query_terms(text)
+    assert any(np.size(term.feature) > 1 for term in terms)
+    query = model.encode_queries([text])
+    retriever = Retriever(documents, model.scorer(documents))
+    [ranking] = retriever.search(query, len(texts))
+    assert np.count_nonzero(ranking.lexical) >= 4
+    for row, dense, lexical in zip(ranking.rows, ranking.dense, ranking.lexical, strict=True):
+        found = explain(terms, retriever, query, int(row))
+        assert (found.dense, found.lexical) == pytest.approx((dense, lexical), rel=1e-5)
 
 
 @pytest.mark.parametrize(
