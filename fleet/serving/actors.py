@@ -37,8 +37,8 @@ _ALWAYS = -1
 _CORES = 0.01
 # Of the head's resource (fleet.cluster).
 _LITTLE = 0.001
-# Threads of a replica that answer requests.
-_THREADS = 2
+# Calls that a replica accepts at once; all but a few wait (ShardServer). Each worker of a router makes two at most.
+_CALLS = 64
 Answer = TypeVar("Answer")
 
 
@@ -62,9 +62,9 @@ class ActorReplica:
         """See ReplicaHandle.ping."""
         return await answer_of(self.actor.ping.remote())
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         """See Replica.call."""
-        answers: Answers = await answer_of(self.actor.answer.remote(payloads))
+        answers: Answers = await answer_of(self.actor.answer.remote(payloads, left_s))
         return answers
 
 
@@ -127,9 +127,9 @@ class ShardActor:
         return self._instance
 
     @ray.method(concurrency_group="rank")
-    def answer(self, payloads: Sequence[bytes]) -> Answers:
+    def answer(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         """Answer requests of a router."""
-        return self._server.answers(payloads)
+        return self._server.answers(payloads, left_s)
 
     @ray.method(concurrency_group="ping")
     def pid(self) -> int:
@@ -205,7 +205,7 @@ class CoordinatorActor:
 
 # Ray's types do not know this argument.
 _remote: Any = ray.remote
-_SHARD = _remote(concurrency_groups={"rank": _THREADS, "control": 1, "ping": 1})(ShardActor)
+_SHARD = _remote(concurrency_groups={"rank": _CALLS, "control": 1, "ping": 1})(ShardActor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,17 @@ class Batcher:
     """The requests of this process to one replica.
 
     Args:
-        send: Sends requests in one call; returns for each the answer, or the exception that it caused.
+        send: Sends requests in one call, with the seconds that each may still wait; returns for each the answer, or the
+            exception that it caused.
 
     Example:
         >>> batcher = Batcher(replica.call)
         >>> answer = await batcher.ask(payload, until=loop.time() + 1.0, wanted=loop.create_future())
     """
 
-    def __init__(self, send: Callable[[Sequence[bytes]], Awaitable[Answers]]) -> None:
+    def __init__(
+        self, send: Callable[[Sequence[bytes], Sequence[float]], Awaitable[Answers]]
+    ) -> None:
         self._send = send
         self._waiting = deque[_Waiting]()
         self._calls = set[asyncio.Task[None]]()
@@ -90,10 +93,12 @@ class Batcher:
 
     async def _call(self, batch: Sequence[_Waiting]) -> None:
         answers: Answers
+        now = asyncio.get_running_loop().time()
+        left_s = [asked.until - now for asked in batch]
         try:
             # A frozen replica must not keep its place longer than somebody waits: later requests find it thawed.
-            async with asyncio.timeout_at(max(asked.until for asked in batch)):
-                answers = await self._send([asked.payload for asked in batch])
+            async with asyncio.timeout(max(left_s)):
+                answers = await self._send([asked.payload for asked in batch], left_s)
         except Exception as error:
             answers = [error] * len(batch)
         for asked, answer in zip(batch, answers, strict=True):

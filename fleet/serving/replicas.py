@@ -41,8 +41,8 @@ class Unavailable(FullrankError):
 class Replica(Protocol):
     """A process that holds one shard; equal and hashed by what it is."""
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
-        """Answer requests, each by itself. Raises any exception if it can answer none."""
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
+        """Answer requests, each by itself, if it begins within so many seconds. Raises if it can answer none."""
 
 
 class Latencies:
@@ -93,7 +93,7 @@ class _Tracked:
 
     def __post_init__(self) -> None:
         # The handle of a replica is replaced when its process is.
-        self.batcher = Batcher(lambda payloads: self.replica.call(payloads))
+        self.batcher = Batcher(lambda *asked: self.replica.call(*asked))
 
 
 @dataclass(eq=False)

@@ -25,6 +25,8 @@ from service.search.mode_policy import SearchModePolicy
 
 _log = getLogger(__name__)
 
+# Calls that are answered at once; others wait.
+_THREADS = 2
 # Copies of released versions that stay on the disk, so that going back to one downloads nothing.
 _KEPT_COPIES = 2
 
@@ -67,6 +69,7 @@ class ShardServer:
         # Hashes of manifests, the latest last.
         self._released: list[str] = []
         self._loading = threading.Lock()
+        self._answering = threading.Semaphore(_THREADS)
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -141,16 +144,27 @@ class ShardServer:
         """
         return pack(self._reply(unpack_ask(payload)))
 
-    def answers(self, payloads: Sequence[bytes]) -> Answers:
-        """Answer requests that came together, each by itself.
+    def answers(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
+        """Answer requests that came together, each by itself, once few enough other calls are being answered.
+
+        Args:
+            payloads: The requests.
+            left_s: Seconds from now until nobody waits for the answer of each: it is not begun later.
 
         Returns:
             For each the answer, or why another replica must be asked: a defect, or the process was just started again
-            and has no version yet.
+            and has no version yet; or TimeoutError.
         """
-        return [self._outcome(payload) for payload in payloads]
+        now = time.monotonic()
+        with self._answering:
+            return [
+                self._outcome(payload, now + left)
+                for payload, left in zip(payloads, left_s, strict=True)
+            ]
 
-    def _outcome(self, payload: bytes) -> bytes | Exception:
+    def _outcome(self, payload: bytes, until: float) -> bytes | Exception:
+        if time.monotonic() > until:
+            return TimeoutError("nobody waits for the answer any more")
         try:
             reply = self._reply(unpack_ask(payload))
             if isinstance(reply, NotLoaded):

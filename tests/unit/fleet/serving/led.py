@@ -77,9 +77,9 @@ class LocalReplica(Freezable):
         await self._act()
         return str(self.instance)
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         await self._act()
-        return await asyncio.to_thread(self.server.answers, payloads)
+        return await asyncio.to_thread(self.server.answers, payloads, left_s)
 
     def restart(self) -> None:
         """Start again, with no version."""

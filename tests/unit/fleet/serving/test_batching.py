@@ -16,11 +16,13 @@ class Fake:
 
     def __init__(self) -> None:
         self.calls: list[list[bytes]] = []
+        self.left_s: list[list[float]] = []
         self.go = asyncio.Event()
         self.error: Exception | None = None
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         self.calls.append(list(payloads))
+        self.left_s.append(list(left_s))
         await self.go.wait()
         if self.error is not None:
             raise self.error
@@ -110,6 +112,23 @@ def test_a_call_that_fails_fails_all_its_requests_and_later_ones_are_sent() -> N
         fake.error = None
         [later] = started(batcher, [b"b"])
         assert await later == b"B"
+
+    asyncio.run(run())
+
+
+def test_a_call_carries_the_time_that_each_request_has_left() -> None:
+    async def run() -> None:
+        fake = Fake()
+        batcher = Batcher(fake.call)
+        first = await busy(batcher, 60.0)
+        waiting = [*started(batcher, [b"b"], 60.0), *started(batcher, [b"c"], 30.0)]
+        await asyncio.sleep(0.1)
+        fake.go.set()
+        await asyncio.gather(*first, *waiting)
+        assert all(59 < own <= 60 for [own] in fake.left_s[:CALLS])
+        longer, shorter = fake.left_s[CALLS]
+        assert 50 < longer < 59.95
+        assert 20 < shorter < 29.95
 
     asyncio.run(run())
 

@@ -59,7 +59,7 @@ class Handle:
     membership: int = field(compare=False)
     seconds: float = field(default=0.0, compare=False)
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         await asyncio.sleep(self.seconds)
         assert self.membership == self.cluster.membership
         return [b"%d" % self.place for _ in payloads]

@@ -25,7 +25,7 @@ class Fake:
         self.name, self.seconds, self.error = name, seconds, False
         self.calls = 0
 
-    async def call(self, payloads: Sequence[bytes]) -> Answers:
+    async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         self.calls += 1
         await asyncio.sleep(self.seconds)
         if self.error:

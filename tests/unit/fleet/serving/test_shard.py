@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,14 @@ from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.partitions import partition_of, shard_of
 from fleet.remote import BundleCache, Folder
+from fleet.serving.answering import OpenShard
+from fleet.serving.batching import Answers
 from fleet.serving.shard import ShardServer
 from fleet.serving.transport import Failure, InProcessShards
 from fleet.serving.wire import (
     Answer,
     Ask,
+    Behind,
     NotLoaded,
     Question,
     Read,
@@ -91,12 +95,45 @@ def test_requests_that_come_together_are_answered_each_by_itself(
     version = server.load(address)
     good = pack(Ask(version, manifest.set_id, Read("a")))
     missing = pack(Ask("other", manifest.set_id, Read("a")))
-    answers = server.answers([good, missing, b"no pickle", good])
+    answers = server.answers([good, missing, b"no pickle", good], [1.0] * 4)
     assert answers[0] == answers[3] == server.answer(good)
     assert isinstance(answers[1], ConnectionError)
     assert version in str(answers[1])
     assert isinstance(answers[2], RuntimeError)
     assert "UnpicklingError" in str(answers[2])
+
+
+def test_requests_whose_time_is_up_are_not_begun(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routers have given up on them, or have the answer of another replica."""
+    server = ShardServer(0, BundleCache(tmp_path))
+    manifest = read_set(Folder(address))
+    version = server.load(address)
+    begun, go, reply = list[str](), threading.Event(), OpenShard.reply
+
+    def waiting(self: OpenShard, ask: Ask) -> Answer | Behind:
+        assert isinstance(ask.question, Read)
+        begun.append(ask.question.id)
+        go.wait(20)
+        return reply(self, ask)
+
+    monkeypatch.setattr(OpenShard, "reply", waiting)
+
+    def call(id: str, *left_s: float) -> Answers:
+        return server.answers([pack(Ask(version, manifest.set_id, Read(id)))] * len(left_s), left_s)
+
+    with ThreadPoolExecutor(4) as pool:
+        busy = [pool.submit(call, "busy", 60.0) for _ in range(2)]
+        while len(begun) < 2:
+            time.sleep(0.001)
+        waiters = [pool.submit(call, "late", 0.0, 0.0), pool.submit(call, "mixed", 0.0, 60.0)]
+        time.sleep(0.05)
+        go.set()
+        answered = [one.result(20) for one in (*busy, *waiters)]
+    kinds = [[type(own) for own in answers] for answers in answered]
+    assert kinds == [[bytes], [bytes], [TimeoutError] * 2, [TimeoutError, bytes]]
+    assert begun == ["busy", "busy", "mixed"]
 
 
 def test_a_shard_keeps_the_copies_of_the_last_two_released_versions(
