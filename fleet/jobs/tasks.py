@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from fullrank.errors import FullrankError
@@ -37,6 +39,14 @@ class Runner(Protocol):
         """
 
 
+def _run_idle(task: Callable[..., Result], *arguments: Any) -> Result:
+    """Run a task in the processor time that nothing else needs, such as replicas on the same node."""
+    # Ray gives all its processes one niceness. Some containers forbid the call.
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    return task(*arguments)
+
+
 class InProcess:
     """Runs tasks in this process, in their order."""
 
@@ -49,7 +59,7 @@ class InProcess:
 
 
 class OnRay:
-    """Runs tasks on a cluster, one for each core, wherever one is free.
+    """Runs tasks on a cluster, one for each core, wherever one is free; processes that serve there go first.
 
     Args:
         ray: The module, joined to a cluster (``fleet.cluster.joined``).
@@ -62,8 +72,10 @@ class OnRay:
         self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Result]]:
         """See Runner.run."""
-        remote = self._ray.remote(task).options(num_cpus=_CORES, max_retries=_RETRIES)
-        number_of = {remote.remote(*arguments): number for number, arguments in enumerate(calls)}
+        remote = self._ray.remote(_run_idle).options(
+            name=task.__name__, num_cpus=_CORES, max_retries=_RETRIES
+        )
+        number_of = {remote.remote(task, *own): number for number, own in enumerate(calls)}
         waiting = list(number_of)
         try:
             while waiting:
