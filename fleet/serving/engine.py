@@ -46,6 +46,8 @@ from service.telemetry.stages import Stages
 _MOST_SHOWN_AT_ONCE = 10
 # Where groups leave out too many hits, shards are asked for so many times as many.
 _STEP = 8
+# More hits are merged in a thread: 10,000 of each of 16 shards take half a second.
+_MERGED_AT_ONCE = 2_000
 # Bytes. Filters of sets are checked against no documents, so their results are empty.
 _BITMAPS = 1 << 20
 
@@ -186,9 +188,15 @@ class _SetSearch:
         request = self.request
         return request.limit if request.after is not None else request.offset + request.limit
 
-    async def _merged(self, depth: int) -> Merged:
-        """Return the first hits of every shard, merged."""
-        return Merged.of(await self.asking.all(self._rank(depth)), self._stage)
+    async def _merged(self, depth: int, *, is_all: bool = False) -> Merged:
+        """Return the first hits of every shard, merged; is_all: all that shards send, not only as many as each does."""
+        found = await self.asking.all(self._rank(depth))
+        if not is_all:
+            # One more shows whether there is a next page.
+            return Merged.of(found, self._stage, max(depth, REORDERED) + 1)
+        if sum(len(answer.hits.ids) for answer in found.values()) <= _MERGED_AT_ONCE:
+            return Merged.of(found, self._stage)
+        return await asyncio.to_thread(Merged.of, found, self._stage)
 
     def _rank(self, depth: int, page: Page | None = None, wanted: Wanted | None = None) -> Rank:
         """Return the question for the first hits of a shard, and of those that a page lacks."""
@@ -222,7 +230,7 @@ class _SetSearch:
         group_by = self.request.ordering.group_by
         asked = depth if self._stage is None else max(depth, REORDERED)
         while True:
-            merged = await self._merged(asked)
+            merged = await self._merged(asked, is_all=group_by is not None)
             if group_by is None:
                 return merged, merged.places[:depth]
             kept, is_final = merged.kept(group_by.limit, depth)

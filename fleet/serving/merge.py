@@ -6,8 +6,10 @@ bit for bit, and the first k of the whole are among the first k of each shard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +65,7 @@ class Merged:
 
     Attributes:
         found: By number of the shard.
-        places: All hits, in the order of the whole.
+        places: All hits, or the first ones that are needed, in the order of the whole.
         features: float32 (K,) of each hit that a second stage has reordered; these are the first ones.
         is_reordered: Whether a second stage was applied, perhaps to no hits.
     """
@@ -74,15 +76,21 @@ class Merged:
     is_reordered: bool = False
 
     @classmethod
-    def of(cls, found: Mapping[int, Found], stage: SecondStage | None = None) -> Merged:
+    def of(
+        cls, found: Mapping[int, Found], stage: SecondStage | None = None, most: int | None = None
+    ) -> Merged:
         """Merge answers by (−score, id), or by (keys, id).
 
         Args:
             found: By number of the shard.
             stage: Reorders the first hits then; each shard has sent the features of its own first ones.
+            most: Hits that are needed; None: all.
         """
-        places = [place for number, answer in found.items() for place in _places(number, answer)]
-        merged = cls(found, sorted(places))
+        sorted_places = [_places(number, answer) for number, answer in found.items()]
+        if most is None:
+            merged = cls(found, sorted(chain.from_iterable(sorted_places)))
+        else:
+            merged = cls(found, list(islice(merge(*sorted_places), most)))
         return merged if stage is None else merged._reordered(stage)
 
     def _reordered(self, stage: SecondStage) -> Merged:
@@ -124,7 +132,12 @@ class Merged:
         """
         kept = within(map(self.groups_of, self.places), limit)[:count]
         found = [self.places[row] for row in kept]
-        ends = [_places(n, answer)[-1] for n, answer in self.found.items() if not answer.is_all]
+        ends = [
+            place
+            for n, answer in self.found.items()
+            if not answer.is_all
+            for place in _places(n, answer, len(answer.hits.ids) - 1)
+        ]
         return found, not ends or (len(found) == count and found[-1] <= min(ends))
 
     def groups_of(self, place: Place) -> Sequence[Group]:
@@ -197,13 +210,12 @@ class Merged:
         }
 
 
-def _places(number: int, answer: Found) -> list[Place]:
-    scores = answer.hits.scores[:, 0].tolist()
-    keys = [(-score,) for score in scores] if answer.keys is None else answer.keys
-    return [
-        Place(key, id, number, row)
-        for row, (key, id) in enumerate(zip(keys, answer.hits.ids, strict=True))
-    ]
+def _places(number: int, answer: Found, first: int = 0) -> Iterator[Place]:
+    """Yield the hits of a shard in their order, from the first row that is asked for."""
+    scores = answer.hits.scores[first:, 0].tolist()
+    keys = ((-score,) for score in scores) if answer.keys is None else answer.keys[first:]
+    for row, (key, id) in enumerate(zip(keys, answer.hits.ids[first:], strict=True), first):
+        yield Place(key, id, number, row)
 
 
 def scored(hits: Sequence[Hit]) -> Scored:

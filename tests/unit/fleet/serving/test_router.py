@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from fleet.partitions import partition_of, shard_of
 from fleet.remote import Folder
+from fleet.serving import engine
 from fleet.serving.answering import OpenShard
+from fleet.serving.merge import Merged
 from fleet.serving.transport import Failure
+from fleet.serving.wire import Found, Scored
 from fleet.sets import SetManifest, read_set
 from service.http.schemas import SearchReply
 from tests.unit.fleet.serving.routing import FailingShards, Whole
@@ -301,3 +306,33 @@ async def test_a_router_downloads_no_documents(
     files = {path.relative_to(cache).parts[1:] for path in cache.rglob("*") if path.is_file()}
     assert ("manifest.json",) in files
     assert {parts[0] for parts in files} == {"manifest.json", "model"}
+
+
+async def test_deep_groups_are_merged_beside_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_MERGED_AT_ONCE", 50)
+    merged, threads = Merged.of, list[bool]()
+
+    def noting(*arguments: Any) -> Merged:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return merged(*arguments)
+
+    monkeypatch.setattr(Merged, "of", noting)
+    for limit in (5, 80):
+        body = {**SEARCH, "limit": limit, "group_by": {"field": "brand", "limit": 40}}
+        found = await client.post("/v1/search", json=body)
+        assert found.status_code == 200, found.text
+    assert threads == [True, False]
+
+
+@pytest.mark.parametrize("most", [1, 7, 60, 1000])
+def test_a_merge_stops_after_the_hits_that_are_needed(most: int) -> None:
+    """All hits of all shards, of which a deep page needs a few, would keep other requests waiting."""
+    rng = np.random.default_rng(most)
+    shards = {}
+    for number in range(5):
+        scores = -np.sort(-rng.integers(0, 9, (60, 5)) / 4, axis=0)
+        hits = Scored([f"{row:03}-{number}" for row in range(60)], scores)
+        shards[number] = Found(hits, None, None, False, True, 60, True, "exact", (), {}, None)
+    assert Merged.of(shards, None, most).places == Merged.of(shards).places[:most]
