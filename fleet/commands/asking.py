@@ -20,6 +20,7 @@ _CHANGES = {
     "activate": "swap",
     "start_experiment": "change",
     "stop_experiment": "change",
+    "scale": "change",
 }
 
 

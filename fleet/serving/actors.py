@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.util.placement_group import placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fleet.cluster import HEAD
 from fleet.remote import BundleCache
@@ -30,7 +29,9 @@ from fleet.serving.tracking import Source
 from fullrank.errors import FullrankError
 from service.models.workers import Report
 
-COORDINATOR = "coordinator"
+COORDINATOR, _SHARD_NAME = "coordinator", "shard"
+# The longest time until the name of a stopped replica is free.
+_STOP_S = 60.0
 # Ray starts a process again however often it dies.
 _ALWAYS = -1
 # Of a core. Replicas share the cores of their node; the number only tells Ray that they need something.
@@ -61,6 +62,19 @@ class ActorReplica:
     async def ping(self) -> str:
         """See ReplicaHandle.ping."""
         return await answer_of(self.actor.ping.remote())
+
+    async def node(self) -> str:
+        """See ReplicaHandle.node."""
+        return await answer_of(self.actor.node.remote())
+
+    async def stop(self) -> None:
+        """See ReplicaHandle.stop."""
+        ray.kill(self.actor)
+        # Ray gives the name to another process a moment later.
+        async with asyncio.timeout(_STOP_S):
+            with suppress(ValueError):
+                while running_replica(self.number, self.place) is not None:
+                    await asyncio.sleep(0.05)
 
     async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         """See Replica.call."""
@@ -126,6 +140,11 @@ class ShardActor:
         """Return a text that is another one after the process was started again."""
         return self._instance
 
+    @ray.method(concurrency_group="ping")
+    def node(self) -> str:
+        """Return the id of the node."""
+        return str(ray.get_runtime_context().get_node_id())
+
     @ray.method(concurrency_group="rank")
     def answer(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         """Answer requests of a router."""
@@ -148,7 +167,10 @@ class CoordinatorActor:
 
     def __init__(self, root: str, replicas: int, cache: str | None, log: LogSource | None) -> None:
         fingerprint = None if log is None else log.fingerprint
-        self._coordinator = Coordinator(root, replicas, Spawner(replicas, cache, log), fingerprint)
+        # The fleet may have been scaled since it was started.
+        replicas = _running() or replicas
+        spawner = Spawner(replicas, cache, log)
+        self._coordinator = Coordinator(root, replicas, spawner, fingerprint, able_nodes)
         self._started: asyncio.Task[None] | None = None
 
     async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
@@ -170,6 +192,11 @@ class CoordinatorActor:
         """See Coordinator.stop_experiment."""
         await self._start()
         return await self._coordinator.stop_experiment()
+
+    async def scale(self, replicas: int) -> Snapshot:
+        """See Coordinator.scale."""
+        await self._start()
+        return await self._coordinator.scale(replicas)
 
     async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
         """See Coordinator.follow."""
@@ -210,7 +237,7 @@ _SHARD = _remote(concurrency_groups={"rank": _CALLS, "control": 1, "ping": 1})(S
 
 @dataclass(frozen=True, slots=True)
 class Spawner:
-    """Starts the replicas of shards, those of one shard on different nodes if there are as many.
+    """Starts the replicas of shards, those of one shard on different nodes if there are as many at that time.
 
     Attributes:
         replicas: Of each shard.
@@ -221,33 +248,40 @@ class Spawner:
     cache: str | None
     log: LogSource | None = None
 
-    def __call__(self, number: int, place: int) -> ActorReplica:
-        """Find or start a replica."""
+    def __call__(self, number: int, place: int, node: str | None = None) -> ActorReplica:
+        """Find or start a replica; node: where to start it, if that is possible."""
         with suppress(ValueError):
             return running_replica(number, place)
+        nodes = able_nodes()
+        if node is None and nodes:
+            # Those of one shard follow each other.
+            node = nodes[(number * self.replicas + place) % len(nodes)]
         actor = _SHARD.options(
             name=_name_of(number, place),
             get_if_exists=True,
             lifetime="detached",
             max_restarts=_ALWAYS,
             num_cpus=_CORES,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(
-                self._group(number), placement_group_bundle_index=place
-            ),
+            # Ray starts it elsewhere if the node has died.
+            scheduling_strategy=node and NodeAffinitySchedulingStrategy(node, soft=True),
         ).remote(number, self.cache, self.log)
         return ActorReplica(number, place, actor)
 
-    def _group(self, number: int) -> Any:
-        """Find or make the group that places the replicas of a shard."""
-        name = f"shard-{number:05}"
-        try:
-            return ray.util.get_placement_group(name)
-        except ValueError:
-            pass
-        nodes: Any = ray.nodes
-        strategy = spread_of(nodes(), self.replicas)
-        bundles = [{"CPU": _CORES} for _ in range(self.replicas)]
-        return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
+
+def able_nodes() -> list[str]:
+    """Return the ids of the nodes that can hold replicas; one that was started with ``--num-cpus 0`` cannot."""
+    nodes: Any = ray.nodes
+    return sorted(
+        node["NodeID"]
+        for node in nodes()
+        if node["Alive"] and node["Resources"].get("CPU", 0.0) >= _CORES
+    )
+
+
+def _running() -> int:
+    """Return how many replicas of each shard run; 0 without a fleet."""
+    names = [name.split("-") for name in ray.util.list_named_actors()]
+    return max((int(name[2]) + 1 for name in names if name[0] == _SHARD_NAME), default=0)
 
 
 def running_replica(number: int, place: int) -> ActorReplica:
@@ -256,22 +290,7 @@ def running_replica(number: int, place: int) -> ActorReplica:
 
 
 def _name_of(number: int, place: int) -> str:
-    return f"shard-{number:05}-{place}"
-
-
-def spread_of(nodes: Sequence[Mapping[str, Any]], replicas: int) -> str:
-    """Return the strategy that places the replicas of a shard.
-
-    Args:
-        nodes: Of the cluster, as ``ray.nodes`` describes them.
-        replicas: Of a shard.
-
-    Returns:
-        STRICT_SPREAD, a node for each replica, if there are as many nodes that can hold one; else SPREAD. With too few
-        nodes STRICT_SPREAD places no replica at all. A node that was started with ``--num-cpus 0`` holds none.
-    """
-    able = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0.0) >= _CORES]
-    return "STRICT_SPREAD" if len(able) >= replicas else "SPREAD"
+    return f"{_SHARD_NAME}-{number:05}-{place}"
 
 
 def coordinator_of(
@@ -312,8 +331,6 @@ def running_coordinator() -> Any:
 
 def stop_fleet() -> None:
     """Stop the coordinator and all replicas of the cluster that this process has joined."""
-    for found in ray.util.list_named_actors():
+    # The coordinator first, which starts replicas.
+    for found in sorted(ray.util.list_named_actors()):
         ray.kill(ray.get_actor(found))
-    for group in ray.util.placement_group_table().values():
-        if group["state"] != "REMOVED":
-            ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from logging import getLogger
@@ -38,6 +38,8 @@ from service.models.workers import Report
 _ROUND_S = 0.5
 # Pause between two looks for the first set, which a router that starts later activates at once.
 _LOOK_S = 5.0
+# Pause between two looks for replicas that share a node: one that has joined may take them apart.
+_SPREAD_S = 10.0
 # The longest wait after a commit until every router follows.
 _SETTLE_S = 10.0
 CHANGE_S = 2 * (START_S + LOAD_S)
@@ -97,11 +99,19 @@ class Coordinator:
         replicas: Of each shard.
         spawn: Finds or starts a replica.
         log: As in ``Snapshot``.
+        nodes: Returns the ids of the nodes that can hold replicas; the replicas of a shard are spread over them.
     """
 
-    def __init__(self, root: str, replicas: int, spawn: Spawn, log: str | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        replicas: int,
+        spawn: Spawn,
+        log: str | None = None,
+        nodes: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self._root = Folder(root)
-        self._replicas = Replicas(replicas, spawn)
+        self._replicas, self._nodes = Replicas(replicas, spawn), nodes
         self._routers = Routers()
         self._swap = asyncio.Lock()
         self._changed = asyncio.Condition()
@@ -113,6 +123,7 @@ class Coordinator:
         self._proposed: str | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._look_at = time.monotonic() + _LOOK_S
+        self._spread_at = time.monotonic() + _SPREAD_S
 
     async def start(self) -> None:
         """Load what is active, then watch the replicas in the background.
@@ -197,6 +208,18 @@ class Coordinator:
             after = without_experiment(state, state.generation + 1)
             # No replica has to load anything.
             await self._commit(state, after)
+            return self._snapshot
+
+    async def scale(self, replicas: int) -> Snapshot:
+        """Change how many replicas each shard has. Raises SwapUnderWay: nothing was changed."""
+        async with self._changing():
+            unused = await self._replicas.scale(replicas, self._sets)
+            self._snapshot = replace(self._snapshot, per_shard=replicas)
+            if self._sets:
+                await self._refresh(is_forced=True)
+                # Routers ask them until they follow.
+                await self.settled(self._snapshot.epoch, self._snapshot.versions)
+            await asyncio.gather(*(one.stop() for one in unused), return_exceptions=True)
             return self._snapshot
 
     async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
@@ -325,20 +348,16 @@ class Coordinator:
                 self._changed.notify_all()
 
     async def _watch_always(self) -> None:
-        failures = 0
+        failures, before = 0, ""
         while True:
             await asyncio.sleep(_ROUND_S)
             try:
                 await self._watch()
-                failures = 0
             except Exception as error:
                 failures += 1
                 reason = f"{type(error).__name__}: {error}"
-                # The first of a row with its traceback; there are two rounds a second.
-                _log.error(
-                    "watching the replicas failed, %d in a row: %s", failures, reason,
-                    exc_info=failures == 1,
-                )  # fmt: skip
+                is_new, before = reason != before, reason
+                _log.error("cannot watch, failure %d: %s", failures, reason, exc_info=is_new)
 
     async def _watch(self) -> None:
         """Ping every replica, let late ones load what serves, drop versions that nobody uses."""
@@ -348,6 +367,9 @@ class Coordinator:
             return
         await self._refresh()
         self._replicas.load_late(self._sets)
+        if time.monotonic() > self._spread_at and not self._swap.locked():
+            self._spread_at = time.monotonic() + _SPREAD_S
+            await self._replicas.spread(await asyncio.to_thread(self._nodes), self._sets)
         used = self._routers.used
         if used is not None:
             # Also while a swap runs: swaps that follow each other would let no version go.

@@ -45,7 +45,7 @@ def check_same(of_router: LogSource | None, of_shards: str | None) -> None:
     if own != of_shards:
         raise FullrankError(
             f"FULLRANK_DOCUMENTS_URL is {_described(own)} here, and {_described(of_shards)} in the processes of this "
-            "fleet: start every router with the same; to change it, stop the fleet with `ray stop`"
+            "fleet: start every router with the same; to change it, stop the fleet with: fullrank fleet stop"
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, Protocol
@@ -89,9 +90,18 @@ class ReplicaHandle(Protocol):
     async def ping(self) -> str:
         """Return a text that is another one after the process was started again."""
 
+    async def node(self) -> str:
+        """Return the id of the node that the process is on."""
 
-Spawn = Callable[[int, int], ReplicaHandle]
-"""(number of the shard, number of the replica) → the replica, found or started."""
+    async def stop(self) -> None:
+        """End the process for good."""
+
+
+class Spawn(Protocol):
+    """Starts replicas."""
+
+    def __call__(self, number: int, place: int, node: str | None = None) -> ReplicaHandle:
+        """Find or start a replica of a shard; node: where, if that is possible; None: on any."""
 
 
 @dataclass(eq=False)
@@ -246,6 +256,53 @@ class Replicas:
             if found:
                 return tuple(own.handle for own in found)
         return tuple(own.handle for own in having_any)
+
+    async def spread(self, nodes: Collection[str], wanted: Sequence[PlacedSet]) -> None:
+        """Move a replica that shares its node with another one of its shard to a node that has none.
+
+        All replicas must answer and have loaded everything, so the shard stays served and one moves at a time.
+
+        Args:
+            nodes: That can hold replicas.
+            wanted: The sets that replicas load.
+        """
+        serving = dict(self._tracked)
+        for (number, _), own in serving.items():
+            needed = {one.version for one in wanted if one.has(number)}
+            if not (own.is_up and own.loaded.issuperset(needed)):
+                return
+        asked = (asyncio.wait_for(own.handle.node(), _PING_S) for own in serving.values())
+        node_of = dict(zip(serving, await asyncio.gather(*asked), strict=True))
+        held = Counter(node_of.values())
+        for (number, place), node in sorted(node_of.items()):
+            others = {node_of[key] for key in node_of if key[0] == number and key[1] != place}
+            free = set(nodes) - others - {node}
+            if node in others and free:
+                await self._move(number, place, min(free, key=lambda one: (held[one], one)))
+                return
+
+    async def _move(self, number: int, place: int, node: str) -> None:
+        own = self._tracked[number, place]
+        _log.info("shard %d: moving replica %d to node %s", number, place, node)
+        own.is_up = False
+        try:
+            await own.handle.stop()
+        finally:
+            if self._tracked.get((number, place)) is own:
+                self._tracked[number, place] = _Tracked(self._spawn(number, place, node))
+
+    async def scale(self, count: int, wanted: Sequence[PlacedSet]) -> Sequence[ReplicaHandle]:
+        """Change how many replicas each shard has; new ones load the sets.
+
+        Returns:
+            Those that are not used any more; they run on.
+        """
+        self._count = count
+        unused = [key for key in self._tracked if key[1] >= count]
+        stopping = [self._tracked.pop(key).handle for key in unused]
+        for one in wanted:
+            await self.load(one)
+        return stopping
 
     async def _started(self, wanted: PlacedSet) -> Mapping[int, Sequence[_Tracked]]:
         """Return the replicas of each shard in which a set has documents, once they have started or are late."""

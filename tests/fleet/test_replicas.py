@@ -162,3 +162,45 @@ def test_a_killed_coordinator_comes_back_with_what_was_committed(
     assert before.replicas == after.replicas
     again = ray.get(coordinator.activate.remote(second))
     assert (again.generation, again.version) == (2, second)
+
+
+def nodes_of(ray: Any, coordinator: Any) -> list[set[str]]:
+    """Return the nodes of the replicas of each shard; none while one of them is stopped to move."""
+    try:
+        found = snapshot_of(ray, coordinator)
+        return [{ray.get(one.actor.node.remote()) for one in of} for of in found.replicas]
+    except ray.exceptions.RayActorError:
+        return []
+
+
+def test_a_fleet_that_is_scaled_spreads_and_remembers_its_size(
+    cluster: Any, ray: Any, coordinator: Any
+) -> None:
+    """A third node takes the third replicas once it joins; the next coordinator has as many."""
+    assert [len(of) for of in nodes_of(ray, coordinator)] == [2] * SHARDS
+    assert ray.get(coordinator.scale.remote(3)).per_shard == 3
+    assert [len(of) for of in nodes_of(ray, coordinator)] == [2] * SHARDS
+    joining = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    def until(condition: Any) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+    until(lambda: [len(of) for of in nodes_of(ray, coordinator)] == [3] * SHARDS)
+    os.kill(ray.get(coordinator.pid.remote()), signal.SIGKILL)
+
+    def size() -> tuple[int, list[int]]:
+        try:
+            found = snapshot_of(ray, coordinator)
+        except ray.exceptions.RayActorError:
+            return 0, []
+        return found.per_shard, [len(of) for of in found.replicas]
+
+    until(lambda: size() == (3, [3] * SHARDS))
+    assert ray.get(coordinator.scale.remote(1)).per_shard == 1
+    assert size() == (1, [1] * SHARDS)
+    names = ray.util.list_named_actors()
+    assert sorted(names) == ["coordinator", *(f"shard-{n:05}-0" for n in range(SHARDS))]
+    cluster.remove_node(joining)

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from fleet.commands import activate, serve
+from fleet.commands import activate, serve, size
+from fleet.commands.app import app
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.serving.coordinator import Snapshot, SwapUnderWay
@@ -173,3 +175,39 @@ def test_a_path_means_the_same_from_every_folder(
     monkeypatch.chdir(tmp_path)
     activate.activate("sets/shop/shop-2", address=RAY)
     assert actor.changes == [("activate", "shop-2")]
+
+
+@pytest.fixture
+def fleet(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes that the fleet of the actor is stopped."""
+    stopped: list[str] = []
+    monkeypatch.setattr(size, "joined", joined)
+    monkeypatch.setattr(size, "running_coordinator", lambda: actor)
+    monkeypatch.setattr(size, "stop_fleet", lambda: stopped.append("all"))
+    return stopped
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--ray", RAY])
+
+
+def test_a_fleet_is_scaled(actor: Actor, fleet: list[str]) -> None:
+    found = run("scale", f"{ROOT}/", "--replicas", "3")
+    assert found.exit_code == 0, found.output
+    assert found.output == "3 replicas of each shard, 0 answer\n"
+    assert actor.changes == [("scale", 3)]
+    assert run("scale", ROOT, "--replicas", "0").exit_code == 2
+
+
+def test_a_fleet_is_stopped(actor: Actor, fleet: list[str]) -> None:
+    assert run("stop", ROOT).exit_code == 0
+    assert (actor.changes, fleet) == ([], ["all"])
+
+
+@pytest.mark.parametrize("command", [["stop"], ["scale", "--replicas", "3"]])
+def test_another_fleet_is_neither_scaled_nor_stopped(
+    command: list[str], actor: Actor, fleet: list[str]
+) -> None:
+    found = run(*command, "s3://bundles/other")
+    assert isinstance(found.exception, FullrankError)
+    assert (actor.changes, fleet) == ([], [])

@@ -77,6 +77,12 @@ class LocalReplica(Freezable):
         await self._act()
         return str(self.instance)
 
+    async def node(self) -> str:
+        return "here"
+
+    async def stop(self) -> None:
+        self.is_dead = True
+
     async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         await self._act()
         return await asyncio.to_thread(self.server.answers, payloads, left_s)
@@ -187,7 +193,7 @@ class LocalFleet:
         for replica in self.replicas.values():
             replica.close()
 
-    def _spawn(self, number: int, _: int) -> LocalReplica:
+    def _spawn(self, number: int, place: int, node: str | None = None) -> LocalReplica:
         if number not in self.replicas:
             self.replicas[number] = LocalReplica(number, self._cache, self._log)
         return self.replicas[number]

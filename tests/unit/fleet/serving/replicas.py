@@ -21,9 +21,10 @@ from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 
 class Fake:
-    """A replica that notes what it has loaded."""
+    """A replica that notes what it has loaded; place: its node."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str = "a") -> None:
+        self.place = place
         self.loaded: set[str] = set()
         self.instance = 0
         self.refuses = self.is_dead = self.is_frozen = False
@@ -54,6 +55,13 @@ class Fake:
         await self._act()
         return str(self.instance)
 
+    async def node(self) -> str:
+        await self._act()
+        return self.place
+
+    async def stop(self) -> None:
+        self.is_dead = True
+
     def restart(self) -> None:
         self.loaded, self.instance, self.is_dead = set(), self.instance + 1, False
 
@@ -65,13 +73,21 @@ class Fake:
 
 
 class Fleet:
-    """Fakes by shard and place."""
+    """Fakes by shard and place.
+
+    Attributes:
+        nodes: That can hold replicas; one of another node, or of none, starts on the first.
+    """
 
     def __init__(self) -> None:
         self.fakes: dict[tuple[int, int], Fake] = {}
+        self.nodes = ["a"]
 
-    def __call__(self, number: int, place: int) -> Fake:
-        return self.fakes.setdefault((number, place), Fake())
+    def __call__(self, number: int, place: int, node: str | None = None) -> Fake:
+        found = self.fakes.get((number, place))
+        if found is None or node is not None:
+            found = self.fakes[number, place] = Fake(node or self.nodes[0])
+        return found
 
     def loaded(self) -> list[set[str]]:
         return [fake.loaded for _, fake in sorted(self.fakes.items())]
@@ -107,7 +123,7 @@ def run(
     root: Path, work: Callable[[Coordinator, Fleet], Coroutine[Any, Any, None]], fleet: Fleet
 ) -> None:
     async def main() -> None:
-        own = Coordinator(str(root), 2, fleet)
+        own = Coordinator(str(root), 2, fleet, nodes=lambda: fleet.nodes)
         await own.start()
         try:
             await work(own, fleet)
