@@ -6,8 +6,9 @@ sum, or one number for each under the label ``worker``. Route labels are templat
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import (
@@ -23,6 +24,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from fullrank.bundle import BundleInfo
+from service.admission.admission import RateLimiter
+from service.errors import TooManyRequests
 from service.telemetry.sharing import shared_folder, worker_number
 from service.telemetry.stages import STAGES, Stages
 
@@ -167,6 +170,8 @@ class Metrics:
             self.shard_calls[kind]
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram, Histogram]] = {}
         self._searches: dict[tuple[str, bool], Counter] = {}
+        self._scrapes = RateLimiter(per_second=2, burst=30)
+        self._rendered = b""
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
         self._exposed = CollectorRegistry()
         folder = shared_folder()
@@ -216,6 +221,20 @@ class Metrics:
         disk = CollectorRegistry()
         disk.register(_Versions(versions))
         return generate_latest(self._exposed) + generate_latest(disk)
+
+    async def scrape(self, versions: Callable[[], Awaitable[Iterable[BundleInfo]]]) -> bytes:
+        """Render on a thread. A flood, which needs no key, gets copies: rendering takes 20 ms with four workers.
+
+        Args:
+            versions: lists those on disk.
+        """
+        try:
+            self._scrapes.spend("all")
+        except TooManyRequests:
+            if self._rendered:
+                return self._rendered
+        self._rendered = await asyncio.to_thread(self.render, await versions())
+        return self._rendered
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         self._described[f"{PREFIX}{name}_total"] = labels, about

@@ -44,3 +44,14 @@ async def test_live_documents_are_counted(root: Root) -> None:
         sizes = (await models(client))["models"]
         expected = {(entry["name"],): entry["bytes"] for entry in sizes}
         assert await metric("versions_bytes") == expected
+
+
+@pytest.mark.anyio
+async def test_a_flood_of_scrapes_gets_copies(root: Root) -> None:
+    """Each scrape counts the ones before it, so no two are equal if all are rendered."""
+    async with running(root.path) as client:
+        began = time.monotonic()
+        texts = [(await client.get("/metrics")).text for _ in range(200)]
+        rendered = len(set(texts))
+    assert 30 <= rendered <= 32 + 2 * (time.monotonic() - began)
+    assert all("fullrank_requests_total" in text for text in texts)

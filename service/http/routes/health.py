@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
@@ -48,7 +46,5 @@ async def readyz(serving: ServingDep, services: ServicesDep) -> JsonResponse:
 )
 async def metrics(services: ServicesDep) -> Response:
     """Give the Prometheus metrics of all workers."""
-    return Response(
-        await asyncio.to_thread(services.metrics.render, await services.registry.available()),
-        headers={"Content-Type": CONTENT_TYPE},
-    )
+    text = await services.metrics.scrape(services.registry.available)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
