@@ -43,6 +43,7 @@ class LiveDocuments:
         view_of: ViewOf = View.of,
     ) -> None:
         self._wait_s = wait_s
+        self._most = caps.documents
         self._metrics = metrics
         self._tail = Tail(
             place,
@@ -166,6 +167,12 @@ class LiveDocuments:
         followed = self._tail.views()
         views = [f.view for f in followed]
         self._metrics.live_documents.set(sum(part.n_live for view in views for part in view.added))
+        # Of the versions of a collection, the newest needs the fewest.
+        fewest: dict[str, int] = {}
+        for view in views:
+            name, number = view.bundle.name, sum(part.n_live for part in view.added)
+            fewest[name] = min(number, fewest.get(name, number))
+        self._metrics.live_share.set(max(fewest.values(), default=0) / self._most)
         self._metrics.hidden_documents.set(
             sum(len(view.bundle.documents) - view.base.n_live for view in views)
         )

@@ -115,6 +115,10 @@ class Metrics:
             "live_documents",
             "Documents written since their bundle was made, over all models loaded",
         )
+        self.live_share = each(
+            "live_documents_share",
+            "Live documents of the collection with the most, as a share of FULLRANK_MAX_LIVE_DOCUMENTS",
+        )
         self.hidden_documents = each(
             "hidden_documents",
             "Documents of bundles replaced or deleted since, over all models loaded",

@@ -14,7 +14,7 @@ from tests.api.support import AUTH, models, running
 
 @pytest.mark.anyio
 async def test_live_documents_are_counted(root: Root) -> None:
-    async with running(root.path) as client:
+    async with running(root.path, max_live_documents=10) as client:
 
         async def metric(name: str) -> dict[tuple[str, ...], float]:
             families = text_string_to_metric_families((await client.get("/metrics")).text)
@@ -34,6 +34,7 @@ async def test_live_documents_are_counted(root: Root) -> None:
         assert (await client.post("/v1/search", json=body)).status_code == 200
         assert await metric("writes_total") == {("delete",): 1, ("put",): 3}
         assert await metric("live_documents") == {("0",): 2}
+        assert await metric("live_documents_share") == {("0",): 0.2}
         assert await metric("hidden_documents") == {("0",): 1}
         end = time.monotonic() + 30
         while await metric("log_position") != {("0",): seq}:  # the other model follows later
