@@ -106,6 +106,14 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[int, set[str]]]] = {
         },
         {5: set(), 9: {"FullrankStorageFull", "FullrankEventsFull"}},
     ),
+    "a worker that reads no events": (
+        {
+            'up{job="fullrank", instance="a"}': "1x200",
+            'fullrank_usage_read_timestamp_seconds{job="fullrank", instance="a", worker="0"}': "60x200",
+            'fullrank_usage_read_timestamp_seconds{job="fullrank", instance="a", worker="1"}': "0x200",
+        },
+        {50: set(), 75: {"FullrankCompletionsStale"}},
+    ),
     "a loop that ended": (
         {
             'up{job="fullrank", instance="a"}': "1x3000",
