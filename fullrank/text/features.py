@@ -15,9 +15,10 @@ from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
-from fullrank.kernels.rows import unit_rows
+from fullrank.kernels.rows import sort_rows, unit_rows
 from fullrank.storage.lexicon import Lexicon, Names, NameTable
 from fullrank.storage.strings import StringTable
 from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
@@ -279,6 +280,21 @@ def trigram_rows(words: Iterable[str], vocabulary: Vocabulary) -> Rows:
 
 
 def _trigram_block(words: Sequence[str], vocabulary: Vocabulary) -> Rows:
+    if len(words) <= _FEW:
+        return _few_trigrams(words, vocabulary)
+    sizes = np.fromiter(map(len, words), np.int64, len(words))
+    owner = np.repeat(np.arange(len(words)), sizes)
+    found = vocabulary.rows(_windows(words, owner))
+    is_known = found >= 0
+    owner = owner[is_known]
+    indptr = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=len(words)), out=indptr[1:])
+    shares = np.array([0.0, *(n**-0.5 for n in range(1, sizes.max() + 1))], np.float32)
+    entries = sort_rows(indptr, found[is_known], shares[sizes[owner]])
+    return Rows(*entries, len(vocabulary))
+
+
+def _few_trigrams(words: Sequence[str], vocabulary: Vocabulary) -> Rows:
     parts = list(map(trigrams, words))
     known = iter(vocabulary.rows([trigram for several in parts for trigram in several]).tolist())
     rows = []
@@ -286,3 +302,13 @@ def _trigram_block(words: Sequence[str], vocabulary: Vocabulary) -> Rows:
         found = [row for row in islice(known, len(several)) if row >= 0]
         rows.append((found, [len(several) ** -0.5] * len(found)))
     return Rows.from_lists(rows, len(vocabulary))
+
+
+def _windows(words: Sequence[str], owner: Int64) -> Sequence[str]:
+    """Return the trigrams of words one after another; owner: the word of each, int64."""
+    marked = "".join([f"#{word}#" for word in words])
+    if not marked.isascii():
+        return [trigram for word in words for trigram in trigrams(word)]
+    letters = np.frombuffer(marked.encode(), np.uint8)
+    windows = sliding_window_view(letters, 3)[np.arange(len(owner)) + 2 * owner]
+    return NameTable(windows.ravel(), np.arange(len(owner) + 1) * 3)

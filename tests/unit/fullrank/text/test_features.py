@@ -378,6 +378,14 @@ def test_row_sums_are_added_in_float64() -> None:
 # -- trigrams ------------------------------------------------------------------------------------
 
 
+def test_trigrams_of_many_words_are_those_of_each() -> None:
+    known = Vocabulary(["#ca", "aaa", "cat", "at#", "éa#", "日本"])
+    for texts in (["cat", "aaaa", "dog"] * 50, ["cat", "éa", "aaaaé", "日本"] * 50):
+        each = Rows.vstack([trigram_rows([text], known) for text in texts])
+        for many, one in zip(trigram_rows(texts, known).arrays, each.arrays, strict=True):
+            np.testing.assert_array_equal(many, one)
+
+
 def test_trigram_rows_equal_their_formula() -> None:
     known = Vocabulary(["#ca", "cat", "aaa", "at#"])
     rows = trigram_rows(["cat", "aaaa", "a", "zzz"], known)

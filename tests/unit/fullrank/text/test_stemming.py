@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+import snowballstemmer
 
 from fullrank.text.stemming import LANGUAGES, stemmer
 
@@ -18,3 +21,12 @@ def test_forms_of_a_word_share_a_stem() -> None:
 def test_an_unknown_language_is_named() -> None:
     with pytest.raises(ValueError, match=r"no stemmer .latin.; there are: .*english"):
         stemmer("latin")
+
+
+def test_words_that_are_told_by_their_ending_have_the_stem_of_the_stemmer() -> None:
+    expected, stem, rng = snowballstemmer.stemmer("english"), stemmer("english"), random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz0é"
+    for begin in ("", "y", "past", "commun", "hyphen", "bass", "roll"):
+        for _ in range(1500):
+            word = begin + "".join(rng.choices(letters, k=rng.randrange(1, 7)))
+            assert stem(word) == expected.stemWord(word), word
