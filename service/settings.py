@@ -213,7 +213,8 @@ class Settings(BaseSettings):
     max_live_mb: int = Field(
         default=512,
         ge=1,
-        description="most megabytes of live documents; each worker keeps them in memory",
+        description="most megabytes of memory that the live documents of a bundle name take in each worker, estimated "
+        "for one loaded version",
     )
     min_seq_wait_ms: int = Field(
         default=1_000, ge=0, description="longest wait for the writes up to `min_seq`"

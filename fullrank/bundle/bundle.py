@@ -22,7 +22,7 @@ from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
-from fullrank.models.contract import Model
+from fullrank.models.contract import Model, field_text
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
 from fullrank.models.unseen import OpenModel, live_model
@@ -33,8 +33,10 @@ from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.storage.documents import DocumentStore
-from fullrank.text.words import words
+from fullrank.text.words import count_words, words
 
+# Documents whose sparse entries are counted.
+_SAMPLED = 64
 # Documents per query that measures see, by TREC's convention.
 _DEPTH = 1000
 
@@ -184,6 +186,26 @@ class Bundle:
         if stored is None:
             return columns_of(map(self.documents.fields, range(len(self.documents))))
         return stored.columns(len(self.documents), verify=False)
+
+    def entries_of(self, words: int) -> int:
+        """Estimate the sparse entries of a document with so many known words, by a sample of the documents."""
+        each, most = self._entries
+        # Models add words to a document up to a number of their own.
+        return min(round(words * each), most + words)
+
+    @cached_property
+    def _entries(self) -> tuple[float, int]:
+        """Of a sample of the documents: sparse entries for each known word, and the most that one has."""
+        count = min(_SAMPLED, len(self.documents), len(self.encoded))
+        if self.live_model is None or not count:
+            return 1.0, 0
+        rule = self.live_model.rule
+        names = sorted({name for column in rule.columns for name in column})
+        rows = np.linspace(0, len(self.documents) - 1, count).astype(np.int64)
+        entries = self.encoded.indptr[rows + 1] - self.encoded.indptr[rows]
+        found = [count_words(field_text(self.documents.fields(i), names)) for i in rows.tolist()]
+        known = sum(int(np.count_nonzero(rule.words.known.rows([*own]) >= 0)) for own in found)
+        return max(1.0, float(entries.sum()) / max(1, known)), int(entries.max())
 
     def distinct_values(self, name: str) -> int:
         """Return how many different values a stored field has; 0 for one that filters cannot read."""

@@ -6,13 +6,20 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import ColumnsBuilder
+from fullrank.models.contract import field_text
 from fullrank.storage.documents import fields_line, has_text
+from fullrank.text.words import count_words
 
 _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
+# What a segment keeps: of a document its bias, places and filter values; of a dimension the number and its code; of a
+# sparse entry also its posting; of a column that one document has its list, limits and number; of a new word its place.
+_DOCUMENT_BYTES, _DIMENSION_BYTES, _ENTRY_BYTES, _COLUMN_BYTES, _WORD_BYTES = 100, 5, 16, 20, 8
 
 
 class Entry:
@@ -61,6 +68,28 @@ class Entry:
                 raise DocumentRefused(str(error)) from error
         if not self._filtered.isdisjoint(fields):
             self._check_columns({n: v for n, v in fields.items() if n in self._filtered})
+
+    def memory_of(self, fields: Mapping[str, Any]) -> int:
+        """Estimate the bytes of memory that the words and vectors of a document take in each worker.
+
+        A word that the model does not know takes about 55, or 130 where it has other forms, besides its letters.
+        """
+        model = self._bundle.live_model
+        if model is None:
+            return 0
+        found = [*count_words(field_text(fields, self._texts))]
+        new = np.flatnonzero(model.rule.words.known.rows(found) < 0).tolist()
+        letters = sum(len(found[i].encode("utf-8", "surrogatepass")) for i in new)
+        columns = model.features_per_word * len(new)
+        entries = self._bundle.entries_of(len(found) - len(new)) + columns
+        return (
+            _DOCUMENT_BYTES
+            + model.n_dense * _DIMENSION_BYTES
+            + entries * _ENTRY_BYTES
+            + columns * _COLUMN_BYTES
+            + len(new) * _WORD_BYTES
+            + letters
+        )
 
     def new_fields(self) -> NewFields:
         """Return what no document has yet, for documents that are written together."""

@@ -127,6 +127,10 @@ class View:
         """Raise DocumentRefused unless this bundle can take a document; the arguments are those of ``Entry.check``."""
         self._entry.check(id, fields, is_storable=is_storable)
 
+    def memory_of(self, fields: Mapping[str, Any]) -> int:
+        """Estimate the bytes of memory that the words and vectors of a document take."""
+        return self._entry.memory_of(fields)
+
     def new_fields(self) -> NewFields:
         """Return what no document has yet, to check documents of one request against each other."""
         return self._entry.new_fields()

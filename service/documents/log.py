@@ -236,7 +236,7 @@ class Log(ABC):
         if count > caps.documents or size > caps.bytes:
             raise TooManyLive(
                 f"{name} has as many live documents as it may have ({caps.documents} operations,"
-                f" {caps.bytes >> 20} MB): compact it"
+                f" {caps.bytes >> 20} MB in memory): compact it"
             )
         self._counts[name] = counted, after, count, size
 
@@ -388,5 +388,5 @@ class Log(ABC):
 
 
 def bytes_of(write: Write) -> int:
-    """Return how much a write counts against the cap."""
-    return len(write.id) + len(write.fields or b"")
+    """Return how much a write counts against the cap: the memory that it takes in a worker, estimated."""
+    return len(write.id) + len(write.fields or b"") + write.memory

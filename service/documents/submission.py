@@ -16,10 +16,14 @@ class Logged(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A document to write (fields is a JSON object) or to delete (None)."""
+    """A document to write (fields is a JSON object) or to delete (None).
+
+    memory: estimated bytes that its words and vectors will take in a worker, for each loaded version
+    """
 
     id: str
     fields: bytes | None
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,15 @@ def loaded_views(services: Services, name: str) -> Sequence[Followed]:
     return views
 
 
-def check_accepted(views: Sequence[Followed], id: str, fields: dict[str, Any]) -> None:
-    """Raise DocumentRefused if a loaded model does not accept a document that was read strictly."""
+def accepted(views: Sequence[Followed], write: Write, fields: dict[str, Any]) -> Write:
+    """Return a write of a document that was read strictly, with the memory that it takes.
+
+    Raises:
+        DocumentRefused: a loaded model does not accept the document.
+    """
     for followed in views:
-        followed.view.check(id, fields, is_storable=True)
+        followed.view.check(write.id, fields, is_storable=True)
+    return write._replace(memory=max(followed.view.memory_of(fields) for followed in views))
 
 
 def not_accepted(error: DocumentRefused) -> errors.DocumentNotAccepted:
@@ -47,17 +52,17 @@ def checked_line(views: Sequence[Followed], line: Line, new: Sequence[NewFields]
     Raises:
         DocumentNotAccepted: a model accepts no documents at all.
     """
-    if line.fields is None or line.id is None:
+    if line.fields is None or line.write is None:
         return line
     try:
-        check_accepted(views, line.id, line.fields)
+        write = accepted(views, line.write, line.fields)
         for fields in new:
             fields.add(line.fields)
     except DocumentRefused as error:
         if any(followed.view.bundle.live_model is None for followed in views):
             raise not_accepted(error) from None  # it would refuse every line
         return Line(line.number, line.id, None, InvalidDocument("", str(error)))
-    return line
+    return line._replace(write=write)
 
 
 def invalid(error: InvalidDocument) -> errors.Invalid:

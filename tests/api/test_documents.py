@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,17 @@ async def test_writes_above_the_caps_are_refused(root: Root) -> None:
         assert "compact" in response.json()["detail"]
         assert "Retry-After" in response.headers
         assert (await put(client, "3")).status_code == 200
+
+
+async def test_new_words_count_against_the_cap_of_memory(root: Root) -> None:
+    """400 kB of documents take more than a megabyte, because no word occurs twice."""
+    words = iter(f"word{i}" for i in range(50_000))
+    lines = [{"_id": f"{i}", "text": " ".join(islice(words, 1250))} for i in range(40)]
+    async with running(root.path, max_live_mb=1) as client:
+        assert slug(await bulk(client, *lines)) == (507, "too-many-documents")
+        reply = await bulk(client, *({**line, "text": "word " * 1250} for line in lines))
+        assert reply.status_code == 200
+        assert reply.headers["X-Seq"] == "40"  # nothing was stored before
 
 
 async def test_a_document_that_no_search_can_find_is_refused(client: httpx.AsyncClient) -> None:

@@ -40,6 +40,9 @@ _CACHED = 1 << 14
 # These control characters occur in no word.
 _FOLDED, _SINGULAR = "\x1f", "\x1e"
 
+KEYS = 3
+"""Buckets of an unknown word of a document, at most: its own and those of its two keys."""
+
 Features = list[tuple[int, float]]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
-from fullrank.models.unseen.keys import Keys, document_buckets
+from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
@@ -71,6 +71,11 @@ class OpenModel:
     def features_of(self, words: Sequence[str]) -> Int32:
         """Return the feature of each unknown word itself, without those of its other forms, int32."""
         return self._vocabulary.buckets_of(words) + np.int32(self.model.n_sparse)
+
+    @property
+    def features_per_word(self) -> int:
+        """How many features an unknown word of a document has."""
+        return 1 if self._keys is None else KEYS
 
     def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the words of documents that the model does not know, ascending."""

@@ -29,7 +29,7 @@ from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse, bounded
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
 from service.http.writing import (
-    check_accepted,
+    accepted,
     checked_line,
     invalid,
     loaded_views,
@@ -163,7 +163,7 @@ async def put_document(
     views = loaded_views(services, serving.resolve(asked.model).name)
     try:
         write, fields = reading.read_document(id, body, services.settings.max_document_bytes)
-        check_accepted(views, id, fields)
+        write = accepted(views, write, fields)
     except InvalidDocument as error:
         raise invalid(error) from None
     except DocumentRefused as error:
@@ -260,7 +260,7 @@ async def _merge(
             if found.fields is None:
                 raise _not_found(view, id)
             write, fields = reading.merged(id, found.fields, patch)
-            check_accepted(views, id, fields)
+            write = accepted(views, write, fields)
             if len(write.fields or b"") > max_bytes:
                 raise errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
         except errors.Problem as error:

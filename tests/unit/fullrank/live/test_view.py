@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -371,6 +372,47 @@ def test_a_document_that_does_not_fit_is_refused_with_a_reason(
 ) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         View.of(BUNDLES[0]).check("a", fields)
+
+
+def arrays_of(value: Any, seen: dict[int, Any]) -> dict[int, Any]:
+    """Everything that an object refers to, by identity."""
+    if id(value) not in seen and not isinstance(value, str | bytes | int | float | type):
+        seen[id(value)] = value
+        slots = (getattr(value, name, None) for name in getattr(type(value), "__slots__", ()))
+        own = vars(value).values() if hasattr(value, "__dict__") else slots
+        items = value if isinstance(value, list | tuple) else ()
+        for part in (*own, *items, *(value.values() if isinstance(value, dict) else ())):
+            arrays_of(part, seen)
+    return seen
+
+
+@pytest.mark.parametrize("n_dense", [0, 40])
+@pytest.mark.parametrize("kind", ["ordinary", "new words", "short"])
+def test_the_memory_of_a_document_is_estimated_within_a_factor_of_two(
+    n_dense: int, kind: str
+) -> None:
+    rng = np.random.default_rng(1)
+    known = [f"known{i}" for i in range(2000)]
+
+    def texts(words: list[str], count: int, length: int) -> dict[str, dict[str, Any]]:
+        return {
+            f"d{i}": {"title": f"of {i}", "text": " ".join(rng.choice(words, length))}
+            for i in range(count)
+        }
+
+    stored = texts(known, 200, 40)
+    model = linear_model([Document(*pair) for pair in stored.items()], n_dense=n_dense)
+    view = View.of(bundle_of(model, stored))
+    new = {
+        "ordinary": texts(known, 300, 40),
+        "new words": texts([f"new{i}" for i in range(30_000)], 40, 500),
+        "short": texts(known, 1000, 1),
+    }[kind]
+    live = view.apply([Operation(i, *pair) for i, pair in enumerate(new.items(), 1)])
+    found = [*arrays_of(live.added, {id(live.bundle): None}).values()]
+    kept = sum(array.nbytes for array in found if isinstance(array, np.ndarray))
+    estimated = sum(len(json.dumps(own)) + view.memory_of(own) for own in new.values())
+    assert kept / 2 < estimated < kept * 2
 
 
 def test_a_document_may_nest_as_deep_as_the_limit() -> None:
