@@ -1,1 +1,1 @@
-"""The commands of this package, registered as entry points: serve, keys, activate, rollback, compact."""
+"""The commands of this package, registered as entry points: serve, keys, documents, activate, rollback, compact."""

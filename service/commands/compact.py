@@ -12,6 +12,7 @@ from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
+from service.commands.documents import DocumentsOption
 from service.commands.prune import KeepOption, prune_after
 from service.commands.sharded import is_sharded
 
@@ -24,15 +25,7 @@ def compact(
             help="A version's folder, or BUNDLES/NAME; of a sharded bundle also an address, such as s3://bundles/NAME.",
         ),
     ],
-    documents: Annotated[
-        Path | None,
-        typer.Option(
-            "--documents",
-            metavar="FILE",
-            help="Log of live documents; default: FULLRANK_DOCUMENTS_URL, FULLRANK_DOCUMENTS, else documents.sqlite "
-            "in BUNDLES.",
-        ),
-    ] = None,
+    documents: DocumentsOption = None,
     activate: Annotated[
         bool, typer.Option(help="Serve the new version if its parent is served.")
     ] = True,

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from service.documents import history, idempotency
 from service.documents.logerrors import LogError
-from service.documents.submission import Caps, Kept, Logged, Submission, Write
+from service.documents.submission import Caps, Held, Kept, Logged, Submission, Write
 
 # How long a count of the operations beyond a bundle is used for checking the caps.
 _COUNT_S = 1.0
@@ -248,6 +248,23 @@ class Log(ABC):
         ).fetchone()
         return int(count), int(size)
 
+    def delete(self, collection: str, id: str) -> int:
+        """Delete a document of the log, whatever the caps are; return the number of the operation.
+
+        Raises:
+            LogError: the log has no such document.
+        """
+        with self._errors(), self._changing():
+            found = self._execute(
+                "SELECT 1 FROM operations WHERE collection = ? AND id = ? AND fields IS NOT NULL",
+                (collection, id),
+            ).fetchone()
+            if found is None:
+                raise LogError(f"{id!r}: the log has no such document of {collection}")
+            seq = self._head() + 1
+            self._append(collection, seq, [Write(id, None)], time.time())
+            return seq
+
     # -- reading ------------------------------------------------------------------------------
 
     def head(self) -> int:
@@ -323,6 +340,16 @@ class Log(ABC):
             (collection, seq, seq, *parameters),
         )
         return [Logged(*row) for row in rows]
+
+    def largest(self, limit: int) -> list[Held]:
+        """Return the documents that take most memory, the largest first."""
+        with self._errors():
+            rows = self._execute(
+                "SELECT seq, bytes, collection, id FROM operations WHERE fields IS NOT NULL "
+                "ORDER BY bytes DESC, seq LIMIT ?",
+                (limit,),
+            )
+            return [Held(*row) for row in rows]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -15,6 +15,15 @@ class Logged(NamedTuple):
     fields: bytes | None
 
 
+class Held(NamedTuple):
+    """A document of the log and the bytes that it counts against the cap."""
+
+    seq: int
+    bytes: int
+    collection: str
+    id: str
+
+
 class Write(NamedTuple):
     """A document to write (fields is a JSON object) or to delete (None).
 

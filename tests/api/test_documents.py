@@ -11,7 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from fullrank.cli import build_app
 from service.documents.logplace import FILE, LogPlace
 from service.documents.sqlitelog import SqliteLog
 from tests.api.conftest import Root
@@ -288,6 +290,26 @@ async def test_new_words_count_against_the_cap_of_memory(root: Root) -> None:
         reply = await bulk(client, *({**line, "text": "word " * 1250} for line in lines))
         assert reply.status_code == 200
         assert reply.headers["X-Seq"] == "40"  # nothing was stored before
+
+
+async def test_a_document_is_deleted_from_the_log_without_the_service(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "docs")
+    runner, where = CliRunner(), ["--bundles", str(tmp_path)]
+    missing = runner.invoke(build_app(), ["documents", "list", *where])
+    assert "no live document was ever written" in str(missing.exception)
+    async with running(tmp_path) as client:
+        for id, text in (("small", "few words"), ("large", "many " * 99), ("ls", "replaced")):
+            assert (await put(client, id, {"text": text})).status_code == 200
+    found = json.loads(runner.invoke(build_app(), ["documents", "list", *where, "--json"]).stdout)
+    assert (found[0]["seq"], found[0]["collection"], found[0]["id"]) == (2, "docs", "large")
+    assert found[0]["bytes"] > 500
+    done = runner.invoke(build_app(), ["documents", "delete", "docs", "large", *where])
+    assert done.stdout == "operation 4 deletes large\n"
+    again = runner.invoke(build_app(), ["documents", "delete", "docs", "large", *where])
+    assert "no such document" in str(again.exception)
+    async with running(tmp_path) as client:
+        assert (await client.get("/v1/documents/large")).status_code == 404
+        assert (await client.get("/v1/documents/small?min_seq=4")).status_code == 200
 
 
 async def test_a_document_that_no_search_can_find_is_refused(client: httpx.AsyncClient) -> None:
