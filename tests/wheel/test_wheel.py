@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "bundles/planted"
 TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "related", "demo")
 BUNDLES_COMMANDS = ("activate", "rollback", "compact", "prune")
-SERVICE_COMMANDS = ("serve", "keys", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
+SERVICE_COMMANDS = ("serve", "keys", "documents", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
 CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")
 
 
