@@ -7,7 +7,9 @@ replaces the view of each model by one assignment. A model that is being loaded 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
@@ -31,6 +33,7 @@ from service.repeating import Repeater
 CHUNK = 1024
 # The same for a bundle that does not serve yet.
 _REPLAYED = 4096
+_COUNT_S = 1.0
 _log = getLogger(__name__)
 
 ViewOf = Callable[[Bundle, int], View]
@@ -169,7 +172,7 @@ class Tail:
         Args:
             place: of the log.
             poll_s: how often to look for writes of other workers.
-            changed: called on the following thread after each replacement of a view.
+            changed: called on the following thread when a view was replaced, or the log has grown.
             skipped: called for each operation that failed and was left out.
             view_of: makes the view of a bundle, up to a number that it contains.
         """
@@ -185,6 +188,11 @@ class Tail:
         self._past = PastViews()
         self.has_lost = False
         """Whether the log has lost operations that were read; nothing is followed any more then."""
+        self.read_head = 0
+        """The last operation of the log when it was read last."""
+        self.counts: dict[str, tuple[int, int]] = {}
+        """Of each collection the operations that count against the caps, and their bytes; a second old at most."""
+        self._counted = (-math.inf, 0)
         # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
         # which take less time a document.
         self._thread = Repeater(
@@ -351,6 +359,9 @@ class Tail:
         with self._log.snapshot():
             head = self._log.head()
             self._check_none_lost(seen, head)
+            if head > self.read_head:
+                self.read_head = head
+                self._changed()
             # A number beyond the head was never assigned, because clients learn it only after the commit.
             self._wake_waiters([waiter for waiter in asked if waiter.seq > head])
             behind = True
@@ -360,8 +371,22 @@ class Tail:
                 for followed in list(self._followed.values()):
                     if followed.seq < head and self._step(self._log, followed, head):
                         behind = True
+            self._count(self._log)
         # Check the place last, so that acknowledged operations become visible even if it was removed.
         self._log.check_in_place()
+
+    def _count(self, log: Log) -> None:
+        """Count what waits for compaction, at most once a second."""
+        now, (then, head) = time.monotonic(), self._counted
+        if head == self.read_head or now - then < _COUNT_S:
+            return
+        self._counted = now, self.read_head
+        since: dict[str, int] = {}
+        for followed in self.views():
+            name = followed.view.bundle.name
+            since[name] = max(followed.since, since.get(name, 0))
+        self.counts = {name: log.count(name, after) for name, after in since.items()}
+        self._changed()
 
     def _check_none_lost(self, seen: int, head: int) -> None:
         """Raise LogError once the log has lost operations that were read: a standby without them has taken over.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -53,7 +56,11 @@ class LiveDocuments:
             view_of=view_of,
         )
         self._writer = Writer(place, caps, committed=self._tail.nudge)
+        self._caps = caps
         self._written: dict[str, int] = {}
+        # Numbers of this worker's writes that are not visible yet, ascending, and when they were acknowledged.
+        self._unseen: deque[tuple[int, float]] = deque()
+        self._counting = threading.Lock()
 
     def prepare(self, bundle: Bundle) -> None:
         """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
@@ -128,6 +135,8 @@ class LiveDocuments:
         kept = await self._submit(replace(submission, seen=seen))
         if not kept.again:
             self._written[submission.collection] = kept.seq
+            self._unseen.append((kept.seq, time.monotonic()))
+            self._count_visible()
             deleted = sum(write.fields is None for write in submission.writes)
             for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
                 if number:
@@ -177,6 +186,20 @@ class LiveDocuments:
             sum(len(view.bundle.documents) - view.base.n_live for view in views)
         )
         self._metrics.log_position.set(min((f.seq for f in followed), default=0))
+        self._metrics.backlog.set(max([0, *(self._tail.read_head - f.seq for f in followed)]))
+        used = (
+            max(documents / self._caps.documents, size / self._caps.bytes)
+            for documents, size in self._tail.counts.values()
+        )
+        self._metrics.live_used.set(max(used, default=0.0))
+        self._count_visible()
+
+    def _count_visible(self) -> None:
+        """Observe how long the writes took that all views of this worker contain now."""
+        seq = min((f.seq for f in self._tail.views()), default=0)
+        with self._counting:
+            while self._unseen and self._unseen[0][0] <= seq:
+                self._metrics.visible_s.observe(time.monotonic() - self._unseen.popleft()[1])
 
     async def _catch_up(self, name: str) -> None:
         """Wait while the views are far behind the writes of this worker."""

@@ -220,12 +220,12 @@ class Log(ABC):
         name, after = submission.collection, submission.after
         counted, since, count, size = self._counts.get(name, (0.0, -1, 0, 0))
         if since != after or time.monotonic() - counted > _COUNT_S:
-            counted, (count, size) = time.monotonic(), self._count(name, after)
+            counted, (count, size) = time.monotonic(), self.count(name, after)
         count += len(submission.writes)
         size += sum(map(bytes_of, submission.writes))
         if count > caps.documents or size > caps.bytes:
             # Count again without the operations that these writes replace.
-            count, size = self._count(name, after)
+            count, size = self.count(name, after)
             for id, write in {write.id: write for write in submission.writes}.items():
                 old = self._execute(
                     "SELECT bytes FROM operations WHERE collection = ? AND id = ? AND seq > ?",
@@ -240,7 +240,7 @@ class Log(ABC):
             )
         self._counts[name] = counted, after, count, size
 
-    def _count(self, collection: str, after: int) -> tuple[int, int]:
+    def count(self, collection: str, after: int) -> tuple[int, int]:
         """Return the number of operations beyond a sequence number, and their bytes."""
         count, size = self._execute(
             "SELECT count(*), coalesce(sum(bytes), 0) FROM operations WHERE collection = ? AND seq > ?",

@@ -108,6 +108,18 @@ class Metrics:
         self.generation = each("generation", "Generation that the worker serves")
         self.models_loaded = each("models_loaded", "Models loaded")
         self.writes = counter("writes", "Acknowledged writes of documents: put or delete", "kind")
+        self.visible_s = self._histogram(
+            "write_visible_seconds",
+            "Time from the acknowledgement of a write until the worker that took it serves it",
+            (*_SECONDS, 10.0, 30.0, 60.0),
+        )
+        self.backlog = each(
+            "log_backlog", "Operations of the log that a loaded model does not contain yet"
+        )
+        self.live_used = each(
+            "live_used_ratio",
+            "Share of FULLRANK_MAX_LIVE_DOCUMENTS or FULLRANK_MAX_LIVE_MB that the fullest bundle name uses",
+        )
         self.skipped_writes = counter(
             "writes_skipped", "Operations of the log that failed and were left out by a worker"
         )

@@ -45,6 +45,13 @@ async def test_live_documents_are_counted(root: Root) -> None:
         sizes = (await models(client))["models"]
         expected = {(entry["name"],): entry["bytes"] for entry in sizes}
         assert await metric("versions_bytes") == expected
+        assert (await metric("log_backlog"), await metric("write_visible_seconds_count")) == (
+            {("0",): 0},
+            {(): 4},
+        )
+        while not 0 < (await metric("live_used_ratio"))["0",] < 0.001:  # counted once a second
+            assert time.monotonic() < end
+            await asyncio.sleep(0.2)
 
 
 @pytest.mark.anyio
