@@ -14,7 +14,7 @@ from fleet.remote import Folder
 from fleet.sets.checked import read_checked, write_checked
 from fleet.sets.manifest import SetManifest
 from fullrank.bundle import Bundle
-from service.usage.candidates import MAX_CHARS, MAX_TITLES, TITLE
+from service.usage.candidates import MAX_TITLES, title_fields, title_of
 
 TITLES = "titles.json"
 
@@ -37,12 +37,11 @@ class SetTitles:
         store = bundle.documents
         # Shards are about equally large, so this is enough where the set has few documents.
         most = 2 * MAX_TITLES // shards + 1_000
+        names = title_fields(bundle)
         pairs = [
             (store.ids[row], title)
             for row in range(min(len(store), most))
-            if isinstance(title := store.fields(row).get(TITLE), str)
-            and len(title) <= MAX_CHARS
-            and title.strip()
+            if (title := title_of(store.fields(row), names)) is not None
         ]
         return cls([id for id, _ in pairs], [title for _, title in pairs])
 

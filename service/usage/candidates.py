@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
+from fullrank.bundle import Bundle
 from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
 from fullrank.complete.sorted_texts import folded_prefix
 from fullrank.live import View
@@ -42,7 +43,7 @@ class CandidateReader:
         clicked, seen = clicked_for(digest, name), 0
         for part in reversed(view.titled):
             ids, removed = part.store.ids, part.removed
-            for row, key, text in _paused(self._of_part(part)):
+            for row, key, text in _paused(self._of_part(view.bundle, part)):
                 if (removed is None or not removed[row]) and seen < MAX_TITLES:
                     seen += 1
                     count = clicked.get(ids[row], 0) if clicked else 0
@@ -61,20 +62,33 @@ class CandidateReader:
         self._words = {key: found for key, found in self._words.items() if key in bundles}
         self._titles = {key: found for key, found in self._titles.items() if key in parts}
 
-    def _of_part(self, part: Part) -> list[tuple[int, str, str]]:
+    def _of_part(self, bundle: Bundle, part: Part) -> list[tuple[int, str, str]]:
         """Return row, folded form and text of the titles of a part."""
         found = self._titles.get(part.key)
         if found is None:
-            rows = range(min(len(part), MAX_TITLES))
-            titles = ((row, part.store.fields(row).get(TITLE)) for row in _paused(rows))
+            rows, names = range(min(len(part), MAX_TITLES)), title_fields(bundle)
+            titles = ((row, title_of(part.store.fields(row), names)) for row in _paused(rows))
             found = self._titles[part.key] = [
                 (row, key, " ".join(title.split()))
                 for row, title in titles
-                if isinstance(title, str)
-                and len(title) <= MAX_CHARS
-                and (key := folded_prefix(title.strip()))
+                if title is not None and (key := folded_prefix(title.strip()))
             ]
         return found
+
+
+def title_fields(bundle: Bundle) -> Sequence[str]:
+    """Return the fields that may have the title of a document: `title`, then those that the model searches."""
+    model = bundle.live_model
+    searched = () if model is None else chain.from_iterable(model.rule.columns)
+    return [*dict.fromkeys([TITLE, *searched])]
+
+
+def title_of(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the text of the first of these fields that a document has; None for a long text, or without any."""
+    for name in names:
+        if isinstance(text := fields.get(name), str) and text.strip():
+            return text if len(text) <= MAX_CHARS else None
+    return None
 
 
 def _words(view: View) -> Iterator[Candidate]:

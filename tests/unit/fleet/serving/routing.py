@@ -113,7 +113,7 @@ class Whole:
         self._documents, self._floor, self._make_stage = documents, floor, make_stage
         self.versions: list[str] = []
         self.ids = [line["_id"] for line in lines]
-        self.titles = {line["title"] for line in lines}
+        self.titles = {line["title"] or line["text"] for line in lines}
         self._trained = self.train(seed=1)
 
     def train(self, seed: int) -> Path:

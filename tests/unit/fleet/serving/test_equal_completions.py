@@ -178,11 +178,13 @@ def test_titles_that_nobody_completes_are_left_out(tmp_path: Path) -> None:
         {"title": None},
         {},
         {"title": "\ud800 lone"},
+        {"text": "short text"},
     ]
-    documents = [Document(f"d{i}", {"text": "a", **own}) for i, own in enumerate(fields)]
+    documents = [Document(f"d{i}", {"text": "a" * 101, **own}) for i, own in enumerate(fields)]
     bundle = open_bundle(tmp_path / "one" / make_bundle(tmp_path, "one", documents))
     found = SetTitles.of(bundle, 4)
-    assert (found.ids, found.titles) == (["d0", "d5"], ["kept", "\ud800 lone"])
+    assert found.ids == ["d0", "d5", "d6"]
+    assert found.titles == ["kept", "\ud800 lone", "short text"]
     assert SetTitles.parse(found.dump()) == found
 
 
