@@ -190,8 +190,8 @@ class Tail:
         """Whether the log has lost operations that were read; nothing is followed any more then."""
         self.read_head = 0
         """The last operation of the log when it was read last."""
-        self.counts: dict[str, tuple[int, int]] = {}
-        """Of each collection the operations that count against the caps, and their bytes; a second old at most."""
+        self.bytes: dict[str, int] = {}
+        """What counts against the cap of each collection; a second old at most."""
         self._counted = (-math.inf, 0)
         # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
         # which take less time a document.
@@ -385,7 +385,7 @@ class Tail:
         for followed in self.views():
             name = followed.view.bundle.name
             since[name] = max(followed.since, since.get(name, 0))
-        self.counts = {name: log.count(name, after) for name, after in since.items()}
+        self.bytes = {name: log.count(name, after)[1] for name, after in since.items()}
         self._changed()
 
     def _check_none_lost(self, seen: int, head: int) -> None:

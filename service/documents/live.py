@@ -46,7 +46,6 @@ class LiveDocuments:
         view_of: ViewOf = View.of,
     ) -> None:
         self._wait_s = wait_s
-        self._most = caps.documents
         self._metrics = metrics
         self._tail = Tail(
             place,
@@ -181,17 +180,13 @@ class LiveDocuments:
         for view in views:
             name, number = view.bundle.name, sum(part.n_live for part in view.added)
             fewest[name] = min(number, fewest.get(name, number))
-        self._metrics.live_share.set(max(fewest.values(), default=0) / self._most)
+        self._metrics.live_share.set(max(fewest.values(), default=0) / self._caps.documents)
         self._metrics.hidden_documents.set(
             sum(len(view.bundle.documents) - view.base.n_live for view in views)
         )
         self._metrics.log_position.set(min((f.seq for f in followed), default=0))
         self._metrics.backlog.set(max([0, *(self._tail.read_head - f.seq for f in followed)]))
-        used = (
-            max(documents / self._caps.documents, size / self._caps.bytes)
-            for documents, size in self._tail.counts.values()
-        )
-        self._metrics.live_used.set(max(used, default=0.0))
+        self._metrics.live_memory.set(max(self._tail.bytes.values(), default=0) / self._caps.bytes)
         self._count_visible()
 
     def _count_visible(self) -> None:

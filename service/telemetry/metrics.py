@@ -116,10 +116,6 @@ class Metrics:
         self.backlog = each(
             "log_backlog", "Operations of the log that a loaded model does not contain yet"
         )
-        self.live_used = each(
-            "live_used_ratio",
-            "Share of FULLRANK_MAX_LIVE_DOCUMENTS or FULLRANK_MAX_LIVE_MB that the fullest bundle name uses",
-        )
         self.skipped_writes = counter(
             "writes_skipped", "Operations of the log that failed and were left out by a worker"
         )
@@ -130,6 +126,10 @@ class Metrics:
         self.live_share = each(
             "live_documents_share",
             "Live documents of the collection with the most, as a share of FULLRANK_MAX_LIVE_DOCUMENTS",
+        )
+        self.live_memory = each(
+            "live_memory_share",
+            "Memory of the live documents of the collection with the most, as a share of FULLRANK_MAX_LIVE_MB",
         )
         self.hidden_documents = each(
             "hidden_documents",

@@ -49,7 +49,7 @@ async def test_live_documents_are_counted(root: Root) -> None:
             {("0",): 0},
             {(): 4},
         )
-        while not 0 < (await metric("live_used_ratio"))["0",] < 0.001:  # counted once a second
+        while not 0 < (await metric("live_memory_share"))["0",] < 0.001:  # counted once a second
             assert time.monotonic() < end
             await asyncio.sleep(0.2)
 
