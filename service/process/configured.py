@@ -1,4 +1,4 @@
-"""How uvicorn serves an app, alone or in each of several workers."""
+"""How uvicorn serves an app in a worker."""
 
 from __future__ import annotations
 

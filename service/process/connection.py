@@ -15,6 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_S = 10.0
 # The liveness probe: a worker that refuses it would be restarted.
 _LIVENESS = b"/livez"
+# How long a stopping worker waits for a request on each idle connection, seconds. A client may have sent one already.
+LAST_REQUEST_S = 0.5
 # This share of the idle connections is closed at once, because finding them takes a look at all.
 _CLOSED_AT_ONCE = 1 / 32
 
@@ -23,6 +25,7 @@ class Connection(HttpToolsProtocol):
     """uvicorn's connection, with a limit for the time without a request."""
 
     idle_since = 0.0
+    _is_last = False
 
     @property
     def is_idle(self) -> bool:
@@ -48,6 +51,8 @@ class Connection(HttpToolsProtocol):
         is_liveness = self.url.partition(b"?")[0] == _LIVENESS
         self.limit_concurrency = None if is_liveness else self.config.limit_concurrency
         super().on_headers_complete()
+        if self._is_last:
+            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         """Begin to wait for the next request."""
@@ -61,6 +66,18 @@ class Connection(HttpToolsProtocol):
             limit = min(HEAD_S, self.timeout_keep_alive)
             if self.loop.time() - self.idle_since > limit:
                 self._close()
+
+    def shutdown(self) -> None:
+        """Close once the request in progress is answered, or one that arrives soon; called when the worker stops."""
+        self._is_last = True
+        if self.is_idle:
+            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
+        else:
+            super().shutdown()
+
+    def _close_if_idle(self) -> None:
+        if self.is_idle:
+            self.transport.close()
 
     def _close(self) -> None:
         self.connections.discard(self)

@@ -1,4 +1,4 @@
-"""The process that serves: it sets the environment, opens the port, then starts uvicorn or a supervisor of workers.
+"""The process that serves: it sets the environment, opens the port, then starts workers and keeps them running.
 
 Settings reach workers through the environment. So do the thread counts of OpenMP and OpenBLAS, before numpy is
 imported: omp_set_num_threads affects only the thread that calls it.
@@ -106,27 +106,19 @@ def run(factory: str, settings: Settings) -> None:
         FullrankError: the port or the folder of metrics cannot be used.
         SystemExit: the app could not be started; its code is NOT_STARTED.
     """
-    from service.process.configured import Server, configured
-    from service.process.supervisor import NOT_STARTED
+    from service.process.configured import configured
 
-    config = configured(factory, settings)
+    configured(factory, settings)
     _raise_open_file_limit()
     with _bind(settings) as listening:
         _log.info("listening on http://%s:%d", settings.host, listening.getsockname()[1])
-        if settings.workers > 1:
-            code = _supervise(factory, listening, settings)
-            if code:
-                sys.exit(code)
-            return
-        server = Server(config)
-        with suppress(KeyboardInterrupt):
-            server.run([listening])
-        if not server.started:
-            sys.exit(NOT_STARTED)
+        code = _supervise(factory, listening, settings)
+    if code:
+        sys.exit(code)
 
 
 def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
-    """Serve with several worker processes; return the exit code."""
+    """Serve with worker processes; return the exit code."""
     from service.process.configured import FINISH_S
     from service.process.forked import import_to_share
     from service.process.supervisor import Supervisor
@@ -142,6 +134,7 @@ def _supervise(factory: str, listening: socket.socket, settings: Settings) -> in
             partial(start, factory, listening),
             settings.workers,
             ended=lambda number: leave(folder, str(number)),
+            stopping=listening.close,
             grace_s=settings.drain_ms / 1000 + FINISH_S + _EXIT_S,
         ).run()
 

@@ -1,4 +1,4 @@
-"""Keep a number of worker processes running: start them, replace those that die, and end them on a signal.
+"""Keep one or more worker processes running: start them, replace those that die, and end them on a signal.
 
 A socket pair connects the supervisor and each worker. When either side dies, however it dies, the other sees its end
 close: a dead worker is replaced at once, and workers whose supervisor died end by themselves. A worker sends a byte
@@ -69,6 +69,7 @@ class Supervisor:
         start: starts one worker.
         workers: how many to keep running.
         ended: called with the number of a worker that died, before another takes its place.
+        stopping: called before workers are told to end: closes what the workers alone should have open.
         grace_s: how long workers may take to end after the signal.
         hung_s: a started worker that sends nothing for this long is killed.
     """
@@ -79,11 +80,12 @@ class Supervisor:
         workers: int,
         *,
         ended: Callable[[int], None] = lambda number: None,
+        stopping: Callable[[], None] = lambda: None,
         grace_s: float = 15.0,
         hung_s: float = HUNG_S,
     ) -> None:
         self._start = start
-        self._ended = ended
+        self._ended, self._stopping = ended, stopping
         self._workers = [_Worker(number) for number in range(workers)]
         self._grace_s = grace_s
         self._hung_s = hung_s
@@ -218,7 +220,14 @@ class Supervisor:
     def _end_all(self) -> None:
         """Ask all workers to end and wait; kill them after grace_s, or at another signal."""
         signals = self._stop_signals
+        self._stopping()
         running = [worker.process for worker in self._workers if worker.process is not None]
+        for worker in self._workers:
+            if worker.socket is not None:
+                with suppress(OSError):
+                    worker.socket.send(
+                        b"."
+                    )  # Unlike after a signal to one worker, none will accept connections.
         for process in running:
             with suppress(OSError):
                 process.terminate()

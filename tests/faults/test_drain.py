@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ import pytest
 
 from service.process.configured import FINISH_S
 from tests.api.support import at, environment_for, free_port, make_bundle, wait_for
+from tests.faults.real import service
 from tests.faults.test_slow_clients import HEAD, connect
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,7 +102,7 @@ def test_open_requests_are_answered_and_new_clients_sent_elsewhere(
         thread.join()
     assert late.status_code == 200
     assert statuses == [200] * 4
-    assert process.wait(15) in (0, -signal.SIGTERM)
+    assert process.wait(15) == 0
 
 
 def test_stopping_is_bounded_whatever_clients_do(
@@ -112,5 +115,48 @@ def test_stopping_is_bounded_whatever_clients_do(
         time.sleep(0.2)
         started = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(25) in (0, -signal.SIGTERM)
+        assert process.wait(25) == 0
         assert time.monotonic() - started < 2 + 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_connection_is_reset(root: Path, workers: int) -> None:
+    """Clients that open connections all the time, and one that keeps its own, are answered until they are refused."""
+    answered, failed = [0] * 4, list[Exception]()
+
+    def ask(number: int, pause_s: float, most: int) -> None:
+        """Connect and send up to `most` requests, again and again."""
+        while True:
+            try:
+                opened = socket.create_connection(("127.0.0.1", port), 20)
+            except ConnectionRefusedError:
+                return
+            with closing(opened) as connection:
+                for left in range(most, 0, -1):
+                    time.sleep(pause_s)
+                    last = b"Connection: close\r\n" if left == 1 else b""
+                    try:
+                        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n%b\r\n" % last)
+                        received = b""
+                        while not received.endswith(b"}"):
+                            chunk = connection.recv(1 << 16)
+                            assert chunk, received
+                            received += chunk
+                    except (OSError, AssertionError) as error:
+                        failed.append(error)
+                        return
+                    answered[number] += 1
+                    if b"connection: close" in received:
+                        break
+
+    with service(root, workers) as (supervisor, port):
+        clients = [(0.0, 1), (0.0, 1), (0.02, 1), (0.0, 1_000_000)]
+        asking = [threading.Thread(target=ask, args=(i, *kind)) for i, kind in enumerate(clients)]
+        for thread in asking:
+            thread.start()
+        time.sleep(0.5)
+        os.kill(supervisor, signal.SIGTERM)
+        for thread in asking:
+            thread.join()
+    assert failed == []
+    assert all(answered), answered

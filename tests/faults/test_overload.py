@@ -25,6 +25,7 @@ import pytest
 
 from fullrank.storage.documents import Document
 from tests.api.support import at, make_bundle, served
+from tests.faults.load import children
 from tests.faults.real import service
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -154,7 +155,8 @@ def test_ten_times_overload_leaves_four_fifths_of_the_peak(tmp_path: Path) -> No
     kept, clock, refusals_ms, report = [], [], [], []
     with ExitStack() as stack:
         with on_core(0):
-            pid, port = stack.enter_context(service(tmp_path, 1, FULLRANK_DEADLINE_MS="2000"))
+            parent, port = stack.enter_context(service(tmp_path, 1, FULLRANK_DEADLINE_MS="2000"))
+        [pid] = children(parent)
         url = f"http://127.0.0.1:{port}"
 
         def peak() -> tuple[float, float]:
