@@ -85,7 +85,9 @@ class Trying:
         min_seq: int,
     ) -> tuple[Ranked, Tried]:
         if serving.slot is not None:
-            serving.slot.set_cost(2)
+            serving.slot.set_cost(
+                serving.slot.cost + 1
+            )  # two rankings for this search of the batch
         count = request.offset + request.limit
         whole = replace(request, limit=count, offset=0)
         candidate = await self._live.view(serving.serving.models[experiment.candidate], min_seq)
