@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from logging import getLogger
 
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
@@ -52,6 +54,10 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
 from service.usage.usage import Usage
 
+# How long the parts may take to close after the last answer, seconds. A supervisor waits a little longer.
+_CLOSE_S = 4.0
+_log = getLogger(__name__)
+
 App = FastAPI
 """What ``create_app`` returns."""
 
@@ -92,16 +98,7 @@ def create_app(
         try:
             yield
         finally:
-            await services.ranker.close()
-            await services.usage.close()
-            await services.registry.close()
-            await services.live.close()
-            await services.ads.close()
-            await services.rules.close()
-            if services.events is not None:
-                await services.events.close()
-            if tracing is not None:
-                tracing.close()
+            await _close(services, tracing)
 
     app = _Application(
         title="Fullrank",
@@ -150,6 +147,29 @@ def create_app(
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
+
+
+async def _close(services: Services, tracing: Tracing | None) -> None:
+    """Close all parts at the same time; leave those that take too long to the end of the process."""
+    parts = {
+        "ranker": services.ranker.close(),
+        "usage": services.usage.close(),
+        "models": services.registry.close(),
+        "documents": services.live.close(),
+        "ads": services.ads.close(),
+        "rules": services.rules.close(),
+    }
+    if services.events is not None:
+        parts["events"] = services.events.close()
+    if tracing is not None:
+        parts["tracing"] = asyncio.to_thread(tracing.close)
+    closing = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    ended, left = await asyncio.wait(closing, timeout=_CLOSE_S)
+    for task in ended:
+        if error := task.exception():
+            _log.error("%s: closing failed", task.get_name(), exc_info=error)
+    for task in left:
+        _log.warning("%s: not closed within %g s", task.get_name(), _CLOSE_S)
 
 
 class _Application(FastAPI):
@@ -210,7 +230,11 @@ def _build(
             )[1]
         ),
         None if recorder is None else Reports(settings.bundles, recorder.folder),
-        Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
+        Rules(
+            log.with_name(RULES),
+            poll_s=settings.documents_poll_ms / 1000,
+            failed=metrics.background_failed,
+        ),
         Usage(
             lambda: [followed.view for followed in live.views()],
             None if recorder is None else recorder.folder,

@@ -11,13 +11,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from logging import getLogger
 from typing import Generic, NamedTuple, TypeVar
+
+from service.repeating import CLOSE_S, Failed, uncounted
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 # Items that may wait.
 _MAX_WAITING = 256
+_log = getLogger(__name__)
 
 
 class Full(Exception):
@@ -43,17 +47,21 @@ class GroupCommit(Generic[Item, Outcome]):
         commit: Callable[[Sequence[Item]], Sequence[Outcome]],
         *,
         most: int,
+        failed: Failed = uncounted,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the thread.
 
         Args:
             name: Of the thread.
-            commit: Writes a group and returns the outcome of each item, an exception too; must not raise.
+            commit: Writes a group and returns the outcome of each item, an exception too. What it raises is logged,
+                and raised to the requests of the group.
             most: Items in a group. Those of other workers may have to wait for all of them.
+            failed: Called with the name after commit has raised.
             ended: Called on the thread when it ends.
         """
         self._commit, self._most, self._ended = commit, most, ended
+        self._name, self._failed = name, failed
         self._waiting: deque[_Waiting[Item, Outcome]] = deque()
         self._wake = threading.Condition()
         self._closed = False
@@ -78,11 +86,11 @@ class GroupCommit(Generic[Item, Outcome]):
         return await future
 
     def close(self) -> None:
-        """Write the waiting items, then stop."""
+        """Write the waiting items, then stop; wait for a hanging disk no longer than a few seconds."""
         with self._wake:
             self._closed = True
             self._wake.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         while True:
@@ -93,7 +101,13 @@ class GroupCommit(Generic[Item, Outcome]):
                     break
                 count = min(len(self._waiting), self._most)
                 group = [self._waiting.popleft() for _ in range(count)]
-            outcomes = self._commit([waiting.item for waiting in group])
+            outcomes: Sequence[Outcome] | Exception
+            try:
+                outcomes = self._commit([waiting.item for waiting in group])
+            except Exception as error:
+                _log.exception("%s: %d requests failed", self._name, len(group))
+                self._failed(self._name)
+                outcomes = error
             for loop in {waiting.loop for waiting in group}:
                 # If the loop is closed, no request waits for the outcome.
                 with suppress(RuntimeError):
@@ -105,9 +119,12 @@ class GroupCommit(Generic[Item, Outcome]):
 def _resolve(
     loop: asyncio.AbstractEventLoop,
     group: Sequence[_Waiting[Item, Outcome]],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Outcome] | Exception,
 ) -> None:
-    """Give the requests of one loop their outcomes."""
-    for waiting, outcome in zip(group, outcomes, strict=True):
+    """Give the requests of one loop their outcomes, or the error of all."""
+    for number, waiting in enumerate(group):
         if waiting.loop is loop and not waiting.future.done():
-            waiting.future.set_result(outcome)
+            if isinstance(outcomes, Exception):
+                waiting.future.set_exception(outcomes)
+            else:
+                waiting.future.set_result(outcomes[number])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from logging import getLogger
 
 from fullrank.ads.calibration import Calibration, fit
 from service.ads.counts import Counts, CountsError
 from service.ads.outcomes import Fitted, Scorer
+from service.repeating import Failed, Repeater, uncounted
 
 # Fewer clicks say too little.
 MIN_CLICKS = 1000
 POLL_S = 10.0
 # A calibration is fitted again after this time.
 REFRESH_S = 300.0
-_log = getLogger(__name__)
 
 
 class Calibrations:
@@ -25,15 +23,30 @@ class Calibrations:
     Args:
         open_counts: Opens the file.
         poll_s: Pause between two looks at it.
+        failed: Counts failures to fit.
     """
 
-    def __init__(self, open_counts: Callable[[], Counts], poll_s: float | None = None) -> None:
-        self._open, self._poll_s = open_counts, POLL_S if poll_s is None else poll_s
+    def __init__(
+        self,
+        open_counts: Callable[[], Counts],
+        poll_s: float | None = None,
+        failed: Failed = uncounted,
+    ) -> None:
+        self._open = open_counts
+        self._counts: Counts | None = None
         self._fitted: dict[Scorer, Fitted] = {}
         self._clicks: dict[Scorer, int] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="calibrations", daemon=True)
-        self._thread.start()
+        self._repeater = Repeater(
+            "calibrations",
+            self._follow,
+            POLL_S if poll_s is None else poll_s,
+            failure="clicks are not calibrated",
+            failed=failed,
+            expected=(CountsError,),
+            ended=self._end,
+        )
+        self._repeater.start()
+        self._repeater.nudge()
 
     def of(self, collection: str, model: str) -> Calibration | None:
         """Return the calibration of a model; None below ``MIN_CLICKS``, or if it is not fitted yet.
@@ -51,24 +64,16 @@ class Calibrations:
 
     def close(self) -> None:
         """Stop."""
-        self._stop.set()
-        self._thread.join()
+        self._repeater.close()
 
-    def _run(self) -> None:
-        counts, logged = self._open(), False
-        while True:
-            try:
-                self._follow(counts)
-                logged = False
-            except CountsError as error:
-                if not logged:
-                    _log.error("clicks are not calibrated: %s", error)
-                logged = True
-            if self._stop.wait(self._poll_s):
-                counts.close()
-                return
+    def _end(self) -> None:
+        if self._counts is not None:
+            self._counts.close()
 
-    def _follow(self, counts: Counts) -> None:
+    def _follow(self) -> None:
+        if self._counts is None:
+            self._counts = self._open()
+        counts = self._counts
         self._clicks = counts.clicks()
         enough = {scorer for scorer, clicks in self._clicks.items() if clicks >= MIN_CLICKS}
         fitted, now = counts.calibrations(), time.time()

@@ -76,12 +76,16 @@ class AdEvents:
         self._metrics = metrics
         self._secrets: tuple[Signer, Pseudonyms] | None = None
         self._counts = Counts(path, days)
-        self.spending = Spending(partial(Counts, path))
-        self.calibrations = Calibrations(partial(Counts, path))
+        self.spending = Spending(partial(Counts, path), failed=metrics.background_failed)
+        self.calibrations = Calibrations(partial(Counts, path), failed=metrics.background_failed)
         self._reader = Counts(path)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="caps")
         self._group: GroupCommit[Sequence[Report], list[str] | CountsError] = GroupCommit(
-            "ads", self._commit, most=_MOST, ended=self._counts.close
+            "ads",
+            self._commit,
+            most=_MOST,
+            failed=metrics.background_failed,
+            ended=self._counts.close,
         )
 
     def start(self) -> None:
@@ -212,7 +216,7 @@ class AdEvents:
         self._group.close()
         self.spending.close()
         self.calibrations.close()
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False)
         self._reader.close()
 
     def _served(self, event: Event, token: str) -> Served | None:

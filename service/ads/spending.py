@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from service.ads.counts import Counts, CountsError
 from service.ads.ledger import Ledger
-from service.repeating import Repeater
+from service.repeating import Failed, Repeater, uncounted
 
 POLL_S = 0.1
 
@@ -17,9 +17,15 @@ class Spending(Ledger):
     Args:
         open_counts: Opens the file.
         poll_s: How often to look for changes of other workers.
+        failed: Counts failures to follow the file.
     """
 
-    def __init__(self, open_counts: Callable[[], Counts], poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        open_counts: Callable[[], Counts],
+        poll_s: float = POLL_S,
+        failed: Failed = uncounted,
+    ) -> None:
         super().__init__()
         self._open, self._poll_s = open_counts, poll_s
         self._counts: Counts | None = None
@@ -29,6 +35,7 @@ class Spending(Ledger):
             self._follow,
             poll_s,
             failure="budgets are not followed",
+            failed=failed,
             expected=(CountsError,),
             ended=self._end,
         )

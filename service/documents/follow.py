@@ -27,7 +27,7 @@ from service.documents.logplace import LogPlace
 from service.documents.merging import Merger
 from service.documents.past import AsOf, PastViews
 from service.documents.submission import Logged
-from service.repeating import Repeater
+from service.repeating import Failed, Repeater, uncounted
 
 # Operations applied in one step. After each step the view is replaced, and requests get their turn.
 CHUNK = 1024
@@ -165,6 +165,7 @@ class Tail:
         poll_s: float = 0.05,
         changed: Callable[[], None] = lambda: None,
         skipped: Callable[[], None] = lambda: None,
+        failed: Failed = uncounted,
         view_of: ViewOf = View.of,
     ) -> None:
         """Follow a log.
@@ -174,6 +175,7 @@ class Tail:
             poll_s: how often to look for writes of other workers.
             changed: called on the following thread when a view was replaced, or the log has grown.
             skipped: called for each operation that failed and was left out.
+            failed: counts failures to follow and to merge.
             view_of: makes the view of a bundle, up to a number that it contains.
         """
         self._place, self._view_of = place, view_of
@@ -184,7 +186,7 @@ class Tail:
         self._waiters: list[_Waiter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
-        self._merger = Merger(self.nudge)
+        self._merger = Merger(self.nudge, failed)
         self._past = PastViews()
         self.has_lost = False
         """Whether the log has lost operations that were read; nothing is followed any more then."""
@@ -197,7 +199,7 @@ class Tail:
         # which take less time a document.
         self._thread = Repeater(
             "follow", self._round, poll_s, rest=2, max_rest_s=poll_s, ended=self._close_log,
-            failure="live documents are not followed", expected=(LogError,),
+            failure="live documents are not followed", failed=failed, expected=(LogError,),
         )  # fmt: skip
 
     # -- followed bundles ---------------------------------------------------------------------

@@ -52,9 +52,12 @@ class LiveDocuments:
             poll_s=poll_s,
             changed=self._count,
             skipped=metrics.skipped_writes.inc,
+            failed=metrics.background_failed,
             view_of=view_of,
         )
-        self._writer = Writer(place, caps, committed=self._tail.nudge)
+        self._writer = Writer(
+            place, caps, committed=self._tail.nudge, failed=metrics.background_failed
+        )
         self._caps = caps
         self._written: dict[str, int] = {}
         # Numbers of this worker's writes that are not visible yet, ascending, and when they were acknowledged.

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from fullrank.live import Merged, View
-from service.repeating import Repeater
+from service.repeating import Failed, Repeater, uncounted
 
 # Without a new view for this long, segments of all sizes are merged.
 _IDLE_S = 0.5
@@ -22,11 +22,12 @@ _MAX_REST_S = 1.0
 class Merger:
     """Merges the segments of the views of one worker."""
 
-    def __init__(self, merged: Callable[[], None]) -> None:
+    def __init__(self, merged: Callable[[], None], failed: Failed = uncounted) -> None:
         """Prepare; nothing runs before ``start``.
 
         Args:
             merged: called on the merging thread when there is something to adopt.
+            failed: counts merges that failed.
         """
         self._done = merged
         # By the identity of the bundle.
@@ -37,6 +38,7 @@ class Merger:
         self._thread = Repeater(
             "merge", self._merge_next, lambda: _IDLE_S if self._views else None,
             rest=1, max_rest_s=_MAX_REST_S, failure="segments of live documents could not be merged",
+            failed=failed,
         )  # fmt: skip
 
     def start(self) -> None:

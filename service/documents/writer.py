@@ -11,6 +11,7 @@ from service.documents.logerrors import LogError
 from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Kept, Submission
 from service.groups import GroupCommit, Stopping
+from service.repeating import Failed, uncounted
 
 # Requests in one transaction. Writers of other workers wait for all of them.
 _MAX_GROUP = 64
@@ -26,6 +27,7 @@ class Writer:
         caps: Caps,
         *,
         committed: Callable[[], None] = lambda: None,
+        failed: Failed = uncounted,
     ) -> None:
         """Start the thread of the writer.
 
@@ -33,12 +35,13 @@ class Writer:
             place: of the log.
             caps: how much may wait for compaction.
             committed: called on the writer's thread after each commit.
+            failed: counts unexpected failures.
         """
         self._place, self._caps = place, caps
         self._committed = committed
         self._log: Log | None = None
         self._groups: GroupCommit[Submission, Outcome] = GroupCommit(
-            "documents", self._commit, most=_MAX_GROUP, ended=self._close_log
+            "documents", self._commit, most=_MAX_GROUP, failed=failed, ended=self._close_log
         )
 
     async def write(self, submission: Submission) -> Kept:

@@ -12,6 +12,7 @@ from fullrank.events.segments import SegmentWriter
 from service import errors
 from service.events.capacity import NO_SPACE, Capacity
 from service.groups import Full, GroupCommit, Stopping
+from service.repeating import Failed, uncounted
 
 # Requests that share one sync.
 _MAX_GROUP = 256
@@ -31,15 +32,16 @@ class Journal:
     Args:
         folder: Of the segments.
         capacity: Whether they may grow.
+        failed: Counts unexpected failures.
     """
 
-    def __init__(self, folder: Path, capacity: Capacity) -> None:
+    def __init__(self, folder: Path, capacity: Capacity, failed: Failed = uncounted) -> None:
         self._folder, self._capacity = folder, capacity
         self._lock = threading.Lock()
         self._writers: dict[str, SegmentWriter] = {}
         self._full: list[SegmentWriter] = []
         self._groups: GroupCommit[Batch, OSError | None] = GroupCommit(
-            "events", self._commit, most=_MAX_GROUP
+            "events", self._commit, most=_MAX_GROUP, failed=failed
         )
 
     async def store(self, kind: str, lines: Sequence[bytes]) -> None:

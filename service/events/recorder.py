@@ -58,7 +58,7 @@ class Recorder:
         self._analytics = Analytics(folder)
         self._pseudonyms: Pseudonyms | None = None
         self._capacity = Capacity(folder, max_bytes, metrics)
-        self._journal = Journal(folder, self._capacity)
+        self._journal = Journal(folder, self._capacity, metrics.background_failed)
         self._upkeep = Upkeep(
             folder, days, self.people, self._journal, self._capacity, metrics, loop
         )

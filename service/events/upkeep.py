@@ -21,6 +21,7 @@ from fullrank.events.segments import SegmentWriter, recover
 from service.events.capacity import Capacity
 from service.events.journal import Journal
 from service.events.shown import Shown
+from service.repeating import CLOSE_S
 from service.telemetry.metrics import Metrics
 
 _FLUSH_S = 0.25
@@ -85,9 +86,12 @@ class Upkeep:
             self._metrics.lists["overflow"].inc()
 
     def close(self) -> None:
-        """Write what was noted and seal every segment. The journal must be closed."""
+        """Write what was noted and seal every segment. The journal must be closed.
+
+        The next start seals what a slow disk leaves open.
+        """
         self._closing.set()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         while not self._closing.wait(_FLUSH_S):
@@ -97,10 +101,11 @@ class Upkeep:
         self._guarded(self._seal)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Do a step; a failure is logged once, not four times a second."""
+        """Do a step; a failure is counted, and logged once, not four times a second."""
         try:
             step()
         except Exception as error:
+            self._metrics.background_failed("upkeep")
             failure = f"{step.__name__}: {type(error).__name__}: {error}"
             if failure != self._warned:
                 _log.exception("the log of events: %s", error)

@@ -29,7 +29,7 @@ from service.models.state import (
     read_state,
 )
 from service.models.workers import Presence, choosing, reports
-from service.repeating import Repeater
+from service.repeating import Failed, Repeater, uncounted
 
 # Polling interval while a proposal is open, so that all workers switch within milliseconds.
 _OPEN_S = 0.005
@@ -51,6 +51,7 @@ class Follower:
         *,
         default_model: str | None = None,
         poll_s: float = 0.05,
+        failed: Failed = uncounted,
     ) -> None:
         self._root = root
         self._models = models
@@ -67,6 +68,7 @@ class Follower:
             self._round,
             lambda: _OPEN_S if self._is_open else poll_s,
             failure="following the active version failed",
+            failed=failed,
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ class Follower:
 
     def close(self) -> None:
         """Stop; wait up to 5 s for a bundle that is being loaded."""
-        self._thread.close(5)
+        self._thread.close()
         self._presence.close()
 
     def _round(self) -> None:
@@ -105,9 +107,9 @@ class Follower:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:
+        except Exception as error:
             # A worker must survive every failure of the disk; the next round tries again.
-            _log.exception("following the active version failed")
+            self._thread.log_failure(error)
             self._models.failures[ALIAS] = "following the active version failed; see the log"
             self._retry_at = time.monotonic() + _RETRY_S
 

@@ -63,6 +63,7 @@ class Registry:
             self._presence,
             default_model=default_model,
             poll_s=poll_s,
+            failed=metrics.background_failed,
         )
         self._stop = threading.Event()
         self._swap = Swap(root, timeout_s=timeout_s, stop=self._stop, nudge=self._follower.nudge)

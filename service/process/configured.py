@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 import sys
@@ -20,6 +21,8 @@ FINISH_S = 10
 # How long a ranking thread may keep the interpreter while the event loop waits for it, seconds. A refusal waits for it
 # twice, and would take up to 10 ms with Python's default of 5 ms.
 _SWITCH_INTERVAL_S = 0.001
+# Pause between two looks for a signal while the app starts, seconds.
+_LOOK_S = 0.1
 # Searches of younger objects for garbage until all objects are searched, which takes up to 0.1 s while the caches of
 # queries fill. Hardly any garbage lives so long. Python's default is 10.
 _SEARCHES_UNTIL_ALL = 100
@@ -63,9 +66,13 @@ class Server(uvicorn.Server):
             gc.enable()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then accept connections."""
+        """Start the app, then accept connections. A signal to stop ends the start."""
         gc.freeze()
-        await super().startup(sockets)
+        starting = asyncio.create_task(super().startup(sockets))
+        while not (await asyncio.wait([starting], timeout=_LOOK_S))[0]:
+            if self.should_exit:
+                return  # nothing was accepted, so nothing is lost with the process
+        await starting
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _SEARCHES_UNTIL_ALL)
         gc.enable()

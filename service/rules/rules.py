@@ -19,7 +19,7 @@ import orjson
 from fullrank.rules.matching import RuleIndex
 from fullrank.rules.rule import Rule, RuleError, read_rule
 from service import errors
-from service.repeating import Repeater
+from service.repeating import Failed, Repeater, uncounted
 from service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules
 
 _MAX_REST_S = 0.5
@@ -33,9 +33,10 @@ class Rules:
     Args:
         path: The file.
         poll_s: How often to look for changes of other workers.
+        failed: Counts failures to follow the file.
     """
 
-    def __init__(self, path: Path, *, poll_s: float = 0.05) -> None:
+    def __init__(self, path: Path, *, poll_s: float = 0.05, failed: Failed = uncounted) -> None:
         self._store = RuleStore(path)
         self._watch = self._store.watch()
         self._indexes: Mapping[str, RuleIndex] = {}
@@ -45,7 +46,8 @@ class Rules:
         self._version = (0, 0)
         self._thread = Repeater(
             "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S, ended=self._watch.close,
-            failure="rules are not followed", expected=(RulesError, OSError),
+            failure="rules are not followed", failed=failed,
+            expected=(RulesError, OSError),
         )  # fmt: skip
 
     def start(self) -> None:

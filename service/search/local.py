@@ -41,4 +41,5 @@ class LocalEngine:
 
     async def close(self) -> None:
         """See Engine.close."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        # Waiting would block the event loop, and no request needs the searches that still run.
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -119,6 +119,8 @@ class Metrics:
         self.skipped_writes = counter(
             "writes_skipped", "Operations of the log that failed and were left out by a worker"
         )
+        about = "Failed rounds of work in the background, which is tried again, by thread"
+        self._background = Series(counter("background_failures", about, "task"))
         self.live_documents = each(
             "live_documents",
             "Documents written since their bundle was made, over all models loaded",
@@ -209,6 +211,10 @@ class Metrics:
         found[0].inc()
         found[1].observe(seconds)
         found[2].observe(size)
+
+    def background_failed(self, task: str) -> None:
+        """Count one failure of a thread or task that serves no request."""
+        self._background[task].inc()
 
     def refused(self, method: str, route: str, status: int) -> None:
         """Count one request that was refused unread; its time would distort the latency of the others."""

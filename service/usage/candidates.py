@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, islice
 from typing import Any
@@ -19,14 +18,18 @@ from service.usage.digest import Digest, clicked_for, queries_for
 TITLE = "title"
 MAX_TITLES, MAX_WORDS = 100_000, 100_000
 MAX_CHARS = 100
-# The thread sleeps after this many texts, so that the event loop of the same process runs.
-_TEXTS_PER_PAUSE, _PAUSE_S = 200, 0.001
+_TEXTS_PER_PAUSE = 200
 
 
 class CandidateReader:
-    """Collects candidates; remembers those of bundles, which do not change."""
+    """Collects candidates; remembers those of bundles, which do not change.
 
-    def __init__(self) -> None:
+    Args:
+        pause: Called now and then, to let other threads run; what it raises ends the collecting.
+    """
+
+    def __init__(self, pause: Callable[[], None] = lambda: None) -> None:
+        self._pause = pause
         self._titles: dict[str, list[tuple[int, str, str]]] = {}
         self._words: dict[str, list[Candidate]] = {}
 
@@ -34,25 +37,25 @@ class CandidateReader:
         """Build the completions of a view. Takes seconds for 100,000 titles; call it on a thread."""
         name, bundle = view.bundle.name, view.bundle.bundle_id
         if bundle not in self._words:
-            self._words[bundle] = list(_paused(_words(view)))
+            self._words[bundle] = list(self._paused(_words(view)))
         candidates = [
             Candidate(key, text, Kind.QUERY, count)
-            for text, count in _paused(queries_for(digest, name))
+            for text, count in self._paused(queries_for(digest, name))
             if len(text) <= MAX_CHARS and (key := folded_prefix(text))
         ]
         clicked, seen = clicked_for(digest, name), 0
         for part in reversed(view.titled):
             ids, removed = part.store.ids, part.removed
-            for row, key, text in _paused(self._of_part(view.bundle, part)):
+            for row, key, text in self._paused(self._of_part(view.bundle, part)):
                 if (removed is None or not removed[row]) and seen < MAX_TITLES:
                     seen += 1
                     count = clicked.get(ids[row], 0) if clicked else 0
                     candidates.append(Candidate(key, text, Kind.TITLE, count))
         candidates += (
             Candidate(folded_prefix(word), word, Kind.WORD, 0.0)
-            for word in _paused(islice(words_of(view.parts), MAX_WORDS))
+            for word in self._paused(islice(words_of(view.parts), MAX_WORDS))
         )
-        return Completions([*candidates, *self._words[bundle]], _pause)
+        return Completions([*candidates, *self._words[bundle]], self._pause)
 
     def forget_others(self, views: Iterable[View]) -> None:
         """Forget the titles and words of bundles and segments that are no longer loaded."""
@@ -67,13 +70,19 @@ class CandidateReader:
         found = self._titles.get(part.key)
         if found is None:
             rows, names = range(min(len(part), MAX_TITLES)), title_fields(bundle)
-            titles = ((row, title_of(part.store.fields(row), names)) for row in _paused(rows))
+            titles = ((row, title_of(part.store.fields(row), names)) for row in self._paused(rows))
             found = self._titles[part.key] = [
                 (row, key, " ".join(title.split()))
                 for row, title in titles
                 if title is not None and (key := folded_prefix(title.strip()))
             ]
         return found
+
+    def _paused(self, items: Iterable[Any]) -> Iterator[Any]:
+        for number, item in enumerate(items):
+            if number % _TEXTS_PER_PAUSE == _TEXTS_PER_PAUSE - 1:
+                self._pause()
+            yield item
 
 
 def title_fields(bundle: Bundle) -> Sequence[str]:
@@ -103,14 +112,3 @@ def _words(view: View) -> Iterator[Candidate]:
     for word, count in best:
         if is_completing_word(word):
             yield Candidate(folded_prefix(word), word, Kind.WORD, count)
-
-
-def _paused(items: Iterable[Any]) -> Iterator[Any]:
-    for number, item in enumerate(items):
-        if number % _TEXTS_PER_PAUSE == _TEXTS_PER_PAUSE - 1:
-            _pause()
-        yield item
-
-
-def _pause() -> None:
-    time.sleep(_PAUSE_S)

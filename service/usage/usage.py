@@ -28,6 +28,8 @@ from service.usage.digest import Digest, clicked_for, queries_for, read_digest
 
 # How often to look for models that were loaded.
 _POLL_S = 0.5
+# Lets the event loop of the same process run.
+_PAUSE_S = 0.001
 # Completions that are looked through for titles and words while queries are left out.
 _MORE = 50
 
@@ -62,15 +64,19 @@ class Usage:
         self._events = None if events is None else EventLog(events, pauses=True)
         self._digest = Digest()
         self._completions: Mapping[str, _Built] = {}
-        self._reader = CandidateReader()
         self._metrics = metrics
         self._refreshed = -refresh_s
         self._due: float | None = None
         self._tried: Erasures = None
         pause_s = min(_POLL_S, refresh_s)
         self._thread = Repeater(
-            "usage", self._round, pause_s, failure="completions are not refreshed"
+            "usage",
+            self._round,
+            pause_s,
+            failure="completions are not refreshed",
+            failed=metrics.background_failed,
         )
+        self._reader = CandidateReader(lambda: self._thread.pause(_PAUSE_S))
 
     def start(self) -> None:
         """Start reading, at once."""

@@ -18,6 +18,7 @@ import pytest
 
 from service.process.configured import FINISH_S
 from tests.api.support import at, environment_for, free_port, make_bundle, wait_for
+from tests.faults.load import children
 from tests.faults.real import service
 from tests.faults.test_slow_clients import HEAD, connect
 
@@ -160,3 +161,55 @@ def test_no_connection_is_reset(root: Path, workers: int) -> None:
             thread.join()
     assert failed == []
     assert all(answered), answered
+
+
+# The start, the reading of usage, a search and the end of the writer hang; none of them looks at a signal.
+HANGING = """
+import sys, time
+from service.documents.live import LiveDocuments
+from service.models.follower import Follower
+from service.search import local
+from service.usage import usage
+from service.process import run
+hang = lambda *_, **__: time.sleep(60)
+if sys.argv[1] == "start":
+    Follower.load_initial = hang
+usage.read_digest = local.rank_view = hang
+async def close(self):
+    import asyncio
+    await asyncio.to_thread(hang)
+LiveDocuments.close = close
+run.serve()
+"""
+
+
+@pytest.mark.parametrize("moment", ["start", "serve"])
+def test_stopping_is_bounded_whatever_hangs(
+    root: Path, running: list[subprocess.Popen[bytes]], moment: str
+) -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGING, moment],
+        cwd=REPOSITORY,
+        env=environment_for(
+            root, port, OMP_NUM_THREADS="1", **ONE_THREAD, FULLRANK_DEADLINE_MS="500",
+            FULLRANK_INLINE_MS="0",
+        ),
+    )  # fmt: skip
+    running.append(process)
+    url = f"http://127.0.0.1:{port}"
+    if moment == "serve":
+        wait_for(f"{url}/readyz", process)
+        assert httpx.post(f"{url}/v1/search", json=QUERY, timeout=20).status_code == 503
+    else:
+        while not children(process.pid) or len(threads_of(children(process.pid)[0])) < 4:
+            time.sleep(0.05)
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(30) == 0
+    # Well below the grace of the supervisor, after which it kills.
+    assert time.monotonic() - began < 11
+
+
+def threads_of(pid: int) -> list[Path]:
+    return [*Path(f"/proc/{pid}/task").iterdir()]

@@ -96,9 +96,11 @@ def test_failures_end_nothing_and_are_logged_once_in_ten_seconds(
     for expected, traceback in (((OSError,), False), ((), True)):
         caplog.clear()
         step = Counter(fail)
-        thread = repeater(step, 0.001, expected=expected)
+        failed: list[str] = []
+        thread = repeater(step, 0.001, expected=expected, failed=failed.append)
         step.reach(5)
         thread.close()
+        assert failed == ["test"] * step.rounds
         assert [record.getMessage() for record in caplog.records] == ["it failed: no disk"]
         assert bool(caplog.records[0].exc_info) == traceback
 
@@ -113,3 +115,18 @@ def test_closing_waits_no_longer_than_asked_for() -> None:
     assert time.monotonic() - began < 10
     go_on.set()
     thread.close()
+
+
+def test_closing_ends_a_step_that_pauses() -> None:
+    def pause() -> None:
+        while True:
+            thread.pause(0.001)
+
+    step, ends, failed = Counter(pause), list[int](), list[str]()
+    thread = Repeater(
+        "test", step, 0.0, failure="", ended=lambda: ends.append(1), failed=failed.append
+    )
+    thread.start()
+    step.reach(1)
+    thread.close(LONG_S)
+    assert (ends, failed, step.rounds) == ([1], [], 1)

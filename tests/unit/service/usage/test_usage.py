@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.complete.completions import Kind
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase
+from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
 from service.telemetry.metrics import Metrics
@@ -118,3 +121,23 @@ def test_somebody_erased_while_the_log_is_read_is_noticed(
 
 def _fail(*_: object) -> None:
     raise OSError("not now")
+
+
+def test_closing_ends_a_reading_of_a_large_log(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = threading.Event()
+
+    def endless(log: EventLog, segments: Sequence[Path]) -> Iterator[Event]:
+        reads.set()
+        while True:
+            yield Event("click", 0.0, {})
+
+    monkeypatch.setattr(EventLog, "events", endless)
+    reader = Usage(list, log, HOUR, Metrics())
+    reader.start()
+    assert reads.wait(10)
+    began = time.monotonic()
+    asyncio.run(reader.close())
+    assert time.monotonic() - began < 4
+    assert "usage" not in [thread.name for thread in threading.enumerate()]
