@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
@@ -56,6 +57,8 @@ class Recorder:
         self.metrics = metrics
         self._key = key
         self._analytics = Analytics(folder)
+        # Reads for up to 20 seconds, one request at a time: not on the threads of writes and reads.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="analytics")
         self._pseudonyms: Pseudonyms | None = None
         self._capacity = Capacity(folder, max_bytes, metrics)
         self._journal = Journal(folder, self._capacity, metrics.background_failed)
@@ -138,7 +141,8 @@ class Recorder:
     async def analytics(self, days: int) -> dict[str, Any]:
         """Return what the log says of the last days. Raises EventsUnavailable."""
         try:
-            return await asyncio.to_thread(self._analytics.report, days)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._analytics.report, days)
         except (OSError, FullrankError) as error:
             _log.error("no analytics: %s", error)
             raise errors.EventsUnavailable from None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from logging import getLogger
 from pathlib import Path
@@ -34,7 +34,8 @@ class Reports:
 
     def __init__(self, root: Path, events: Path) -> None:
         self._root, self._events = root, EventLog(events, pauses=True)
-        self._lock = threading.Lock()
+        # One request at a time reads the log: not on the threads of writes and reads.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="votes")
         self._key: tuple[str, Experiment, Erasures] | None = None
         self._at, self._found = 0.0, dict[str, Any]()
 
@@ -45,20 +46,20 @@ class Reports:
             EventsUnavailable: The log cannot be read.
         """
         try:
-            return await asyncio.to_thread(self._votes, active, experiment)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._votes, active, experiment)
         except (OSError, FullrankError) as error:
             _log.error("no votes: %s", error)
             raise EventsUnavailable from None
 
     def _votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
-        with self._lock:
-            key = (active, experiment, erasures(self._events.folder))
-            if key != self._key or time.monotonic() - self._at >= _FRESH_S:
-                found = status_of(active, experiment, self._events, time.time()).as_dict()
-                wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")
-                self._found = {name: found[name] for name in wanted}
-                self._key, self._at = key, time.monotonic()
-            return self._found
+        key = (active, experiment, erasures(self._events.folder))
+        if key != self._key or time.monotonic() - self._at >= _FRESH_S:
+            found = status_of(active, experiment, self._events, time.time()).as_dict()
+            wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")
+            self._found = {name: found[name] for name in wanted}
+            self._key, self._at = key, time.monotonic()
+        return self._found
 
     async def decisions(self) -> list[dict[str, Any]]:
         """Return what the loop decided, the newest first, at most 50.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Registry:
             poll_s=poll_s,
             failed=metrics.background_failed,
         )
+        # Swaps wait for minutes, others meanwhile are refused at once: not on the threads of writes and reads.
+        self._swaps = ThreadPoolExecutor(2, thread_name_prefix="swap")
         self._stop = threading.Event()
         self._swap = Swap(root, timeout_s=timeout_s, stop=self._stop, nudge=self._follower.nudge)
 
@@ -124,7 +127,9 @@ class Registry:
 
     async def _run(self, work: Callable[..., Swapped], *arguments: Any) -> Swapped:
         try:
-            swapped = await asyncio.to_thread(work, *arguments)
+            swapped = await asyncio.get_running_loop().run_in_executor(
+                self._swaps, work, *arguments
+            )
         except swap.SwapUnderWay:
             raise errors.Conflict from None
         except BundleNotFound as error:

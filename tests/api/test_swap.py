@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.documents import Document
 from service.app import create_app
 from service.errors import BundleRefused
@@ -246,6 +246,40 @@ async def test_requests_are_answered_while_a_model_loads(
         gate.set()
         assert (await swap).status_code == 200
         assert await serving(client) == root.bm25
+
+
+async def test_long_jobs_leave_threads_to_writes_and_reads(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap, ten requests for analytics and ten for the votes of an experiment, all held up, and no other request."""
+    gate = threading.Event()
+
+    def held(*_: Any) -> Any:
+        gate.wait(30)
+        raise BundleNotFound("held up")
+
+    async with running(root.path) as client:
+        experiment = {"candidate": root.bm25, "share": 0.5}
+        started = await client.put("/v1/experiments/default", json=experiment, headers=AUTH)
+        assert started.status_code == 200, started.text
+        for place in ("events.analytics.Analytics.report", "experiments.report.status_of"):
+            monkeypatch.setattr(f"service.{place}", held)
+        monkeypatch.setattr("service.models.swap.find", held)
+        jobs = [asyncio.create_task(activate(client, root.bm25))]
+        for path in ("/v1/analytics", "/v1/experiments/default"):
+            jobs += [asyncio.create_task(client.get(path, headers=AUTH)) for _ in range(10)]
+        await asyncio.sleep(0.2)
+        try:
+            async with asyncio.timeout(10):
+                rule = {"query": {"is": "copy"}, "filter": {"section": 1}}
+                stored = await client.put("/v1/rules/r1", json=rule, headers=AUTH)
+                assert stored.status_code == 200, stored.text
+                assert (await client.get("/v1/models")).status_code == 200
+                assert (await activate(client, root.bm25)).status_code == 409
+            assert not any(job.done() for job in jobs)
+        finally:
+            gate.set()
+            await asyncio.gather(*jobs)
 
 
 async def test_old_models_are_dropped_but_never_the_active_or_the_previous(tmp_path: Path) -> None:
