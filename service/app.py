@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -56,6 +57,7 @@ from service.usage.usage import Usage
 
 # How long the parts may take to close after the last answer, seconds. A supervisor waits a little longer.
 _CLOSE_S = 4.0
+_LAG_PAUSE_S = 1.0
 _log = getLogger(__name__)
 
 App = FastAPI
@@ -93,11 +95,13 @@ def create_app(
         services.usage.start()
         if services.events is not None:
             services.events.start()
+        watching = asyncio.create_task(_measure_lag(metrics))
         drain_before_stop(services.drain, settings.drain_ms / 1000)
         await services.registry.start()
         try:
             yield
         finally:
+            watching.cancel()
             await _close(services, tracing)
 
     app = _Application(
@@ -147,6 +151,14 @@ def create_app(
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
+
+
+async def _measure_lag(metrics: Metrics) -> None:
+    """Measure once a second how late the event loop runs."""
+    while True:
+        due = time.monotonic() + _LAG_PAUSE_S
+        await asyncio.sleep(_LAG_PAUSE_S)
+        metrics.loop_lag.observe(max(0.0, time.monotonic() - due))
 
 
 async def _close(services: Services, tracing: Tracing | None) -> None:

@@ -123,17 +123,23 @@ def _supervise(factory: str, listening: socket.socket, settings: Settings) -> in
     from service.process.forked import import_to_share
     from service.process.supervisor import Supervisor
     from service.process.worker import start
-    from service.telemetry.sharing import FOLDER, leave, metrics_folder
+    from service.telemetry.sharing import FOLDER, leave, metrics_folder, restart_counter
 
     # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files of
     # this process.
     import_to_share(factory.partition(":")[0])
     with metrics_folder(settings.metrics_folder) as folder:
         os.environ[FOLDER] = str(folder)
+        count = restart_counter(folder)
+
+        def ended(number: int, reason: str) -> None:
+            leave(folder, str(number))
+            count(reason)
+
         return Supervisor(
             partial(start, factory, listening),
             settings.workers,
-            ended=lambda number: leave(folder, str(number)),
+            ended=ended,
             stopping=listening.close,
             grace_s=settings.drain_ms / 1000 + FINISH_S + _EXIT_S,
         ).run()

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import Protocol
 
 from fullrank.workers import describe_exit
+from service.telemetry.sharing import DIED, HUNG
 
 NOT_STARTED = 3
 HUNG_S = 60.0
@@ -58,6 +59,7 @@ class _Worker:
         self.socket: socket.socket | None = None
         self.has_started = False
         self.last_beat = 0.0
+        self.was_hung = False
         self.failures = 0  # attempts in a row that ended before the worker had started
         self.start_at = 0.0
 
@@ -68,7 +70,7 @@ class Supervisor:
     Args:
         start: starts one worker.
         workers: how many to keep running.
-        ended: called with the number of a worker that died, before another takes its place.
+        ended: called with the number of a worker that ended, and with DIED or HUNG, before another takes its place.
         stopping: called before workers are told to end: closes what the workers alone should have open.
         grace_s: how long workers may take to end after the signal.
         hung_s: a started worker that sends nothing for this long is killed.
@@ -79,7 +81,7 @@ class Supervisor:
         start: Start,
         workers: int,
         *,
-        ended: Callable[[int], None] = lambda number: None,
+        ended: Callable[[int, str], None] = lambda number, reason: None,
         stopping: Callable[[], None] = lambda: None,
         grace_s: float = 15.0,
         hung_s: float = HUNG_S,
@@ -151,7 +153,7 @@ class Supervisor:
         finally:
             theirs.close()
         ours.setblocking(False)
-        worker.socket, worker.has_started = ours, False
+        worker.socket, worker.has_started, worker.was_hung = ours, False, False
         self._selector.register(ours, selectors.EVENT_READ, worker)
 
     def _receive(self, worker: _Worker) -> bool:
@@ -199,7 +201,7 @@ class Supervisor:
             code = worker.process.wait()
         ending = f"worker {worker.number} (pid {worker.process.pid}) {describe_exit(code)}"
         worker.process = worker.socket = None
-        self._ended(worker.number)
+        self._ended(worker.number, HUNG if worker.was_hung else DIED)
         return ending
 
     def _kill_hung(self) -> None:
@@ -215,6 +217,7 @@ class Supervisor:
                 _log.error(
                     "worker %d (pid %d) hangs; killing it", worker.number, worker.process.pid
                 )
+                worker.was_hung = True
                 worker.process.kill()  # Its end of the pair closes, and the next step replaces it.
 
     def _end_all(self) -> None:

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from fullrank.bundle import BundleInfo
 from service.admission.admission import RateLimiter
 from service.errors import TooManyRequests
-from service.telemetry.sharing import shared_folder, worker_number
+from service.telemetry.sharing import DIED, HUNG, RESTARTS, shared_folder, worker_number
 from service.telemetry.stages import STAGES, Stages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -82,6 +82,13 @@ class Metrics:
             _PART_SECONDS,
             "stage",
         )
+        self.loop_lag = self._histogram(
+            "event_loop_lag_seconds",
+            "How much later than due the event loop ran, measured once a second",
+            _SECONDS,
+        )
+        name, about = RESTARTS
+        self._restarts = counter(name.removeprefix(PREFIX), about, "reason")
         self.queue = self._gauge("rankings_in_flight", "Rankings waiting or running")
         self.searches = counter(
             "searches", "Rankings by mode and whether they are certified", "mode", "certified"
@@ -184,6 +191,8 @@ class Metrics:
         # Made now, so that Prometheus sees the first swap and the first hedge as an increase.
         for result in ("done", "refused", "failed"):
             self.swaps.labels(result)
+        for reason in (DIED, HUNG):
+            self._restarts.labels(reason)
         for kind in ("first", "hedge", "retry"):
             self.shard_calls[kind]
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram, Histogram]] = {}

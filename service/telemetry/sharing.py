@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from logging import getLogger
 from pathlib import Path
@@ -30,6 +30,10 @@ MEMORY = Path("/dev/shm")
 # The files of a worker, by prometheus-client's names, and the bytes reserved for each before the first metric is made.
 # Writing to a mapped page for which the disk has no room ends the process with SIGBUS.
 FILE_BYTES = {"counter": 1 << 20, "histogram": 1 << 20, "gauge_livesum": 1 << 16}
+# Why a worker was replaced.
+DIED, HUNG = "died", "hung"
+RESTARTS = "fullrank_worker_restarts", "Workers replaced because they died, or hung and were killed"
+"""Name and description of the counter that the supervisor writes."""
 _log = getLogger(__name__)
 
 
@@ -91,8 +95,7 @@ def join(number: str) -> None:
     assert folder is not None
     try:
         for kind, size in FILE_BYTES.items():
-            with (folder / f"{kind}_{number}.db").open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
+            _reserve(folder / f"{kind}_{number}.db", size)
     except OSError as error:
         _log.error("%s: %s; this worker reports only its own metrics", folder, error.strerror)
         del os.environ[FOLDER]
@@ -101,6 +104,32 @@ def join(number: str) -> None:
     from prometheus_client import values
 
     values.ValueClass = values.MultiProcessValue(lambda: number)
+
+
+def restart_counter(folder: Path) -> Callable[[str], None]:
+    """Return what counts the workers that ended by themselves, in a file of the supervisor.
+
+    It counts nothing where the folder is full.
+    """
+    try:
+        _reserve(folder / "counter_supervisor.db", FILE_BYTES["counter"])
+    except OSError:
+        return lambda reason: None
+    from prometheus_client import CollectorRegistry, Counter, values
+
+    # Workers that are forked later choose their own files.
+    kept, values.ValueClass = values.ValueClass, values.MultiProcessValue(lambda: "supervisor")
+    try:
+        counter = Counter(*RESTARTS, ("reason",), registry=CollectorRegistry())
+        series = {reason: counter.labels(reason) for reason in (DIED, HUNG)}
+    finally:
+        values.ValueClass = kept
+    return lambda reason: series[reason].inc()
+
+
+def _reserve(path: Path, size: int) -> None:
+    with path.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 def leave(folder: Path, number: str) -> None:

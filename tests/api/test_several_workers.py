@@ -167,4 +167,6 @@ def test_both_workers_report_the_same_metrics_and_a_kill_loses_no_count(
         time.sleep(0.05)  # the new worker starts on the same cores
     until_both_serve()
     assert set(samples("worker_resident_bytes")) == {("0",), ("1",)}
+    assert samples("worker_restarts_total") == {("died",): 1, ("hung",): 0}
+    assert sum(samples("event_loop_lag_seconds_count").values()) > 0
     assert samples("requests_total")[searches] == asked

@@ -17,6 +17,7 @@ import pytest
 
 from service.models.state import read_state
 from service.process.supervisor import NOT_STARTED, Process, Start, Supervisor
+from service.telemetry.sharing import HUNG
 from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import kill, service, start, started
@@ -182,9 +183,14 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(tmp_path: Path
 
 
 def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not() -> None:
-    ended, count = supervised("pair.send(b'.'); time.sleep(30)", 2.5, hung_s=0.5)
+    reasons: list[str] = []
+    ended, count = supervised(
+        "pair.send(b'.'); time.sleep(30)", 2.5, hung_s=0.5,
+        ended=lambda number, reason: reasons.append(reason),
+    )  # fmt: skip
     assert ended == 0
     assert count >= 2
+    assert set(reasons) == {HUNG}
     busy = "[(pair.send(b'.'), sum(range(10**6))) for _ in iter(int, 1)]"
     assert supervised(busy, 2.6, hung_s=2) == (0, 1)
 
