@@ -106,6 +106,13 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[int, set[str]]]] = {
         },
         {5: set(), 9: {"FullrankStorageFull", "FullrankEventsFull"}},
     ),
+    "a worker that hung": (
+        {
+            'up{job="fullrank", instance="a"}': "1x40",
+            'fullrank_worker_restarts_total{job="fullrank", instance="a", reason="hung"}': "0x11 1x30",
+        },
+        {10: set(), 14: {"FullrankWorkerRestarts"}, 30: set()},
+    ),
     "a worker that reads no events": (
         {
             'up{job="fullrank", instance="a"}': "1x200",
