@@ -7,11 +7,13 @@ record and doubles none.
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from logging import getLogger
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from fullrank.progress import Progress, silent
 from fullrank.storage.files import replace_file, sync_folder
 
 WITHHELD = ".withheld"
-"""File of a log: when a removal of too much at once was first withheld."""
+"""File of a log; its time of modification is when a removal of too much at once was first withheld."""
 _LOCK, _STATE = ".compact.lock", ".compacted.json"
 _HOUR_S, _DAY_S = 3600, 86_400
 _log = getLogger(__name__)
@@ -96,7 +98,7 @@ def compact(
         SegmentError: a segment is damaged; those before it are done.
         OSError: a file cannot be written.
     """
-    with _alone(folder):
+    with _alone(folder), _pruning(folder):
         _remove_leftovers(folder, now - _HOUR_S)
         sealed = recover(folder)
         expired, withheld = _expire(folder, days, now, wait_s)
@@ -107,8 +109,6 @@ def compact(
             drop_erased(folder, now - (days + 1) * _DAY_S)
         dropped = _shrink(folder, max_bytes)
         merged = merge_small(folder, now, progress)
-        with suppress(SegmentError):  # a stray file, of which readers tell
-            prune(folder)
         return Compaction(
             len(sealed), expired, withheld, rewritten, erased, dropped, merged, size_of(folder)
         )
@@ -119,6 +119,16 @@ def _alone(folder: Path) -> Iterator[None]:
     with (folder / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _pruning(folder: Path) -> Iterator[None]:
+    """Remove digests after the block, also if it fails: they may have what erased people did."""
+    try:
+        yield
+    finally:
+        with suppress(SegmentError):  # a stray file, of which readers tell
+            prune(folder)
 
 
 def _remove_leftovers(folder: Path, before: float) -> None:
@@ -142,10 +152,11 @@ def _expire(folder: Path, days: float, now: float, wait_s: float) -> tuple[int, 
     due = [path for path, since in kept.items() if since < before]
     note = folder / WITHHELD
     if wait_s and any(kept[path] < before - _DAY_S for path in due):
-        since = _read_time(note)
-        if since is None or not wait_s <= now - since:
-            if since is None or since > now:
-                replace_file(note, f"{now}\n", 0o600)
+        since = note.stat().st_mtime if note.exists() else inf
+        if since > now:  # nothing was noticed yet, or the clock was set back
+            note.touch(0o600)
+            os.utime(note, (now, now))
+        if not wait_s <= now - since:
             _log.error(
                 "%s: the clock says that %d segments have been older than %g days for more than a day; they are "
                 "removed in a day. Is the clock right? To keep them, raise FULLRANK_EVENTS_DAYS; to remove them "
@@ -156,13 +167,6 @@ def _expire(folder: Path, days: float, now: float, wait_s: float) -> tuple[int, 
     _remove(due, f"older than {days:g} days")
     note.unlink(missing_ok=True)
     return len(due), 0
-
-
-def _read_time(path: Path) -> float | None:
-    try:
-        return float(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _remove(paths: Sequence[Path], why: str) -> None:

@@ -1,11 +1,10 @@
 """Digests of the log by day: what was asked and clicked, so that a reader of the whole log reads only what is new.
 
-The digest of a day is made of the segments that were begun on it, and kept in a file whose name says of which:
+    .digests/<days since 1970>-<hash of the list of the erased>.digest
 
-    .digests/<days since 1970>-<hash of the list of the erased>-<hash of the segments>.json.gz
-
-One process makes them, the newest day first; all others merge them. Clicks are joined to the lists of their day and of
-the two hours before it. People are hashes of their pseudonyms.
+The digest of a day is made of the segments that were begun on it. One process makes digests, the newest day first; all
+others merge them. Clicks are joined to the lists of their day and of the two hours before it. People are hashes of
+their pseudonyms.
 """
 
 from __future__ import annotations
@@ -38,16 +37,13 @@ from fullrank.events.segments import OPEN
 
 FOLDER = ".digests"
 DAY_S = 86_400
-QUERY, PERSON, KIND, HITS, DAY, SEARCHES, CLICKED, PLACES = range(8)
-"""Columns of asks: KIND is that of the person, PLACES the sum of the uppermost clicked places, from 1."""
-NOBODY, USER, CLIENT, SESSION = range(4)
-DOCUMENT, WHO, WITHIN, AT_MS = range(4)
-"""Columns of clicks: WITHIN is the session, 0 if it is unknown."""
+USER, CLIENT = 1, 2
+"""Kinds of people: places in PEOPLE, from 1."""
 
-_SUFFIX, _LOCK = ".json.gz", ".lock"
+_LOCK = ".lock"
+# A digest begins with a hash of the names of its segments; the rest is compressed JSON.
+_STATE_BYTES = 8
 _TAIL_S = 7_200
-# Older digests of a day stay so long for readers that have listed them.
-_KEPT_S = 60.0
 _POLL_S = 0.05
 # Bounds of memory, for one day.
 _MAX_CLICKS, _MAX_LISTS, _MAX_REPORTED = 500_000, 500_000, 50_000
@@ -63,8 +59,9 @@ class DayDigest:
         is_complete: Whether everything of the day was read.
         queries: (bundle name, normalised text); the name is "" for lists that name no model.
         documents: (bundle name, id), likewise.
-        asks: int64 (n, 8), searches by query, person and day; see QUERY and the others.
-        clicks: int64 (m, 4); see DOCUMENT and the others.
+        asks: int64 (n, 8): query, person and their kind (0, 0 if unknown), whether there were hits, and day; then for
+            these the searches, those that were clicked, and the sum of their uppermost clicked places, from 1.
+        clicks: int64 (m, 4): document, person, session (0 if unknown), milliseconds since 1970.
     """
 
     is_complete: bool
@@ -78,23 +75,6 @@ def hashed(*texts: str) -> int:
     """Return a hash of texts that is the same in all processes, from 1 to 2^63 − 1."""
     content = "\0".join(texts).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "big") >> 1 or 1
-
-
-def read_day(path: Path) -> DayDigest | None:
-    """Read a digest; None if the file is gone, or damaged: then it is removed, and made again."""
-    try:
-        found = orjson.loads(gzip.decompress(path.read_bytes()))
-        asks, clicks = (np.array(found[name], np.int64) for name in ("asks", "clicks"))
-        return DayDigest(
-            found["complete"],
-            found["queries"],
-            found["documents"],
-            asks.reshape(-1, PLACES + 1),
-            clicks.reshape(-1, AT_MS + 1),
-        )
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        path.unlink(missing_ok=True)
-        return None
 
 
 class Days:
@@ -139,35 +119,35 @@ class Days:
             SegmentError: A segment is damaged.
         """
         end = time.monotonic() + seconds
+        prune(self._log.folder)
+        for left in self.folder.glob("*.tmp"):  # by a process that was killed
+            left.unlink(missing_ok=True)
         erased, groups = erased_hash(self._log.folder), _groups(self._log.folder)
         for day in sorted(groups, reverse=True):
-            path = self.folder / f"{day}-{erased}-{groups[day].fingerprint()}{_SUFFIX}"
-            if day < since or path.exists():
+            path, state = self.folder / _name_of(day, erased), groups[day].fingerprint()
+            if day < since or _is_of(path, state):
                 continue
             if time.monotonic() > end:
                 break
             making = _Making(self._log, groups[day], time.monotonic() + seconds, is_stopping)
             found = making.digest()
-            if is_stopping():
+            if is_stopping() or erased_hash(self._log.folder) != erased:
                 return
-            _write(path, found)
-        prune(self._log.folder)
+            _write(path, state + gzip.compress(orjson.dumps(found), 1))
 
-    def files(self, since: int = 0) -> tuple[list[Path], bool]:
-        """Return the digests from a day on, the newest first, up to the first that is missing.
+    def read(self, since: int = 0) -> Iterator[tuple[int, DayDigest | None]]:
+        """Yield the days of the log from one on, the newest first, each with its digest.
 
-        Returns:
-            The files, and whether none is missing.
+        The last is None if it is missing or damaged; a damaged one is removed, and made again.
         """
-        made = _made(self.folder, erased_hash(self._log.folder))
-        files: list[Path] = []
+        erased = erased_hash(self._log.folder)
         for day in sorted(_groups(self._log.folder), reverse=True):
             if day < since:
-                break
-            if day not in made:
-                return files, False
-            files.append(made[day][-1])
-        return files, True
+                return
+            found = _read(self.folder / _name_of(day, erased))
+            yield day, found
+            if found is None:
+                return
 
 
 def _is_locked(file: IO[str]) -> bool:
@@ -178,29 +158,13 @@ def _is_locked(file: IO[str]) -> bool:
     return True
 
 
-def day_of(file: Path) -> int:
-    """Return the day of a digest, in days since 1970."""
-    return int(file.name.split("-", 1)[0])
-
-
 def prune(folder: Path) -> None:
-    """Remove the digests of a log that are of no use: of removed segments, or with what erased people did."""
-    digests = folder / FOLDER
-    if not digests.is_dir():
-        return
-    erased = erased_hash(folder)
-    groups, made = _groups(folder), _made(digests, erased)
-    kept = {path for day, paths in made.items() if day in groups for path in paths[-1:]}
-    young = {path for day, paths in made.items() if day in groups for path in paths[:-1]}
-    for path in digests.glob("*.json*"):
-        with suppress(FileNotFoundError):
-            if not path.name.endswith(_SUFFIX):
-                if erased not in path.name:  # made of digests by a caller
-                    path.unlink()
-                continue
-            is_young = path in young and abs(time.time() - path.stat().st_mtime) < _KEPT_S
-            if path not in kept and not is_young:
-                path.unlink()
+    """Remove the digests of a log that are of removed segments, or with what erased people did."""
+    erased, groups = erased_hash(folder), _groups(folder)
+    for path in (folder / FOLDER).glob("*-*"):
+        day = path.name.partition("-")[0]
+        if erased not in path.name or (day.isdigit() and int(day) not in groups):
+            path.unlink(missing_ok=True)
 
 
 def erased_hash(folder: Path) -> str:
@@ -212,57 +176,69 @@ def erased_hash(folder: Path) -> str:
     return blake2b(content, digest_size=6).hexdigest()
 
 
-def _made(digests: Path, erased: str) -> dict[int, list[Path]]:
-    """Return the digests by day, the newest of each last."""
-    found = defaultdict[int, list[tuple[int, Path]]](list)
-    for path in digests.glob(f"*-{erased}-*{_SUFFIX}"):
-        with suppress(FileNotFoundError):
-            found[day_of(path)].append((path.stat().st_mtime_ns, path))
-    return {day: [path for _, path in sorted(paths)] for day, paths in found.items()}
+def _name_of(day: int, erased: str) -> str:
+    return f"{day}-{erased}.digest"
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _is_of(path: Path, state: bytes) -> bool:
+    """Return whether a digest was made of segments in a state."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(len(state)) == state
+    return False
+
+
+def _read(path: Path) -> DayDigest | None:
+    try:
+        found = orjson.loads(gzip.decompress(path.read_bytes()[_STATE_BYTES:]))
+        asks, clicks = (np.array(found.pop(name), np.int64) for name in ("asks", "clicks"))
+        return DayDigest(**found, asks=asks.reshape(-1, 8), clicks=clicks.reshape(-1, 4))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
     """Write a digest. It is not synced: a damaged one is made again."""
     temporary = path.with_name(f".{path.name}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    try:
-        with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(gzip.compress(orjson.dumps(content), 1))
+    with open(os.open(temporary, flags, 0o600), "wb") as file:
+        file.write(content)
+    with suppress(FileNotFoundError):  # pruned, because somebody was erased meanwhile
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass
 class _Group:
-    """The segments of a day, and those of lists from the two hours before it, the newest first."""
+    """The segments of a day, and those begun in the two hours before it, the newest first."""
 
     lists: list[Path] = field(default_factory=list)
     events: list[Path] = field(default_factory=list)
-    tail: list[Path] = field(default_factory=list)
+    lists_before: list[Path] = field(default_factory=list)
+    events_before: list[Path] = field(default_factory=list)
 
-    def fingerprint(self) -> str:
-        digest = blake2b(digest_size=8)
-        for path in (*self.lists, *self.events, *self.tail):
+    def fingerprint(self) -> bytes:
+        digest = blake2b(digest_size=_STATE_BYTES)
+        for path in (*self.lists, *self.events, *self.lists_before, *self.events_before):
             digest.update(path.name.encode())
             if path.name.endswith(OPEN):
                 with suppress(FileNotFoundError):
                     digest.update(b"%d" % path.stat().st_size)
-        return digest.hexdigest()
+        return digest.digest()
 
 
 def _groups(folder: Path) -> dict[int, _Group]:
+    """Return the segments of each day that has some."""
     groups = defaultdict[int, _Group](_Group)
-    lists = [(begun(path).timestamp(), path) for path in list_segments(folder, LISTS)][::-1]
-    for at, path in lists:
-        groups[int(at // DAY_S)].lists.append(path)
-    for path in list_segments(folder, EVENTS)[::-1]:
-        groups[int(begun(path).timestamp() // DAY_S)].events.append(path)
-    for at, path in lists:
-        day = int(at // DAY_S) + 1
-        if day in groups and at >= day * DAY_S - _TAIL_S:
-            groups[day].tail.append(path)
-    return dict(groups)
+    for kind in (LISTS, EVENTS):
+        for path in reversed(list_segments(folder, kind)):
+            day, second = divmod(int(begun(path).timestamp()), DAY_S)
+            is_list = kind == LISTS
+            (groups[day].lists if is_list else groups[day].events).append(path)
+            # A click on one of the last lists may be in a segment that was begun an hour earlier.
+            if second >= DAY_S - (_TAIL_S if is_list else _TAIL_S + 3_600):
+                after = groups[day + 1]
+                (after.lists_before if is_list else after.events_before).append(path)
+    return {day: group for day, group in groups.items() if group.lists or group.events}
 
 
 class _Making:
@@ -277,20 +253,33 @@ class _Making:
         self._documents: dict[tuple[str, str], int] = {}
         self._asks: dict[tuple[int, ...], list[int]] = {}
         self._clicks: list[tuple[int, ...]] = []
+        # The clicks on each list; a list is taken out once they are joined to it.
         self._clicked = defaultdict[str, list[Event]](list)
-        self._joined: set[str] = set()
         self._hashed = lru_cache(100_000)(hashed)
 
     def digest(self) -> dict[str, Any]:
-        now, count = time.monotonic(), 0
+        """Return the fields of a ``DayDigest``."""
+        now = time.monotonic()
         half = now + (self._end - now) / 2
-        for event in self._within(self._log.events(segments=self._group.events), half):
-            if event.is_click and not event.is_bot and event.object_id is not None:
-                if count == _MAX_CLICKS:
-                    self._is_complete = False
-                    break
-                count += 1
-                self._clicked[event.texts.get("query_id", "")].append(event)
+        for count, event in enumerate(self._read_clicks(self._group.events, half)):
+            if count == _MAX_CLICKS:
+                self._is_complete = False
+                break
+            self._clicked[event.texts.get("query_id", "")].append(event)
+        self._read_lists()
+        if self._clicked:
+            self._read_lists_before()
+        for clicks in self._clicked.values():
+            self._add_clicks("", None, clicks)
+        return {
+            "is_complete": self._is_complete,
+            "queries": list(self._queries),
+            "documents": list(self._documents),
+            "asks": [(*key, *counts) for key, counts in self._asks.items()],
+            "clicks": self._clicks,
+        }
+
+    def _read_lists(self) -> None:
         ours: set[int] = set()
         reported: dict[str, ServedList] = {}
         for served in self._within(self._log.lists(segments=self._group.lists), self._end):
@@ -304,24 +293,25 @@ class _Making:
                 self._is_complete = False
                 break
             ours.add(hash(served.query_id))
-            self._add(served, is_search=served.kind == "search" and served.offset == 0)
+            self._add(served)
         for served in reported.values():
             if hash(served.query_id) not in ours:
-                self._add(served, is_search=True)
-        if self._clicked.keys() - self._joined:
-            for served in self._within(self._log.lists(segments=self._group.tail), self._end):
-                if served.query_id in self._clicked and served.query_id not in self._joined:
-                    is_first = served.kind == "search" and served.offset == 0
-                    self._add(served, is_search=is_first or served.kind == "reported", searches=0)
-        for query_id in self._clicked.keys() - self._joined:
-            self._add_clicks("", None, self._clicked[query_id])
-        return {
-            "complete": self._is_complete,
-            "queries": list(self._queries),
-            "documents": list(self._documents),
-            "asks": [(*key, *counts) for key, counts in self._asks.items()],
-            "clicks": self._clicks,
+                self._add(served)
+
+    def _read_lists_before(self) -> None:
+        """Join clicks to lists that the day before has counted, perhaps as clicked."""
+        before = {
+            event.texts.get("query_id", "")
+            for event in self._read_clicks(self._group.events_before, self._end)
         }
+        for served in self._within(self._log.lists(segments=self._group.lists_before), self._end):
+            if served.query_id in self._clicked:
+                self._add(served, searches=0, is_clicked=served.query_id in before)
+
+    def _read_clicks(self, segments: Sequence[Path], end: float) -> Iterator[Event]:
+        for event in self._within(self._log.events(segments=segments), end):
+            if event.is_click and not event.is_bot and event.object_id is not None:
+                yield event
 
     def _within(self, records: Iterable[Record], end: float) -> Iterator[Record]:
         for record in records:
@@ -332,19 +322,26 @@ class _Making:
                 return
             yield record
 
-    def _add(self, served: ServedList, *, is_search: bool, searches: int = 1) -> None:
-        """Count a list, and the clicks on it."""
-        clicks = self._clicked.get(served.query_id, [])
+    def _add(self, served: ServedList, *, searches: int = 1, is_clicked: bool = False) -> None:
+        """Count a list, and the clicks on it.
+
+        Args:
+            served: The list.
+            searches: 0 if it was counted before.
+            is_clicked: Whether it was counted as clicked before.
+        """
+        clicks = self._clicked.pop(served.query_id, [])
+        is_search = served.kind == "reported" or (served.kind == "search" and served.offset == 0)
         if is_search and not served.is_bot:
             place = 0
-            if clicks:
+            if clicks and not is_clicked:
                 documents = {event.object_id for event in clicks}
                 place = next((i for i, id in enumerate(served.ids, 1) if id in documents), 0)
             query = served.name, normalised(served.text)
-            kind, who = next(
-                ((kind, served.texts[name]) for kind, name in _KINDS if name in served.texts),
-                (NOBODY, None),
+            people = (
+                (i, served.texts[name]) for i, name in enumerate(PEOPLE, 1) if name in served.texts
             )
+            kind, who = next(people, (0, None))
             key = (
                 self._queries.setdefault(query, len(self._queries)),
                 0 if who is None else self._hashed(who),
@@ -356,9 +353,7 @@ class _Making:
             counts[0] += searches
             counts[1] += place > 0
             counts[2] += place
-        if clicks and served.query_id not in self._joined:
-            self._joined.add(served.query_id)
-            self._add_clicks(served.name, None if served.is_bot else served.person, clicks)
+        self._add_clicks(served.name, None if served.is_bot else served.person, clicks)
 
     def _add_clicks(self, name: str, person: str | None, clicks: Iterable[Event]) -> None:
         for event in clicks:
@@ -369,6 +364,3 @@ class _Making:
                 session = event.texts.get("session_id")
                 within = 0 if session is None else self._hashed(session)
                 self._clicks.append((number, self._hashed(who), within, round(event.at * 1000)))
-
-
-_KINDS = tuple(zip((USER, CLIENT, SESSION), PEOPLE, strict=True))

@@ -14,12 +14,12 @@ import orjson
 
 from fullrank.errors import FullrankError
 from fullrank.events.lists import PEOPLE
-from fullrank.storage.files import replace_file, sync_folder
+from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, sync_folder
 
 ERASED = "erased.json"
 _LOCK = ".erased.lock"
 _KEY_BYTES = 32
-Erasures = tuple[int, int, int, int] | None
+Erasures = FileFingerprint
 """State of the list of erased people."""
 
 
@@ -126,11 +126,7 @@ def erasures(folder: Path) -> Erasures:
     A reader that remembers what it read takes it before it reads. If it differs later, somebody was erased since, by
     any process, and what the reader remembers may hold what this person did.
     """
-    try:
-        stat = (folder / ERASED).stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
+    return fingerprint(folder / ERASED)
 
 
 def drop_erased(folder: Path, before: float) -> None:

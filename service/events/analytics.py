@@ -14,19 +14,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from fullrank.events.days import (
-    CLICKED,
-    DAY,
-    DAY_S,
-    HITS,
-    PERSON,
-    PLACES,
-    QUERY,
-    SEARCHES,
-    Days,
-    day_of,
-    read_day,
-)
+from fullrank.events.days import DAY_S, DayDigest, Days
 from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
 
@@ -92,16 +80,12 @@ class Analytics:
         with self._days.turn(_MAX_READ_S) as is_ours:
             if is_ours:
                 self._days.update(_MAX_READ_S, since - 1)
-        files, is_all = self._days.files(since - 1)
         counting = _Counting(since)
-        for number, file in enumerate(files):
-            if not counting.add(file):
-                files, is_all = files[:number], False
+        for day, digest in self._days.read(since - 1):
+            if digest is None or counting.is_full:
+                counting.complete_since = max(counting.complete_since, day + 1)
                 break
-        if not is_all:
-            counting.complete_since = max(
-                counting.complete_since, day_of(files[-1]) if files else int(self._clock() // DAY_S)
-            )
+            counting.add(day, digest)
         return counting.result(days)
 
 
@@ -114,29 +98,31 @@ class _Counting:
         self._people = 0
         self._searches = self._clicked = self._without_hits = self._places = 0
 
-    def add(self, file: Path) -> bool:
-        """Add a day; return False if it is damaged or does not fit into memory."""
-        day = read_day(file)
-        if day is None or len(self._queries) >= _MAX_QUERIES or self._people >= _MAX_PEOPLE:
-            return False
-        if not day.is_complete:
-            self.complete_since = max(self.complete_since, day_of(file) + 1)
-        for row in day.asks[day.asks[:, DAY] >= self._since].tolist():
-            searches, clicked = row[SEARCHES], row[CLICKED]
-            without_hits = 0 if row[HITS] else searches
+    @property
+    def is_full(self) -> bool:
+        """Whether another day may not fit into memory."""
+        return len(self._queries) >= _MAX_QUERIES or self._people >= _MAX_PEOPLE
+
+    def add(self, number: int, digest: DayDigest) -> None:
+        """Add a day."""
+        if not digest.is_complete:
+            self.complete_since = max(self.complete_since, number + 1)
+        for row, person, _, has_hits, day, searches, clicked, places in digest.asks.tolist():
+            if day < self._since:
+                continue
+            without_hits = 0 if has_hits else searches
             self._searches += searches
             self._clicked += clicked
-            self._places += row[PLACES]
+            self._places += places
             self._without_hits += without_hits
-            query = self._queries[day.queries[row[QUERY]][1]]
+            query = self._queries[digest.queries[row][1]]
             query.searches += searches
             query.clicked += clicked
             query.without_hits += without_hits
-            if row[PERSON]:
+            if person:
                 self._people -= len(query.people)
-                query.people.add(row[PERSON])
+                query.people.add(person)
                 self._people += len(query.people)
-        return True
 
     def result(self, days: int) -> dict[str, Any]:
         return {

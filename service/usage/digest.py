@@ -16,26 +16,7 @@ import numpy as np
 import orjson
 
 from fullrank.encoding import Int64
-from fullrank.events.days import (
-    AT_MS,
-    CLIENT,
-    DAY,
-    DAY_S,
-    DOCUMENT,
-    HITS,
-    KIND,
-    PERSON,
-    QUERY,
-    USER,
-    WHO,
-    WITHIN,
-    DayDigest,
-    Days,
-    day_of,
-    erased_hash,
-    hashed,
-    read_day,
-)
+from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
 from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
@@ -103,34 +84,26 @@ def read_digest(
             days.update(MAX_READ_S, is_stopping=is_stopping)
             if is_stopping():
                 return None
-            found = _merge(*days.files())
+            found = _merge(days)
             _write(path, found)
     return replace(found, erased=erased)
 
 
-def _merge(files: Sequence[Path], is_all: bool) -> Digest:
-    """Merge days, the newest first."""
+def _merge(days: Days) -> Digest:
     asked, clicks = _Rows(_MAX_ASKS), _Rows(_MAX_CLICKS)
     since: float | None = None
-    used: list[Path] = []
-    for path in files:
+    has_more = False
+    for number, day in days.read():
         _pause()
-        day = read_day(path)
-        if day is None:
-            break
-        used.append(path)
-        fits = asked.add(_asks_of(day)) and clicks.add(_clicks_of(day))
-        if not (fits and day.is_complete):
-            since = float((day_of(path) + 1) * DAY_S)
+        has_more = day is None
+        fits = day is not None and asked.add(_asks_of(day)) and clicks.add(_clicks_of(day))
+        if since is None and not (day and fits and day.is_complete):
+            since = float((number + 1) * DAY_S)
         if not fits:
             break
-    if since is None and not (is_all and len(used) == len(files)):
-        since = float(day_of(used[-1]) * DAY_S) if used else time.time()
-    queries, documents = _named(used, "queries"), _named(used, "documents")
-    clicked, paired = _count_clicks(clicks.all(4), documents)
-    return Digest(
-        _count_queries(asked.all(4), queries), clicked, paired, time.time(), since, not is_all
-    )
+    clicked, paired = _count_clicks(clicks.all(4), _named(days, "documents"))
+    queries = _count_queries(asked.all(4), _named(days, "queries"))
+    return Digest(queries, clicked, paired, time.time(), since, has_more)
 
 
 class _Rows:
@@ -153,32 +126,31 @@ class _Rows:
 
 def _asks_of(day: DayDigest) -> Int64:
     """Return (hash of name and query, person, kind, day) of the searches of known people that had hits."""
-    asks, keys = day.asks, _keys(day.queries)
+    query, person, kind, has_hits, asked_on = day.asks.T[:5]
     # A tab or a private window makes a session of its own, so sessions are no people.
-    asks = asks[(asks[:, HITS] > 0) & ((asks[:, KIND] == USER) | (asks[:, KIND] == CLIENT))]
-    return np.stack([keys[asks[:, QUERY]], asks[:, PERSON], asks[:, KIND], asks[:, DAY]], axis=1)
+    is_counted = (has_hits > 0) & ((kind == USER) | (kind == CLIENT))
+    return np.stack([_keys(day.queries)[query], person, kind, asked_on], axis=1)[is_counted]
 
 
 def _clicks_of(day: DayDigest) -> Int64:
     """Return (hash of name and document, person, session, milliseconds since 1970)."""
-    columns = [day.clicks[:, column] for column in (WHO, WITHIN, AT_MS)]
-    return np.stack([_keys(day.documents)[day.clicks[:, DOCUMENT]], *columns], axis=1)
+    document, *others = day.clicks.T
+    return np.stack([_keys(day.documents)[document], *others], axis=1)
 
 
 def _keys(pairs: Sequence[Sequence[str]]) -> Int64:
     return np.array([hashed(*pair) for pair in pairs], np.int64)
 
 
-def _named(files: Iterable[Path], table: str) -> Callable[[Int64], dict[int, tuple[str, str]]]:
+def _named(days: Days, table: str) -> Callable[[Int64], dict[int, tuple[str, str]]]:
     """Return a function that finds the texts behind hashes; it reads the digests once more instead of keeping all."""
 
     def find(keys: Int64) -> dict[int, tuple[str, str]]:
         wanted, found = set(keys.tolist()), dict[int, tuple[str, str]]()
-        for path in files:
+        for _, day in days.read():
             _pause()
             if len(found) == len(wanted):
                 break
-            day = read_day(path)
             for name, text in () if day is None else getattr(day, table):
                 if (key := hashed(name, text)) in wanted:
                     found[key] = name, text

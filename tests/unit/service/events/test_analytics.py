@@ -177,6 +177,15 @@ def test_a_click_after_midnight_counts(tmp_path: Path) -> None:
     assert (found["searches"], found["clicked"], found["clicked_place"]) == (1, 1, 2)
 
 
+def test_a_list_that_is_clicked_before_and_after_midnight_is_one(tmp_path: Path) -> None:
+    midnight = NOW // 86_400 * 86_400
+    lists = [shown("1", "copy", "u", at=midnight - 600), shown("2", "copy", "v", at=midnight - 600)]
+    write(tmp_path, [*lists, click("1", "b", at=midnight - 60)], midnight - 1200)
+    write(tmp_path, [click(id, "c", at=midnight + 60) for id in "12"], midnight + 30)
+    found = report(tmp_path)
+    assert (found["searches"], found["clicked"], found["clicked_place"]) == (2, 2, 2.5)
+
+
 def test_a_clock_that_is_set_back_does_not_freeze_it(tmp_path: Path) -> None:
     clock, timer = Clock(), Clock()
     analytics = Analytics(tmp_path, clock, timer)

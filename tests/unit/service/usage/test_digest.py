@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from fullrank.events import archive
+from fullrank.events.compaction import compact
 from fullrank.events.days import Days
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
@@ -163,6 +166,42 @@ def test_one_worker_reads_and_the_others_use_it(
     monkeypatch.setattr("service.usage.digest.Days.update", None)
     assert read_digest(log, began) == first
     assert first.since is None
+
+
+def test_clocks_and_kills_leave_no_stale_digest(tmp_path: Path) -> None:
+    log = log_of(tmp_path, shown("uvw"))
+    digest_of(log)
+    folder = Days(log).folder
+    for path in folder.iterdir():
+        # The clock is set back by an hour afterwards.
+        os.utime(path, (time.time() + 3600,) * 2)
+    (folder / f".{path.name}.0123456789abcdef.tmp").touch()
+    log_of(tmp_path, shown("xyz"), at=MONDAY + 60)
+    assert dict(queries_for(digest_of(log), "shop")) == {"red shoes": 6}
+    assert len(list(folder.iterdir())) == 3
+    assert {path.stat().st_mode & 0o077 for path in folder.glob("*-*")} == {0}
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_the_newest_day_that_lacks_something_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank.events.days._MAX_LISTS", 1)
+    for day in range(3):
+        users = "uvw" if day != 1 else "u"
+        log_of(tmp_path, shown(users, f"day {day} "), at=MONDAY + day * DAY)
+    assert digest_of(EventLog(tmp_path)).since == MONDAY + 3 * DAY
+
+
+def test_an_erased_person_leaves_the_digests_though_a_segment_is_damaged(tmp_path: Path) -> None:
+    log = log_of(tmp_path, shown("uvw"))
+    digest_of(log)
+    [segment] = tmp_path.glob("lists-*.gz")
+    segment.write_bytes(b"damaged")
+    erase(tmp_path, ["u"], time.time())
+    with pytest.raises(archive.SegmentError):
+        compact(tmp_path, 90, 10**9, time.time())
+    assert [path.name for path in Days(log).folder.iterdir()] == [".lock"]
 
 
 def test_the_newest_days_come_first_and_the_others_follow(
