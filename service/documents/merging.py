@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from fullrank.live import Merged, View
+from service.heap import trim_heap
 from service.repeating import Failed, Repeater, uncounted
 
 # Without a new view for this long, segments of all sizes are merged.
@@ -76,6 +77,8 @@ class Merger:
         for key, view in waiting:
             segments = view.due(idle=idle)
             if segments:
+                if idle:
+                    trim_heap()  # of what encoding has left, before a large merge takes as much again
                 merged = view.merge(segments)
                 with self._lock:
                     if self._views.get(key) is None:
