@@ -11,6 +11,7 @@ import csv
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from examples.shop import products, write_click_log
@@ -19,38 +20,37 @@ from fullrank.progress import Reporter
 from trainer.train import train
 
 QUIET = Reporter(quiet=True)
-HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 def write_collection(log: Path, folder: Path) -> None:
-    """Write corpus, queries and judgements: one query in ten selects settings, one measures the result."""
-    clicks: dict[str, set[str]] = {}
+    """Write corpus, queries and how often each document was clicked; the newest tenth of the clicks is for testing."""
     with log.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            clicks.setdefault(row["query"], set()).add(row["product"])
+        clicks = [(row["query"], row["product"]) for row in csv.DictReader(file)]
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    (folder / "weights").mkdir(exist_ok=True)
     with (folder / "corpus.jsonl").open("w", encoding="utf-8") as corpus:
         corpus.writelines(json.dumps(product) + "\n" for product in products())
-    splits = {name: [HEADER] for name in ("train", "valid", "test")}
+    ids = {query: f"q{i}" for i, query in enumerate(sorted({query for query, _ in clicks}))}
     with (folder / "queries.jsonl").open("w", encoding="utf-8") as queries:
-        for i, (query, ids) in enumerate(sorted(clicks.items())):
-            queries.write(json.dumps({"_id": f"q{i}", "text": query}) + "\n")
-            split = {0: "valid", 1: "test"}.get(i % 10, "train")
-            splits[split] += [f"q{i}\t{product}\t1\n" for product in sorted(ids)]
-    for split, lines in splits.items():
-        (folder / "qrels" / f"{split}.tsv").write_text("".join(lines), "utf-8")
+        queries.writelines(json.dumps({"_id": id, "text": q}) + "\n" for q, id in ids.items())
+    newest = len(clicks) // 10
+    for split, part in (("train", clicks[:-newest]), ("test", clicks[-newest:])):
+        counts = Counter(part)
+        scores = [f"{ids[query]}\t{product}\t1\n" for query, product in counts]
+        weights = [f"{ids[query]}\t{product}\t{n}\n" for (query, product), n in counts.items()]
+        for name, column, lines in (("qrels", "score", scores), ("weights", "weight", weights)):
+            text = f"query-id\tcorpus-id\t{column}\n" + "".join(lines)
+            (folder / name / f"{split}.tsv").write_text(text, "utf-8")
 
 
 def main(folder: Path) -> None:
     """Train in a folder and search for a word that no product contains."""
     write_click_log(folder / "clicks.csv")
     write_collection(folder / "clicks.csv", folder / "collection")
-    short = ["auto.seconds=5"]
-    result = train(
-        folder / "collection", folder / "bundles", "shop", overrides=short, reporter=QUIET
-    )
+    out, short = folder / "bundles", ["auto.seconds=5"]
+    result = train(folder / "collection", out, "shop", overrides=short, reporter=QUIET)
     for row in (row.as_dict() for row in result.table):
-        print(f"{row['system']:8} MRR on {row['split']}: {row['mrr']:.3f}")
+        print(f"{row['system']:8} MRR, {row['split']}: {row['mrr']:.3f}")
     bundle = open_bundle(result.path)
     for query in ("gumboots", "polar pullover"):
         print(query, "→", [hit.fields["title"] for hit in bundle.search(query, limit=3)])

@@ -21,6 +21,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Mask, Model, Parts
+from fullrank.models.memory import MemoryModel
 from fullrank.models.reading import DocumentReading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
 from fullrank.text.reading import Reading
@@ -100,12 +101,25 @@ class MixedModel:
             unjudged: bool (B,).
         """
         sparse = documents.sparse
+        if self.lift.added > 0 and self._remembered.any():
+            # Documents that people clicked after a query are raised with the others, so clicks keep deciding.
+            sparse = sparse.with_values(sparse.values + self._remembered[sparse.indices])
         if self.lift.factor != 1:
             owner = np.repeat(unjudged, np.diff(sparse.indptr))
             factors = np.where(owner, self._factors[sparse.indices], np.float32(1))
             sparse = sparse.with_values(sparse.values * factors)
         bias = documents.bias + np.float32(self.lift.added) * unjudged.astype(np.float32)
         return replace(documents, sparse=sparse, bias=bias)
+
+    @cached_property
+    def _remembered(self) -> Float32:
+        """What each sparse feature of a known query adds to a document that has it, float32 (F,)."""
+        found = np.zeros(self.n_sparse, np.float32)
+        for model, place, weight in zip(self.models, self.places(), self.weights, strict=True):
+            if isinstance(model, MemoryModel):
+                own = slice(place.sparse, place.sparse + place.n_sparse)
+                found[own] = self.lift.added / weight
+        return found
 
     @cached_property
     def _factors(self) -> Float32:

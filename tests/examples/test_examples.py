@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SHARED = {"__init__", "shop"}
 SHOWS = {
-    "train_from_clicks": ["auto     MRR on valid", "gumboots → ['", "rain boots"],
+    "train_from_clicks": ["auto     MRR, known: 0.", "gumboots → ['", "rain boots"],
     "search_from_python": ["certified: True", "acme rain boots", "lexical 4", "up to 40: [("],
     "filter_and_facets": ["30 products, 8 of two brands up to 60", "numbers, not text"],
     "live_documents": ["again: true", "found: ['polar umbrella'", "'status': 422", "'wool hat'"],

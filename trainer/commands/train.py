@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 COMPARED = ("map", "mrr", "ndcg@10")
 """Measures of the table that train prints; --json and the model card have all."""
+COLUMNS = {
+    "known": "later clicks on queries of training",
+    "new": "queries that this comparison did not learn",
+    "cold": "queries that ask for documents of which this comparison learned no click",
+}
+"""What the splits of the table are."""
 
 
 def train(
@@ -222,8 +228,6 @@ def print_comparison(result: TrainResult) -> None:
             *(f"{item.mean:.3f} ± {item.error_text(3)}" for item in found),
         )
     Console().print(table)
-    if "cold" in counts:
-        Console(highlight=False).print(
-            "cold: queries that ask for documents of which this comparison learned no click",
-            soft_wrap=True,
-        )
+    for split, meaning in COLUMNS.items():
+        if split in counts:
+            Console(highlight=False).print(f"{split}: {meaning}", soft_wrap=True)

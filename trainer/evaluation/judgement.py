@@ -30,6 +30,7 @@ class Judgement:
         weight: sum of the weights of the judgements; 1 in a split without weights.
         shown: int64 (S,), ascending: only these rows are candidates, because clicks judge only what was shown; None:
             all rows are.
+        clicks: float64 (R,), the weight of each relevant row; None in a split without weights.
     """
 
     query: str
@@ -38,6 +39,12 @@ class Judgement:
     excluded: Int64
     weight: float = 1.0
     shown: Int64 | None = None
+    clicks: Float64 | None = None
+
+    @property
+    def weights(self) -> Float64:
+        """The weight of each relevant row, float64 (R,); 1 in a split without weights."""
+        return np.ones(len(self.relevant)) if self.clicks is None else self.clicks
 
     def left_out(self, documents: int, start: int = 0) -> npt.NDArray[np.bool_]:
         """Return which of so many rows from ``start`` on are no candidates, bool (documents,)."""
@@ -105,7 +112,8 @@ def _judge_query(
     # A table makes the dictionary of a query anew for each look-up.
     grades, weight_of = qrels[query], None if weights is None else weights.get(query, {})
     kept = [d for d in relevant(grades) if d not in excluded]
-    graded = {_row(rows, document): grades[document] for document in kept}
+    ids = {_row(rows, document): document for document in kept}
+    graded = {row: grades[document] for row, document in ids.items()}
     ordered = sorted(graded)
     return Judgement(
         query,
@@ -114,6 +122,7 @@ def _judge_query(
         np.array(sorted(_row(rows, document) for document in excluded), np.int64),
         1.0 if weight_of is None else sum(weight_of.get(d, 1.0) for d in kept),
         None if weight_of is None else shown_rows(grades, rows),
+        None if weight_of is None else np.array([weight_of.get(ids[row], 1.0) for row in ordered]),
     )
 
 

@@ -79,7 +79,10 @@ class Pairs:
         Args:
             choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
         """
-        kept = self.relevant.chosen(choose)
+        return self.where(self.relevant.chosen(choose))
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Pairs:
+        """Return some of the pairs, bool (pairs,)."""
         relevant = self.relevant.where(kept)
         return Pairs(
             np.sort(relevant.rows),

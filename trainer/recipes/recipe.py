@@ -21,6 +21,7 @@ from trainer.recipes.settings import (
     ExpansionSettings,
     HtrSettings,
     LanguageSettings,
+    MemorySettings,
     MixedSettings,
     ModelSettings,
     PairSettings,
@@ -54,6 +55,7 @@ class Recipe:
     projection: ProjectionSettings = field(default_factory=ProjectionSettings)
     expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
     translation: TranslationSettings = field(default_factory=TranslationSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
     mixed: MixedSettings = field(default_factory=MixedSettings)
     blend: BlendSettings = field(default_factory=BlendSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)

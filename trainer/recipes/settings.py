@@ -267,6 +267,16 @@ class TranslationSettings:
 
 
 @dataclass(frozen=True)
+class MemorySettings:
+    """What people chose before."""
+
+    # "queries": documents that people chose after a query; "documents": how often they chose a document at all
+    of: str = setting("queries", choices=("queries", "documents"))
+    # κ: so many clicks count ln 2, ten times as many ln 11
+    kappa: float = setting(1.0, low=1e-3, high=1e6)
+
+
+@dataclass(frozen=True)
 class MixedSettings:
     """A mix of two models: ``model.alpha`` times the first plus 1 − alpha times the second."""
 
@@ -283,6 +293,9 @@ class BlendSettings:
     # the same where the documents are the queries: whole documents have too many words for word translation,
     # and titles of linking documents as clicked text lower the quality
     linked: tuple[str, ...] = setting(("bm25", "fielded"))
+    # where judgements have weights, which are clicks, two more parts: what people clicked after the same query, and how
+    # often they clicked a document at all
+    clicks: bool = setting(False)
     # learning rates of a part whose last fit can go on from the first: each is tried for an epoch, and the best
     # one on validation goes on; empty: the part's own
     linked_rates: tuple[float, ...] = setting((), high=1000)

@@ -113,7 +113,7 @@ def _rank_blocks(
 
 
 def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:
-    """Choose validation queries. Links of the training split are no candidates.
+    """Choose validation queries. Links of the training split are no candidates; documents clicked in training are.
 
     Args:
         corpus: the collection.
@@ -126,7 +126,8 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
     collection: Collection = corpus.collection
     if split not in collection.splits:
         return None
-    exclude = [name for name in ("train",) if name in collection.splits]
+    are_clicks = split in collection.weights
+    exclude = [name for name in ("train",) if name in collection.splits and not are_clicks]
     judgements, _ = judge(collection, split, exclude)
     return validation_of(corpus, split, judgements).spread(limit)
 

@@ -152,7 +152,7 @@ def test_the_default_writes_a_blend_with_a_warm_and_a_cold_table(
     monkeypatch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
     result, lines = trained(planted, tmp_path, "auto", BLEND, "auto.seconds=60")
     assert {(row.system, row.split) for row in result.table} == {
-        (system, split) for split in ("valid", "cold") for system in ("auto", "bm25", "tfidf")
+        (system, split) for split in ("new", "cold") for system in ("auto", "bm25", "tfidf")
     }
     bundle = open_bundle(result.path)
     assert bundle.card["table"] == [row.as_dict() for row in result.table]

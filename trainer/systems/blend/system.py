@@ -1,8 +1,9 @@
 """Fit a blend f = Σ_m w_m f_m of recipes.
 
-1. Set a tenth of the judged documents aside, and fit every part without their judgements.
-2. Choose the weights: (1 − cold) · warm + cold · cold quality, where warm queries ask for documents that training
-   judged and cold ones for those set aside. Choose in the same way what documents without a judgement get on top.
+1. Set a tenth of the judged documents aside, and fit every part without their judgements. Set queries aside too, and
+   clicks on other queries where judgements are clicks (``hold_out``).
+2. Choose the weights by the quality on known queries, new queries and cold documents. Choose in the same way what
+   documents without a judgement get on top.
 3. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
    matrices read no judgement goes on from its first fit if there is no time to start anew. With ``learn_valid`` the
    last fits also learn the queries of the validation split, which have chosen by then.
@@ -26,6 +27,7 @@ from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import learns, part_run, try_part
 from trainer.systems.blend.warm import go_on
 from trainer.systems.blend.weights import Scored, choose, lift_unjudged
+from trainer.systems.memory import MEMORY, POPULARITY
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
@@ -34,6 +36,8 @@ from trainer.training.holdout import HoldOut, hold_out
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import CALIBRATING
+
+_LEAST_COLD = 0.02  # share of cold documents in the quality, however rarely people click new ones
 
 
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
@@ -63,6 +67,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
+    if recipe.blend.clicks and context.corpus.pairs.weights is not None and not linked:
+        parts += [MEMORY, POPULARITY]
     final_context = _last_context(context, recipe, run)
     if final_context is not context:
         run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")
@@ -152,13 +158,16 @@ def _first_alone(
 
 def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float) -> Scored:
     """Make room for the scores of the parts for the queries set aside."""
-    warm = cold = None
-    if held.warm is not None:
-        # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
-        warm = PartScores.empty(held.warm, parts, context.corpus.unjudged, context.files)
+    unjudged, files = context.corpus.unjudged, context.files
+    # The last fit judges the documents set aside again, so other queries will meet them as judged documents.
+    known, warm = (
+        None if column is None else PartScores.empty(column, parts, unjudged, files)
+        for column in (held.known, held.warm)
+    )
+    cold = None
     if held.cold is not None:
-        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, context.files)
-    return Scored(warm, cold, share)
+        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, files)
+    return Scored(warm, cold, min(share, max(_LEAST_COLD, held.fresh)), known, held.repeated)
 
 
 def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, lift: Lift) -> None:

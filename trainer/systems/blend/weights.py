@@ -25,17 +25,20 @@ class Quality:
     """The quality of one choice of weights.
 
     Attributes:
-        warm, cold: float64 (queries,), average precision; empty without such queries.
+        warm, cold, known: float64 (queries,), average precision; empty without such queries.
         share: of cold queries in the value.
+        repeated: share of known queries in the rest.
     """
 
     warm: Float64
     cold: Float64
     share: float
+    known: Float64 = field(default_factory=lambda: np.zeros(0))
+    repeated: float = 0.0
 
     @property
     def value(self) -> float:
-        """The mean average precision, warm and cold queries weighted."""
+        """The mean average precision of the columns, weighted."""
         return sum(weight * float(values.mean()) for weight, values in self._parts())
 
     def gain(self, other: Quality) -> tuple[float, float]:
@@ -48,11 +51,15 @@ class Quality:
         return gain, variance**0.5
 
     def _parts(self) -> list[tuple[float, Float64]]:
-        if not len(self.cold):
-            return [(1.0, self.warm)]
-        if not len(self.warm):
-            return [(1.0, self.cold)]
-        return [(1 - self.share, self.warm), (self.share, self.cold)]
+        shares = (
+            (1 - self.repeated) * (1 - self.share),
+            self.share,
+            self.repeated * (1 - self.share),
+        )
+        columns = self.warm, self.cold, self.known
+        found = [pair for pair in zip(shares, columns, strict=True) if len(pair[1])]
+        total = sum(share for share, _ in found)
+        return [(share / total, values) for share, values in found]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +69,22 @@ class Scored:
     Attributes:
         warm, cold: their scores for queries whose answers training judged, and did not; None without any.
         share: of cold queries in the quality.
+        known: their scores for clicks on queries of training; None without any.
+        repeated: share of these in the rest of the quality.
     """
 
     warm: PartScores | None
     cold: PartScores | None
     share: float
+    known: PartScores | None = None
+    repeated: float = 0.0
     _measured: dict[tuple[float, ...], Quality] = field(default_factory=dict)
 
     @property
     def measured(self) -> list[PartScores]:
-        """The scores that there are, warm ones first."""
-        return [scores for scores in (self.warm, self.cold) if scores is not None]
+        """The scores that there are: known, new, cold."""
+        columns = (self.known, self.warm, self.cold)
+        return [scores for scores in columns if scores is not None]
 
     def quality(self, weights: Float64, lift: Lift = NO_LIFT) -> Quality:
         """Measure some weights, the same ones only once.
@@ -84,18 +96,16 @@ class Scored:
         found = (weights / weights.sum()).round(6)
         key = (*found.tolist(), *lift)
         if key not in self._measured:
-            warm, cold = (
+            warm, cold, known = (
                 np.zeros(0) if scores is None else scores.average_precision(found, lift)
-                for scores in (self.warm, self.cold)
+                for scores in (self.warm, self.cold, self.known)
             )
-            self._measured[key] = Quality(warm, cold, self.share)
+            self._measured[key] = Quality(warm, cold, self.share, known, self.repeated)
         return self._measured[key]
 
     def spreads(self) -> Float64:
         """Return how far the scores of each part spread, float64 (parts,)."""
-        scores = self.warm or self.cold
-        assert scores is not None
-        return scores.spreads()
+        return self.measured[0].spreads()
 
 
 def choose(scored: Scored) -> Float64:
@@ -149,7 +159,9 @@ def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
     spread = scored.warm.spread(weights)
     plain = scored.quality(weights)
     least_warm, least_cold = (1 - most_lost) * plain.warm.mean(), plain.cold.mean()
-    has_lexical = bool(scored.warm.lexical[weights > 0].any())
+    least_known = (1 - most_lost) * plain.known.sum()
+    # A factor could raise a document without clicks above one that people clicked after the same query.
+    has_lexical = bool(scored.warm.lexical[weights > 0].any()) and scored.known is None
     tried = [
         Lift(factor, step * _STEP * spread)
         for factor in (_FACTORS if has_lexical else _FACTORS[:1])
@@ -161,7 +173,7 @@ def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
     for lift in tried:
         quality = scored.quality(weights, lift)
         allowed = quality.warm.mean() >= least_warm and quality.cold.mean() >= least_cold
-        if allowed and quality.value > best_value:
+        if allowed and quality.known.sum() >= least_known and quality.value > best_value:
             best, best_value = lift, quality.value
     return best
 

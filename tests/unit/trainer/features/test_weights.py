@@ -68,12 +68,21 @@ def test_pairs_that_are_held_out_keep_the_weights_of_the_others(
     pairs = held.corpus.pairs
     assert 0 < len(pairs) < len(weights)
     assert pairs.weights is not None
+    ids = held.corpus.collection.document_ids
+    taken: PLACE = {}
+    for judgement in () if held.known is None else held.known.judgements:
+        [row] = judgement.relevant.tolist()
+        taken[judgement.query, ids[row]] = judgement.weight
     for pair, weight in by_name(held.corpus, pairs.weights).items():
-        assert weight == weights[pair]
+        assert weight + taken.get(pair, 0.0) == weights[pair]
     assert held.cold is not None
+    shares: dict[str, dict[str, float]] = {}
     for judgement in held.cold.judgements:
-        names = [held.corpus.collection.document_ids[row] for row in judgement.relevant.tolist()]
-        assert judgement.weight == sum(weights[judgement.query, name] for name in names)
+        [row] = judgement.relevant.tolist()
+        shares.setdefault(judgement.query, {})[ids[row]] = judgement.weight
+    for query, found in shares.items():
+        total = sum(weights[query, name] for name in found)
+        assert found == pytest.approx({name: weights[query, name] / total for name in found})
 
 
 def test_what_one_person_clicked_is_no_clicked_text(tmp_path: Path, weights: PLACE) -> None:

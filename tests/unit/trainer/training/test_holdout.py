@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +107,85 @@ def test_the_limit_spreads_queries_and_few_queries_are_not_measured(
     assert len(found.cold.judgements) == len(found.cold.rows) == 3
     monkeypatch.setattr(holdout, "_FEWEST_QUERIES", 10_000)
     assert hold_out(corpus, 0).cold is None
+
+
+def write_clicks(folder: Path, splits: Sequence[str]) -> Path:
+    """Planted queries whose judgements were clicked 1 to 12 times; ``valid`` repeats queries of training."""
+    folder = write_planted(folder)
+    lines = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]
+    pairs = [line.split("\t")[:2] for line in lines]
+    (folder / "weights").mkdir()
+    for split in ("train", "valid", "test"):
+        own = [*pairs] if split == "train" else pairs[:60]
+        if split == "valid":  # and others that training has not
+            other = (folder / "qrels" / "valid.tsv").read_text().splitlines()[1:]
+            own += [line.split("\t")[:2] for line in other]
+        for name, column in (("qrels", "score"), ("weights", "weight")):
+            file = folder / name / f"{split}.tsv"
+            file.unlink(missing_ok=True)
+            if split in splits:
+                value = [1 if name == "qrels" else 1 + i % 12 for i in range(len(own))]
+                text = [f"{q}\t{d}\t{n}\n" for (q, d), n in zip(own, value, strict=True)]
+                file.write_text("".join([f"query-id\tcorpus-id\t{column}\n", *text]))
+    return folder
+
+
+def test_clicks_on_known_queries_are_set_aside_one_by_one(tmp_path: Path) -> None:
+    folder = write_clicks(tmp_path / "c", ["train"])
+    corpus = count_collection(read_collection(folder), processes=1)
+    found = hold_out(corpus, 0)
+    assert found.known is not None
+    assert found.warm is not None
+    before, after = corpus.pairs, found.corpus.pairs
+    assert before.weights is not None
+    assert after.weights is not None
+    taken = dict.fromkeys(after.queries.tolist(), 0.0)
+    for row, judgement in zip(found.known.rows.tolist(), found.known.judgements, strict=True):
+        [document] = judgement.relevant.tolist()
+        assert row in taken  # the query stays in training, and its other answers stay candidates
+        assert document not in judgement.excluded.tolist()
+        taken[row] += judgement.weight
+        assert judgement.weight == int(judgement.weight) >= 1
+    held = held_rows(corpus)
+    for row in after.queries.tolist():
+        rows = [d for d in before.relevant[row].tolist() if d not in held]
+        whole = before.weight_of(row, np.array(rows)).sum()
+        assert after.weights[row].sum() + taken[row] == pytest.approx(whole)
+        assert after.weights[row].sum() > 0
+    clicks = sum(j.weight for j in found.known.judgements)
+    assert clicks / before.weights.entries.sum() == pytest.approx(0.08, abs=0.03)
+    assert set(found.warm.rows.tolist()).isdisjoint(after.queries.tolist())
+
+
+def test_a_split_of_later_clicks_measures_known_and_new_queries(tmp_path: Path) -> None:
+    folder = write_clicks(tmp_path / "c", ["train", "valid"])
+    corpus = count_collection(read_collection(folder), processes=1)
+    found = hold_out(corpus, 0)
+    assert found.known is not None
+    assert found.warm is not None
+    trained = {*found.corpus.pairs.queries.tolist()}
+    assert trained.issuperset(found.known.rows.tolist())
+    assert trained.isdisjoint(found.warm.rows.tolist())
+    known = {q for q, _ in ((j.query, j.relevant) for j in found.known.judgements)}
+    assert known == {q for q in corpus.collection.qrels("valid") if q.startswith("train")}
+
+
+def test_new_queries_count_alike_however_often_they_were_asked(tmp_path: Path) -> None:
+    folder = write_clicks(tmp_path / "c", ["train"])
+    found = hold_out(count_collection(read_collection(folder), processes=1), 0)
+    assert found.warm is not None
+    shares: dict[int, float] = {}
+    for row, judgement in zip(found.warm.rows.tolist(), found.warm.judgements, strict=True):
+        shares[row] = shares.get(row, 0.0) + judgement.weight
+    assert [*shares.values()] == pytest.approx([1.0] * len(shares))
+
+
+def test_the_share_of_repeated_queries_is_estimated_from_those_of_one_click(tmp_path: Path) -> None:
+    folder = write_clicks(tmp_path / "c", ["train"])
+    corpus = count_collection(read_collection(folder), processes=1)
+    clicks: dict[int, float] = {}
+    assert corpus.pairs.weights is not None
+    for row in corpus.pairs.queries.tolist():
+        clicks[row] = float(corpus.pairs.weights[row].sum())
+    once = sum(n == 1 for n in clicks.values())
+    assert hold_out(corpus, 0).repeated == pytest.approx(1 - once / sum(clicks.values()))

@@ -79,10 +79,10 @@ def test_the_table_has_warm_and_cold_lines_of_the_blend_and_the_baselines(
     best = trainer.search(blend("bm25", CLICKED))
     table = trainer.compare(best)
     assert [(row.system, row.split) for row in table] == [
-        (system, split) for split in ("valid", "cold") for system in ("auto", "tfidf", "bm25")
+        (system, split) for split in ("new", "cold") for system in ("auto", "tfidf", "bm25")
     ]
     value = {(row.system, row.split): row.measures["map"].mean for row in table}
-    assert value["auto", "valid"] >= value["bm25", "valid"]
+    assert value["auto", "new"] >= value["bm25", "new"]
     assert best.fitted.facts["validation"] == [row.as_dict() for row in table]
 
 

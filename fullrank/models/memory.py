@@ -1,0 +1,182 @@
+"""What people chose before: for a query, and at all.
+
+    f(q, d) = ln(1 + n_qd / κ)        n_qd: clicks on d after the query
+    b_d     = ln(1 + n_d)             n_d:  clicks on d after any query
+
+Each query is a sparse feature, so the score is an inner product. A query is known by its words; one that is not is
+looked up without its spaces, by its words in any order, and then with its typing errors corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.scoring import TermShare
+from fullrank.storage.lexicon import Lexicon
+from fullrank.text.spelling import Spelling
+from fullrank.text.words import query_words
+
+KIND = "memory"
+MAX_WORDS = 16
+"""Queries with more words are not remembered: they are documents or pasted text."""
+
+
+def query_key(text: str) -> str | None:
+    """Return what two spellings of one query share; None for a text that is not remembered.
+
+    Example:
+        >>> query_key("Halo:  Reach") == query_key("halo reach")
+        True
+    """
+    found = query_words(text)
+    return " ".join(found) if 0 < len(found) <= MAX_WORDS else None
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryModel:
+    """Known queries.
+
+    Attributes:
+        queries: The key of each sparse feature; empty for a model of the documents' popularity alone.
+        clicks: Clicks after each query, float32 (F,).
+        kappa: κ; the larger, the more clicks it takes to change an order.
+        sources: Fields whose text is the query of a document.
+    """
+
+    queries: Lexicon
+    clicks: Float32
+    kappa: float
+    sources: tuple[str, ...] = ()
+
+    @property
+    def n_dense(self) -> int:
+        """0."""
+        return 0
+
+    @property
+    def n_sparse(self) -> int:
+        """F, the number of known queries."""
+        return len(self.queries)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """JSON settings."""
+        return {"kind": KIND, "kappa": self.kappa, "sources": list(self.sources)}
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """Encode queries: weight 1 of the feature of a known query."""
+        found = [self.find(text) for text in texts]
+        rows = [([row], [1.0]) if row >= 0 else ([], []) for row in found]
+        return Encoded.from_rows(Rows.from_lists(rows, self.n_sparse))
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """Encode new documents, which nobody chose yet."""
+        return Encoded.from_rows(Rows.empty(len(documents), self.n_sparse))
+
+    def find(self, text: str) -> int:
+        """Return the feature of a query; -1 for an unknown one."""
+        if not len(self.queries) or (key := query_key(text)) is None:
+            return -1
+        row = self.queries.find(key)
+        if row < 0:
+            words = key.split(" ")
+            row = self._alike(words)
+            corrected = [self._spelling.best(word) or word for word in words] if row < 0 else words
+            if corrected != words:
+                row = self._alike(corrected)
+        return row
+
+    def _alike(self, words: Sequence[str]) -> int:
+        """Return the feature of a query that differs by spaces or by the order of its words; -1 without one."""
+        return next((self._forms[form] for form in _forms(words) if form in self._forms), -1)
+
+    @cached_property
+    def _forms(self) -> dict[str, int]:
+        """The forms of all queries; of queries that share one, the query that most people asked has it."""
+        found: dict[str, int] = {}
+        for row in np.argsort(-self.clicks, kind="stable").tolist():
+            for form in _forms(self.queries[row].split(" ")):
+                found.setdefault(form, row)
+        return found
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        counts: dict[str, float] = {}
+        for key, clicks in zip(self.queries, self.clicks.tolist(), strict=True):
+            for word in key.split(" "):
+                counts[word] = counts.get(word, 0.0) + clicks
+        return Spelling(counts, lambda words: [counts.get(word, 0.0) for word in words])
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """Return the text of a document used as a query."""
+        return field_text(fields, self.sources)
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Return the known query in quotation marks, if there is one."""
+        row = self.find(text)
+        nothing = np.zeros(0, np.float32)
+        return [] if row < 0 else [TermShare(f"“{self.queries[row]}”", nothing, row, 1.0)]
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return that no word of a document is asked for."""
+        return np.zeros(len(words), np.bool_)
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Return zeros: clicks say nothing about single words."""
+        return np.zeros((len(encoded), len(words)))
+
+    def scorer(self, documents: Encoded) -> None:
+        """Return None: the score is the inner product."""
+
+    def parts(self) -> Parts:
+        """Return the stored form of the model."""
+        return Parts(self.config, {"clicks": self.clicks}, {"queries": self.queries})
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> MemoryModel:
+        """Load what `parts` returned. Raises ValueError when the parts do not fit together."""
+        queries, clicks = Lexicon.of(parts.strings["queries"]), parts.arrays["clicks"]
+        if clicks.shape != (len(queries),) or not (clicks > 0).all():
+            raise ValueError(f"{len(queries)} queries, clicks of the shape {clicks.shape}")
+        kappa = float(parts.config["kappa"])
+        if not kappa > 0:
+            raise ValueError(f"kappa {kappa}")
+        return cls(queries, clicks, kappa, tuple(parts.config["sources"]))
+
+
+def remembered(
+    keys: Int64, documents: Int64, clicks: Float32, kappa: float, shape: tuple[int, int]
+) -> Rows:
+    """Return ln(1 + n/κ) of the clicks of queries on documents.
+
+    Args:
+        keys: int64 (pairs,), the feature of each query.
+        documents: int64 (pairs,), rows.
+        clicks: float32 (pairs,); those of equal pairs are added up.
+        kappa: κ.
+        shape: numbers of documents and of features.
+    """
+    import scipy.sparse as sp
+
+    found = sp.csr_array((clicks.astype(np.float32), (documents, keys)), shape=shape)
+    found.sum_duplicates()
+    found.data = np.log1p(found.data / np.float32(kappa))
+    return Rows.from_csr(found)
+
+
+def _forms(words: Sequence[str]) -> tuple[str, str]:
+    """Return the words without spaces, and in order."""
+    return "".join(words), " ".join(sorted(words))

@@ -1,0 +1,144 @@
+"""Clicks that are remembered: scores by hand, look-up of queries, and a shop whose clicks contradict its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank import open_bundle
+from fullrank.bundle import Bundle
+from fullrank.errors import BundleError
+from fullrank.models.contract import Parts
+from fullrank.models.memory import MemoryModel, query_key
+from fullrank.models.mixed import Lift, MixedModel
+from fullrank.models.registry import load_model
+from fullrank.progress import Reporter
+from fullrank.storage.lexicon import Lexicon
+from tests.planted import write_lines
+from trainer.train import train
+
+PRODUCTS = {
+    "reach": "halo reach for the console",
+    "four": "halo four for the console",
+    "gears": "gears of war for the console",
+    "skies": "wing commander skies",
+    "unsold": "halo halo halo",
+}
+CLICKS = {
+    "halo": {"reach": 656, "four": 1},
+    "halo reach": {"reach": 40},
+    "gears": {"gears": 300, "reach": 2},
+    "nba 2k12": {"skies": 25},
+    "console games": {"gears": 80, "reach": 20, "four": 9},
+    **{f"wing {n}": {"skies": 1} for n in "abcdefghij"},
+}
+SMALL = (
+    "blend.recipes=bm25;clicked dimension=8 epochs=6 batch=32 candidates=5 train.rate=0.1",
+    "auto.seconds=0",
+)
+
+
+def write_shop(folder: Path) -> Path:
+    write_lines(folder / "corpus.jsonl", [{"_id": i, "title": t} for i, t in PRODUCTS.items()])
+    write_lines(folder / "queries.jsonl", [{"_id": f"q-{q}", "text": q} for q in CLICKS])
+    pairs = [(q, d, n) for q, found in CLICKS.items() for d, n in found.items()]
+    for name, column in (("qrels", "score"), ("weights", "weight")):
+        (folder / name).mkdir()
+        lines = [f"query-id\tcorpus-id\t{column}"]
+        lines += [f"q-{q}\t{d}\t{1 if name == 'qrels' else n}" for q, d, n in pairs]
+        (folder / name / "train.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    root = tmp_path_factory.mktemp("shop")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
+        patch.setattr(
+            "trainer.systems.blend.system.choose", lambda _: np.array([0.6, 0.0, 0.3, 0.1])
+        )
+        patch.setattr("trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.0, 9.0))
+        folder = write_shop(root / "shop")
+        result = train(
+            folder, root / "out", "shop", overrides=SMALL, threads=1,
+            reporter=Reporter(quiet=True),
+        )  # fmt: skip
+    return open_bundle(result.path)
+
+
+def ranked(bundle: Bundle, query: str) -> list[str]:
+    return [hit.id for hit in bundle.search(query, limit=5)]
+
+
+def test_clicks_after_the_same_query_decide(bundle: Bundle) -> None:
+    assert ranked(bundle, "halo")[0] == "reach"
+    assert ranked(bundle, "console games")[:2] == ["gears", "reach"]
+
+
+def test_a_document_that_nobody_clicked_stays_below_those_that_this_query_led_to(
+    bundle: Bundle,
+) -> None:
+    """It matches best by its words, and is raised by more than all scores."""
+    found = ranked(bundle, "halo")
+    assert found.index("unsold") > found.index("reach")
+
+
+@pytest.mark.parametrize("query", ["HALO   reach", "reach halo", "haloreach", "haloo reach"])
+def test_other_spellings_of_a_known_query_find_its_clicks(bundle: Bundle, query: str) -> None:
+    words = bundle.explain(query, "reach", limit=50).words
+    assert "“halo reach”" in [word.word for word in words]
+
+
+def test_the_clicks_of_a_query_without_words_in_common_are_found(bundle: Bundle) -> None:
+    assert ranked(bundle, "nba2k12")[0] == "skies"
+
+
+def test_scores_are_those_of_the_counts(bundle: Bundle) -> None:
+    model = bundle.model
+    assert isinstance(model, MixedModel)
+    [place] = [i for i, own in enumerate(model.models) if isinstance(own, MemoryModel)][:1]
+    memory, weight = model.models[place], model.weights[place]
+    ids = list(bundle.documents.ids)
+    for query, clicks in CLICKS.items():
+        wanted = np.zeros(len(ids))
+        for id, count in clicks.items():
+            wanted[ids.index(id)] = weight * np.log1p(count) + 9.0
+        own = model.places()[place]
+        s = own.of(model.encode_queries([query])).sparse.csr().toarray()
+        t = own.of(bundle.encoded.whole()).sparse.csr().toarray()
+        np.testing.assert_allclose((s @ t.T)[0], wanted, rtol=1e-5)
+    assert not own.of(model.encode_queries(["unheard of"])).sparse.indices.size
+    assert memory.query_terms("unheard of") == []
+
+
+def test_how_often_documents_were_clicked_is_in_their_bias(bundle: Bundle) -> None:
+    """The document that nobody clicked counts as one of the middle, and is raised."""
+    total = {id: sum(found.get(id, 0) for found in CLICKS.values()) for id in PRODUCTS}
+    wanted = {id: np.log1p(n) for id, n in total.items() if n}
+    wanted["unsold"] = float(np.median([*wanted.values()])) + 9.0 / 0.1
+    found = dict(zip(bundle.documents.ids, bundle.encoded.bias.tolist(), strict=True))
+    assert found == pytest.approx({id: 0.1 * value for id, value in wanted.items()}, rel=1e-5)
+
+
+def test_words_of_a_text_that_is_no_query_have_no_key() -> None:
+    assert query_key("") is None
+    assert query_key("word " * 17) is None
+    assert query_key("Red  APPLE") == "red apple"
+
+
+@pytest.mark.parametrize(
+    ("kappa", "clicks"), [(0.0, [1.0]), (1.0, [0.0]), (1.0, [1.0, 2.0]), (1.0, [])]
+)
+def test_parts_that_do_not_fit_are_refused(kappa: float, clicks: list[float]) -> None:
+    config = {"kind": "memory", "kappa": kappa, "sources": []}
+    parts = Parts(config, {"clicks": np.array(clicks, np.float32)}, {"queries": ["one"]})
+    with pytest.raises(BundleError, match="memory"):
+        load_model(parts)
+
+
+def test_a_query_asked_often_answers_for_its_other_spellings() -> None:
+    model = MemoryModel(Lexicon.of(["b a", "a b"]), np.array([1, 9], np.float32), 1.0)
+    assert [model.find(text) for text in ("b a", "a b", "ab", "ba", "c")] == [0, 1, 1, 0, -1]
