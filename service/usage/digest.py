@@ -129,7 +129,8 @@ def _asks_of(day: DayDigest) -> Int64:
     query, person, kind, has_hits, asked_on = day.asks.T[:5]
     # A tab or a private window makes a session of its own, so sessions are no people.
     is_counted = (has_hits > 0) & ((kind == USER) | (kind == CLIENT))
-    return np.stack([_keys(day.queries)[query], person, kind, asked_on], axis=1)[is_counted]
+    columns = _keys(day.queries)[query], person, kind, asked_on
+    return np.stack([column[is_counted] for column in columns], axis=1)
 
 
 def _clicks_of(day: DayDigest) -> Int64:
