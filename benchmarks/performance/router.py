@@ -33,7 +33,7 @@ from fleet.serving.documents import SetDocuments
 from fleet.serving.engine import SetEngine
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure, InProcessShards
+from fleet.serving.transport import Failure
 from fleet.sets import read_set
 from fullrank.progress import Reporter
 from service.search.request import RankRequest
@@ -47,12 +47,11 @@ class KeptAnswers:
     """Shards of this process that answer the same question at once when it is asked again."""
 
     def __init__(self, address: str, cache: Path) -> None:
-        servers = {}
+        self._servers: dict[int, ShardServer] = {}
         for number, shard in enumerate(read_set(Folder(address)).shards):
             if shard.documents:
-                servers[number] = ShardServer(number, BundleCache(cache))
-                servers[number].load(address)
-        self._shards = InProcessShards(servers)
+                self._servers[number] = ShardServer(number, BundleCache(cache))
+                self._servers[number].load(address)
         self._kept: dict[tuple[tuple[int, bytes], ...], Mapping[int, bytes | Failure]] = {}
 
     async def ask(
@@ -60,7 +59,10 @@ class KeptAnswers:
     ) -> Mapping[int, bytes | Failure]:
         asked = tuple(sorted(payloads.items()))
         if asked not in self._kept:
-            self._kept[asked] = await self._shards.ask(payloads, deadline_s)
+            self._kept[asked] = {
+                number: await asyncio.to_thread(self._servers[number].answer, payload)
+                for number, payload in payloads.items()
+            }
         return self._kept[asked]
 
     def bytes(self) -> tuple[float, float]:

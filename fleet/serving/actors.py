@@ -22,12 +22,11 @@ from fleet.cluster import HEAD
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.batching import Answers
-from fleet.serving.coordinator import Coordinator, Snapshot
+from fleet.serving.coordinator import Coordinator
 from fleet.serving.log import LogSource
 from fleet.serving.shard import ShardServer
 from fleet.serving.tracking import Source
 from fullrank.errors import FullrankError
-from service.models.workers import Report
 
 COORDINATOR, _SHARD_NAME = "coordinator", "shard"
 # The longest time until the name of a stopped replica is free.
@@ -156,7 +155,7 @@ class ShardActor:
         return os.getpid()
 
 
-class CoordinatorActor:
+class CoordinatorActor(Coordinator):
     """The coordinator of a folder of sharded bundles.
 
     Args:
@@ -169,65 +168,11 @@ class CoordinatorActor:
         fingerprint = None if log is None else log.fingerprint
         # The fleet may have been scaled since it was started.
         replicas = _running() or replicas
-        spawner = Spawner(replicas, cache, log)
-        self._coordinator = Coordinator(root, replicas, spawner, fingerprint, able_nodes)
-        self._started: asyncio.Task[None] | None = None
-
-    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
-        """See Coordinator.activate."""
-        await self._start()
-        return await self._coordinator.activate(name_or_version, is_version=is_version)
-
-    async def load(self, version: str) -> Snapshot:
-        """See Coordinator.load."""
-        await self._start()
-        return await self._coordinator.load(version)
-
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
-        """See Coordinator.start_experiment."""
-        await self._start()
-        return await self._coordinator.start_experiment(candidate, share, max_days)
-
-    async def stop_experiment(self) -> Snapshot:
-        """See Coordinator.stop_experiment."""
-        await self._start()
-        return await self._coordinator.stop_experiment()
-
-    async def scale(self, replicas: int) -> Snapshot:
-        """See Coordinator.scale."""
-        await self._start()
-        return await self._coordinator.scale(replicas)
-
-    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
-        """See Coordinator.follow."""
-        await self._start()
-        return await self._coordinator.follow(report, epoch, wait_s)
-
-    async def ping(self) -> None:
-        """See Coordinator.ping."""
-        await self._coordinator.ping()
-
-    async def leave(self, id: str) -> None:
-        """See Coordinator.leave."""
-        await self._coordinator.leave(id)
-
-    async def routers(self) -> list[Report]:
-        """See Coordinator.routers."""
-        return await self._coordinator.routers()
-
-    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
-        """See Coordinator.settled."""
-        return await self._coordinator.settled(epoch, versions)
+        super().__init__(root, replicas, Spawner(replicas, cache, log), fingerprint, able_nodes)
 
     async def pid(self) -> int:
         """Return the id of the process."""
         return os.getpid()
-
-    async def _start(self) -> None:
-        """Start with the first call: after a restart by Ray too, which calls nothing but the constructor."""
-        if self._started is None or (self._started.done() and self._started.exception()):
-            self._started = asyncio.ensure_future(self._coordinator.start())
-        await asyncio.shield(self._started)
 
 
 # Ray's types do not know this argument.
@@ -333,4 +278,5 @@ def stop_fleet() -> None:
     """Stop the coordinator and all replicas of the cluster that this process has joined."""
     # The coordinator first, which starts replicas.
     for found in sorted(ray.util.list_named_actors()):
-        ray.kill(ray.get_actor(found))
+        with suppress(ValueError):  # it has ended meanwhile
+            ray.kill(ray.get_actor(found))

@@ -121,17 +121,26 @@ class Coordinator:
         self._sets: list[PlacedSet] = []
         # The version of the swap in progress: replicas may have it open before anything serves it.
         self._proposed: str | None = None
+        self._started: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._look_at = time.monotonic() + _LOOK_S
         self._spread_at = time.monotonic() + _SPREAD_S
 
     async def start(self) -> None:
-        """Load what is active, then watch the replicas in the background.
+        """Load what is active, then watch the replicas in the background; once, and again only if that fails.
+
+        All changes, and ``follow``, do it first: Ray calls nothing but the constructor when it starts a coordinator
+        again.
 
         Raises:
             StateDamaged: ``active.json`` cannot be read.
             BundleNotFound, BundleError, RemoteError: The active version cannot be read.
         """
+        if self._started is None or (self._started.done() and self._started.exception()):
+            self._started = asyncio.ensure_future(self._start())
+        await asyncio.shield(self._started)
+
+    async def _start(self) -> None:
         async with self._swap:
             state = await asyncio.to_thread(self._read_state)
             if state.version is not None:
@@ -230,6 +239,7 @@ class Coordinator:
             epoch: Of the snapshot that it has.
             wait_s: The longest wait.
         """
+        await self.start()
         if report is not None:
             await self._routers.note(report, epoch)
         with suppress(TimeoutError):
@@ -256,6 +266,7 @@ class Coordinator:
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
         """Keep others from changing the state. Raises SwapUnderWay if one does."""
+        await self.start()
         if self._swap.locked():
             raise SwapUnderWay("Another swap is in progress; nothing was changed.")
         async with self._swap:
@@ -281,15 +292,11 @@ class Coordinator:
             self._proposed = found.version
             try:
                 if after != state:
-                    await self._propose(found)
+                    await self._replicas.propose(found)
                 await self._commit(state, after, found)
             finally:
                 self._proposed = None
             return self._snapshot
-
-    async def _propose(self, wanted: PlacedSet) -> None:
-        """Load a set in every live replica. Raises SwapRefused."""
-        await self._replicas.propose(wanted)
 
     async def _commit(self, state: ActiveState, after: ActiveState, *new: PlacedSet) -> None:
         """Write a state, which commits it, and tell routers; new: a set that it names. Raises RemoteError."""

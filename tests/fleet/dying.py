@@ -11,8 +11,7 @@ from typing import Any
 import ray
 
 from fleet.serving.actors import _ALWAYS, COORDINATOR, ActorReplica, CoordinatorActor, Spawner
-from fleet.serving.coordinator import Coordinator
-from fleet.serving.tracking import PlacedSet, Source
+from fleet.serving.tracking import PlacedSet, Replicas, Source
 from service.models.state import ActiveState
 
 BEFORE_LOADING = "before loading"
@@ -22,13 +21,19 @@ AFTER_COMMIT = "after the commit"
 POINTS = (BEFORE_LOADING, WHILE_LOADING, BEFORE_COMMIT, AFTER_COMMIT)
 
 
-class _DyingCoordinator(Coordinator):
-    """Dies once at the point that the file names."""
+class DyingCoordinator(CoordinatorActor):
+    """Dies once at the point that the file names.
 
-    def __init__(self, file: Path, root: str, spawner: Spawner) -> None:
-        super().__init__(root, spawner.replicas, lambda *place: self._found(spawner(*place)))
-        self._file = file
-        _Watched.coordinator = self
+    Args:
+        file: Names the point; without the file the coordinator does not die.
+    """
+
+    def __init__(self, file: str, root: str, replicas: int, cache: str | None) -> None:
+        super().__init__(root, replicas, cache, None)
+        spawner = Spawner(replicas, cache, None)
+        self._replicas = _DyingReplicas(replicas, lambda *place: self._found(spawner(*place)))
+        self._file = Path(file)
+        _Watched.coordinator = _DyingReplicas.coordinator = self
 
     def die_at(self, point: str) -> None:
         """End this process if it is to die here; the next one does not."""
@@ -39,20 +44,24 @@ class _DyingCoordinator(Coordinator):
     def _found(self, replica: ActorReplica) -> _Watched:
         return _Watched(replica.number, replica.place, replica.actor)
 
-    async def _propose(self, wanted: PlacedSet) -> None:
-        self.die_at(BEFORE_LOADING)
-        await super()._propose(wanted)
-        self.die_at(BEFORE_COMMIT)
-
     async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
         self.die_at(AFTER_COMMIT)
         await super()._publish(state, sets)
 
 
+class _DyingReplicas(Replicas):
+    coordinator: DyingCoordinator
+
+    async def propose(self, wanted: PlacedSet) -> None:
+        self.coordinator.die_at(BEFORE_LOADING)
+        await super().propose(wanted)
+        self.coordinator.die_at(BEFORE_COMMIT)
+
+
 class _Watched(ActorReplica):
     """A replica; the coordinator may die once the first of them has loaded a version."""
 
-    coordinator: _DyingCoordinator
+    coordinator: DyingCoordinator
 
     def __reduce__(self) -> Any:
         # Routers get the ordinary one.
@@ -64,20 +73,8 @@ class _Watched(ActorReplica):
         return found
 
 
-class DyingCoordinatorActor(CoordinatorActor):
-    """See CoordinatorActor.
-
-    Args:
-        file: Names the point; without the file the coordinator does not die.
-    """
-
-    def __init__(self, file: str, root: str, replicas: int, cache: str | None) -> None:
-        super().__init__(root, replicas, cache, None)
-        self._coordinator = _DyingCoordinator(Path(file), root, Spawner(replicas, cache, None))
-
-
 def start(file: Path, root: Path, cache: Path) -> Any:
     """Start it where a fleet looks for its coordinator."""
     options = {"name": COORDINATOR, "lifetime": "detached", "max_restarts": _ALWAYS, "num_cpus": 0}
-    found: Any = ray.remote(DyingCoordinatorActor)
+    found: Any = ray.remote(DyingCoordinator)
     return found.options(**options).remote(str(file), str(root), 2, str(cache))

@@ -20,7 +20,7 @@ from fleet.serving.following import Following
 from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure, InProcessShards
+from fleet.serving.transport import Failure
 from fleet.sets import SetManifest, read_set
 from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
@@ -30,6 +30,7 @@ from fullrank.storage.documents import Document
 from service.models.workers import Report
 from tests.api.support import client_of, running, settings_for
 from tests.bundles import make_bundle
+from tests.unit.fleet.serving.inprocess import InProcessShards
 from trainer.indexing.index import index
 
 WORDS = [

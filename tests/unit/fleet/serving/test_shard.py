@@ -20,7 +20,7 @@ from fleet.remote import BundleCache, Folder
 from fleet.serving.answering import OpenShard
 from fleet.serving.batching import Answers
 from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure, InProcessShards
+from fleet.serving.transport import Failure
 from fleet.serving.wire import (
     Answer,
     Ask,
@@ -35,6 +35,7 @@ from fleet.serving.wire import (
 from fleet.sets import read_set, shard_folder
 from fullrank.errors import BundleError
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
+from tests.unit.fleet.serving.inprocess import InProcessShards
 
 
 @pytest.fixture(scope="module")
