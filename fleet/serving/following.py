@@ -241,14 +241,13 @@ class Following:
         news = self._coordinator.follow(self._report, self._epoch, wait_s)
         found = await self._answered(news, wait_s + CHANGE_S)
         check_same(self._log, found.log)
-        if found.version is None:
-            return
-        self._shards.update(found.replicas)
-        reporting = asyncio.ensure_future(self._report_always())
-        try:
-            await self._apply(found)
-        finally:
-            reporting.cancel()
+        if found.version is not None:
+            self._shards.update(found.replicas)
+            reporting = asyncio.ensure_future(self._report_always())
+            try:
+                await self._apply(found)
+            finally:
+                reporting.cancel()
         async with self._followed:
             self._epoch = found.epoch
             self._followed.notify_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,6 +220,32 @@ def test_a_router_becomes_ready_when_the_first_set_is_written(
         asyncio.run(work())
     finally:
         fleet.close()
+
+
+def test_a_router_waits_for_the_first_set_without_asking_on_and_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    follow = Coordinator.follow
+
+    async def count(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await follow(*arguments)
+
+    monkeypatch.setattr(Coordinator, "follow", count)
+    (tmp_path / "sets").mkdir()
+    fleet = LocalFleet(tmp_path / "sets", tmp_path / "cache")
+
+    async def work() -> None:
+        async with fleet.running(), fleet.router():
+            await asyncio.sleep(0.3)
+
+    try:
+        asyncio.run(work())
+    finally:
+        fleet.close()
+    assert asked <= 3
 
 
 def test_the_coordinator_goes_on_watching_after_a_failure(
