@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from logging import getLogger
@@ -45,15 +45,16 @@ class BundleCache:
         self._root = root
         self._verified: set[Path] = set()
 
-    def fetch(self, source: Folder, sha256: str | None = None) -> Path:
+    def fetch(self, source: Folder, sha256: str | None = None, *, is_whole: bool = True) -> Path:
         """Return the folder of a verified copy of a bundle, downloaded if there is none yet.
 
         Args:
             source: The folder of the bundle.
             sha256: Of its manifest; None: any.
+            is_whole: Whether the documents are needed, not only what training wrote.
 
         Returns:
-            A folder as ``open_bundle`` takes it. Every file has had the hash of the manifest.
+            A folder as ``open_bundle`` takes it, or ``open_trained``. Every file has had the hash of the manifest.
 
         Raises:
             BundleNotFound: There is no manifest.
@@ -61,27 +62,22 @@ class BundleCache:
             BundleError: The manifest is another one, or a file is missing or damaged.
             RemoteError: A file cannot be read.
         """
-        return self._fetch(source, sha256, "", lambda name: True)
-
-    def fetch_model(self, source: Folder, sha256: str | None) -> Path:
-        """Return a folder with the manifest and what training wrote, as ``open_trained`` takes it; as ``fetch``."""
-        return self._fetch(source, sha256, "-model", is_of_model)
-
-    def _fetch(
-        self, source: Folder, sha256: str | None, suffix: str, wants: Callable[[str], bool]
-    ) -> Path:
         self._make()
-        if sha256 is not None and self._has(sha256, suffix, wants):
-            return self._root / (sha256 + suffix)
+        if sha256 is not None and self._has(path := self._path(sha256, is_whole), is_whole):
+            return path
         content = source.read(MANIFEST)
         if content is None:
             raise BundleNotFound(f"{source}: no {MANIFEST}, so no bundle")
         found = hashlib.sha256(content).hexdigest()
         if sha256 is not None and found != sha256:
             raise BundleError(f"{source}/{MANIFEST}: is not the manifest that was asked for")
-        if not self._has(found, suffix, wants):
-            self._download(source, content, self._root / (found + suffix), wants)
-        return self._root / (found + suffix)
+        path = self._path(found, is_whole)
+        if not self._has(path, is_whole):
+            self._download(source, content, path, is_whole)
+        return path
+
+    def _path(self, sha256: str, is_whole: bool) -> Path:
+        return self._root / (sha256 if is_whole else f"{sha256}-model")
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -92,9 +88,8 @@ class BundleCache:
         self._make()
         folder = self._root / f"{TEMPORARY}{secrets.token_hex(8)}"
         with ExitStack() as stack:
-            with _locked(
-                self._root
-            ):  # or another process takes the new folder for one that was left
+            # Or another process takes the new folder for one that was left.
+            with _locked(self._root):
                 for left in self._root.glob(f"{TEMPORARY}*"):
                     with suppress(OSError), _locked(left, fcntl.LOCK_NB):
                         shutil.rmtree(left, ignore_errors=True)
@@ -124,17 +119,16 @@ class BundleCache:
                 "remove it, or name another one with --cache"
             )
 
-    def _has(self, sha256: str, suffix: str, wants: Callable[[str], bool]) -> bool:
+    def _has(self, path: Path, is_whole: bool) -> bool:
         """Return whether there is a copy; one that this process has not used yet is verified, or deleted as damaged."""
-        path = self._root / (sha256 + suffix)
         if not path.is_dir():
             return False
         if path not in self._verified:
             try:
                 content = (path / MANIFEST).read_bytes()
-                if hashlib.sha256(content).hexdigest() != sha256:
+                if self._path(hashlib.sha256(content).hexdigest(), is_whole) != path:
                     raise BundleError(f"{MANIFEST}: is that of another bundle")
-                _check(path, parse_manifest(content.decode()), wants)
+                _check(path, _wanted(content, is_whole))
             except (BundleError, OSError, ValueError) as error:
                 _log.warning("%s: %s; downloading it again", path, error)
                 self.discard(path.name)
@@ -142,23 +136,21 @@ class BundleCache:
             self._verified.add(path)
         return True
 
-    def _download(
-        self, source: Folder, content: bytes, target: Path, wants: Callable[[str], bool]
-    ) -> None:
+    def _download(self, source: Folder, content: bytes, target: Path, is_whole: bool) -> None:
         try:
-            manifest = parse_manifest(content.decode())
+            manifest = _wanted(content, is_whole)
         except UnicodeDecodeError as error:
             raise BundleError(f"{source}/{MANIFEST}: not utf-8") from error
         except BundleError as error:
             raise BundleError(f"{source}: {error}") from error
         with self.scratch() as folder:
-            for name in filter(wants, manifest.files):
+            for name in manifest.files:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 source.download(name, path)
             (folder / MANIFEST).write_bytes(content)
             try:
-                _check(folder, manifest, wants)
+                _check(folder, manifest)
             except BundleError as error:
                 raise BundleError(f"{source}: {error}") from error
             # So that a copy is whole after a power cut.
@@ -173,11 +165,17 @@ class BundleCache:
             sync_folder(self._root)
 
 
-def _check(folder: Path, manifest: Manifest, wants: Callable[[str], bool]) -> None:
+def _wanted(content: bytes, is_whole: bool) -> Manifest:
+    """Return a manifest with the files that are needed."""
+    manifest = parse_manifest(content.decode())
+    files = {name: file for name, file in manifest.files.items() if is_whole or is_of_model(name)}
+    return replace(manifest, files=files)
+
+
+def _check(folder: Path, manifest: Manifest) -> None:
     """Check the files of a copy against its manifest. Raises BundleError."""
-    files = {name: entry for name, entry in manifest.files.items() if wants(name)}
-    check_folder(folder, replace(manifest, files=files))
-    for name, entry in files.items():
+    check_folder(folder, manifest)
+    for name, entry in manifest.files.items():
         check_hash(folder, name, entry)
 
 

@@ -115,7 +115,7 @@ class Head(Bundle):
         filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
         number = min(filled, key=lambda number: manifest.shards[number].bytes)
         source = folder / shard_folder(number)
-        path = cache.fetch_model(source, manifest.shards[number].manifest_sha256)
+        path = cache.fetch(source, manifest.shards[number].manifest_sha256, is_whole=False)
         of_shard, model, second_stage = open_trained(path)
         if model_id(of_shard) != manifest.model_id:
             raise BundleError(f"{source}: has another model than its set")
