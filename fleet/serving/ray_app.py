@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fleet.cluster import head_of, join, leave, restore_handler
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.actors import ActorReplica, answer_of, coordinator_of, running_replica
 from fleet.serving.app import create_router
-from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
-from fleet.serving.following import Following
+from fleet.serving.following import CoordinatorHandle, Following
 from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.rejoining import Rejoining
 from fleet.serving.replicas import Replica
 from service.app import App
 from service.models.models import Models
-from service.models.workers import Report
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -57,47 +54,17 @@ class FleetSettings:
         return cls(**json.loads(os.environ[VARIABLE]))
 
 
-@dataclass(slots=True)
 class ActorCoordinator:
-    """The coordinator in another process. Its methods raise ConnectionError if that is dead."""
+    """The coordinator in another process; a ``CoordinatorHandle``."""
 
-    actor: Any
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
 
-    async def ping(self) -> None:
-        """See Coordinator.ping."""
-        await answer_of(self.actor.ping.remote())
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            return await answer_of(getattr(self.actor, method).remote(*arguments, **named))
 
-    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
-        """See Coordinator.follow."""
-        return await answer_of(self.actor.follow.remote(report, epoch, wait_s))
-
-    async def leave(self, id: str) -> None:
-        """See Coordinator.leave."""
-        await answer_of(self.actor.leave.remote(id))
-
-    async def routers(self) -> list[Report]:
-        """See Coordinator.routers."""
-        return await answer_of(self.actor.routers.remote())
-
-    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
-        """See Coordinator.settled."""
-        return await answer_of(self.actor.settled.remote(epoch, list(versions)))
-
-    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
-        """See Coordinator.activate."""
-        return await answer_of(self.actor.activate.remote(name_or_version, is_version=is_version))
-
-    async def load(self, version: str) -> Snapshot:
-        """See Coordinator.load."""
-        return await answer_of(self.actor.load.remote(version))
-
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
-        """See Coordinator.start_experiment."""
-        return await answer_of(self.actor.start_experiment.remote(candidate, share, max_days))
-
-    async def stop_experiment(self) -> Snapshot:
-        """See Coordinator.stop_experiment."""
-        return await answer_of(self.actor.stop_experiment.remote())
+        return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +118,6 @@ def create() -> App:
 
     def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Models:
         rejoin = Rejoining(cluster, shards, found)
-        return Following(coordinator, sets, shards, metrics, log, rejoin)
+        return Following(cast(CoordinatorHandle, coordinator), sets, shards, metrics, log, rejoin)
 
     return create_router(settings, ReplicatedShards, cache, make_models)

@@ -10,7 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from logging import getLogger
 from math import inf
@@ -68,10 +68,6 @@ class Compaction:
     dropped: int
     merged: int
     bytes: int
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts under their names."""
-        return asdict(self)
 
 
 def compact(

@@ -85,43 +85,36 @@ def read_digest(
             if is_stopping():
                 return None
             found = _merge(days)
-            _write(path, found)
+            replace_file(path, orjson.dumps(found, default=tuple).decode(), 0o600)
     return replace(found, erased=erased)
 
 
 def _merge(days: Days) -> Digest:
-    asked, clicks = _Rows(_MAX_ASKS), _Rows(_MAX_CLICKS)
+    asked, clicks = [np.zeros((0, 4), np.int64)], [np.zeros((0, 4), np.int64)]
     since: float | None = None
     has_more = False
     for number, day in days.read():
         _pause()
         has_more = day is None
-        fits = day is not None and asked.add(_asks_of(day)) and clicks.add(_clicks_of(day))
+        fits = (
+            day is not None
+            and _fits(asked, _asks_of(day), _MAX_ASKS)
+            and _fits(clicks, _clicks_of(day), _MAX_CLICKS)
+        )
         if since is None and not (day and fits and day.is_complete):
             since = float((number + 1) * DAY_S)
         if not fits:
             break
-    clicked, paired = _count_clicks(clicks.all(4), _named(days, "documents"))
-    queries = _count_queries(asked.all(4), _named(days, "queries"))
+    queries = _count_queries(np.concatenate(asked), days)
+    clicked, paired = _count_clicks(np.concatenate(clicks), days)
     return Digest(queries, clicked, paired, time.time(), since, has_more)
 
 
-class _Rows:
-    """Rows of int64 up to a number."""
-
-    def __init__(self, most: int) -> None:
-        self._parts: list[Int64] = []
-        self._left = most
-
-    def add(self, rows: Int64) -> bool:
-        """Add rows as far as they fit; return whether all did."""
-        self._parts.append(rows[: self._left])
-        self._left -= len(self._parts[-1])
-        return len(self._parts[-1]) == len(rows)
-
-    def all(self, columns: int) -> Int64:
-        """Return int64 (n, columns)."""
-        return np.concatenate([np.zeros((0, columns), np.int64), *self._parts])
+def _fits(parts: list[Int64], rows: Int64, most: int) -> bool:
+    """Add rows as far as they fit; return whether all did."""
+    left = most - sum(map(len, parts))
+    parts.append(rows[:left])
+    return len(rows) <= left
 
 
 def _asks_of(day: DayDigest) -> Int64:
@@ -143,26 +136,20 @@ def _keys(pairs: Sequence[Sequence[str]]) -> Int64:
     return np.array([hashed(*pair) for pair in pairs], np.int64)
 
 
-def _named(days: Days, table: str) -> Callable[[Int64], dict[int, tuple[str, str]]]:
-    """Return a function that finds the texts behind hashes; it reads the digests once more instead of keeping all."""
-
-    def find(keys: Int64) -> dict[int, tuple[str, str]]:
-        wanted, found = set(keys.tolist()), dict[int, tuple[str, str]]()
-        for _, day in days.read():
-            _pause()
-            if len(found) == len(wanted):
-                break
-            for name, text in () if day is None else getattr(day, table):
-                if (key := hashed(name, text)) in wanted:
-                    found[key] = name, text
-        return found
-
-    return find
+def _named(days: Days, table: str, keys: Int64) -> dict[int, tuple[str, str]]:
+    """Find the texts behind hashes: read the digests once more, instead of keeping all texts."""
+    wanted, found = set(keys.tolist()), dict[int, tuple[str, str]]()
+    for _, day in days.read():
+        _pause()
+        if day is None or len(found) == len(wanted):
+            break
+        for name, text in getattr(day, table):
+            if (key := hashed(name, text)) in wanted:
+                found[key] = name, text
+    return found
 
 
-def _count_queries(
-    asked: Int64, named: Callable[[Int64], dict[int, tuple[str, str]]]
-) -> dict[str, dict[str, int]]:
+def _count_queries(asked: Int64, days: Days) -> dict[str, dict[str, int]]:
     """Count the people behind each query; keep the queries that several people asked.
 
     A user is one. All clients that first asked on the same day are one, because a browser makes as many clients as
@@ -178,7 +165,7 @@ def _count_queries(
     units = np.unique(np.stack([asked[:, 0], asked[:, 2], unit], axis=1), axis=0)
     _, several = np.unique(units[:, 0], return_counts=True)
     is_kept = several >= MIN_PEOPLE
-    texts = named(keys[is_kept])
+    texts = _named(days, "queries", keys[is_kept])
     found = defaultdict[str, dict[str, int]](dict)
     for key, count in zip(keys[is_kept].tolist(), people[is_kept].tolist(), strict=True):
         name, text = texts.get(key, ("", ""))
@@ -188,12 +175,12 @@ def _count_queries(
 
 
 def _count_clicks(
-    clicks: Int64, named: Callable[[Int64], dict[int, tuple[str, str]]]
+    clicks: Int64, days: Days
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, list[Together]]]]:
     """Count the people who clicked each document, and find those clicked together; programs are left out."""
     programs = find_programs(clicks[:, 1], clicks[:, 3] / 1000)
     clicks = clicks[~np.isin(clicks[:, 1], programs)]
-    documents = named(np.unique(clicks[:, 0]))
+    documents = _named(days, "documents", np.unique(clicks[:, 0]))
     by_name = defaultdict[str, list[Click]](list)
     for key, who, session, at_ms in clicks.tolist():
         if key in documents:
@@ -217,20 +204,11 @@ def _read(path: Path) -> Digest | None:
         found = orjson.loads(path.read_bytes())
         paired = {
             name: {id: [Together(*one) for one in several] for id, several in documents.items()}
-            for name, documents in found.pop("together").items()
+            for name, documents in found["together"].items()
         }
-        return Digest(**found, together=paired)
+        return Digest(**{**found, "together": paired})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _write(path: Path, digest: Digest) -> None:
-    for old in path.parent.glob("usage-*.json"):
-        if old != path:
-            old.unlink(missing_ok=True)
-    names = "queries", "clicked", "together", "at", "since", "has_more"
-    content = {name: getattr(digest, name) for name in names}
-    replace_file(path, orjson.dumps(content, default=tuple).decode(), 0o600)
 
 
 def _pause() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -262,7 +263,7 @@ def compact(
     folder = _existing(log)
     with Reporter() as report, report.callback() as progress:
         done = compact_log(folder, days, megabytes << 20, time.time(), progress)
-    _print({"log": folder, **done.as_dict()}, json)
+    _print({"log": folder, **asdict(done)}, json)
 
 
 def _existing(log: Path) -> Path:
