@@ -40,6 +40,7 @@ from trainer.clicks.weights import (
     Judged,
     Rule,
     clicks_of,
+    has_only_clicks,
     measure,
     weigh,
 )
@@ -166,7 +167,7 @@ def require_new(folder: Path) -> None:
 def _weighed(
     votes: Votes, parts: Mapping[str, Votes], propensities: Propensities, rule: Rule, **options: Any
 ) -> dict[str, Judged]:
-    if rule == "naive":
+    if rule == "naive" or has_only_clicks(votes):
         return {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
     mixture = fit_mixture(Clicked.of(*clicks_of(votes, **options)), propensities)
     least = MIN_WEIGHT if rule in ("mixture", "coec") else 0.0

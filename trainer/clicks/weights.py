@@ -10,6 +10,8 @@
 A document counts as relevant if it was clicked; for coec also if r exceeds m. Subtracting m takes away what any
 document would get in its place: clicks by mistake, and clicks out of trust in the first places.
 
+Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and every rule is Σ c.
+
 In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
 linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
 e = c − p_k m_k of different people who saw the same document, E[e e'] = p p' τ², with m_k the mean at place k. The best
@@ -108,6 +110,8 @@ def weigh(
     counted = Clicked.of(votes, c)
     clicks = counted.total(counted.clicks)
     is_relevant = clicks > 0
+    if has_only_clicks(votes):
+        return _judged(votes, counted, clicks, is_relevant)
     if rule == "mixture":
         weight = (mixture or fit_mixture(counted, propensities)).posterior(counted)
     elif rule == "coec":
@@ -150,6 +154,11 @@ def measure(
     return replace(judged, weight=judged.weight / noticed).take(sure)
 
 
+def has_only_clicks(votes: Votes) -> bool:
+    """Return whether the votes tell nothing of documents that were shown and not clicked."""
+    return bool(votes.clicked.all())
+
+
 def clicks_of(
     votes: Votes, *, position_1: bool = False, dwell: bool = False
 ) -> tuple[Votes, Float64]:
@@ -183,9 +192,6 @@ def _coec(
     mean = float(clicks.sum() / views.sum()) if len(clicks) else 0.0
     a = shrinkage_of(votes.place, counted.of_votes, c, p, mean) if shrinkage is None else shrinkage
     rate: Float64 = (clicks + a * mean) / (views + a)
-    # A log that has only what was clicked, not what was shown, has no mean to exceed.
-    if votes.clicked.all():
-        return rate
     # r is a share: propensities that fall too fast must not let the last places outweigh the first.
     return np.minimum(rate, 1.0) - mean
 

@@ -108,14 +108,15 @@ class Pairs:
     def with_queries_of(self, other: Pairs) -> Pairs:
         """Return these pairs and those of queries that have none here.
 
-        Weights of the others are at most 1: in a split that measures, a judgement counts up to ten times.
+        Weights of the others are at most the largest of these: in a split that measures, a judgement of a click that
+        was unlikely counts up to ten times.
         """
         new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
         count = len(new)
         weights, shared = self.weights, self.shared
         if weights is not None:
             given = np.ones(count, np.float32) if new.weights is None else new.weights.entries
-            given = np.minimum(given, np.float32(1))
+            given = np.minimum(given, weights.entries.max(initial=1.0))
             weights = weights.joined(new.relevant.with_entries(given))
         if shared is not None:
             clicked = np.ones(count, np.bool_) if new.shared is None else new.shared.entries

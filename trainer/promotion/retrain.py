@@ -20,7 +20,7 @@ from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
 from trainer.clicks import fit_propensities, join, rank_by_text, write_collection
 from trainer.clicks.export import split_votes
-from trainer.clicks.weights import DEFAULT, Rule
+from trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
 from trainer.collection import Collection, read_collection
 from trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.mix import add_judgements
@@ -151,7 +151,9 @@ def retrain(
                     exported_from=active, reporter=report,
                 ).path  # fmt: skip
 
-        candidates = {rule: open_bundle(fit(rule)) for rule in RULES}
+        # Without what was shown, all rules count clicks.
+        rules = RULES[:1] if has_only_clicks(votes) else RULES
+        candidates = {rule: open_bundle(fit(rule)) for rule in rules}
         found_by = {rule: replay(one, recent) for rule, one in candidates.items()}
         mrr = {rule: weighted_mrr(found, recent) for rule, found in found_by.items()}
         best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))

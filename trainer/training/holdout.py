@@ -105,9 +105,9 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         warm = _judgements(corpus, asked_of, ~held, shown)
         asked = {*rows[aside].tolist()}
         pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
-        if are_clicks:
-            pairs, later = _thinned(pairs)
-            known = _judgements(replace(corpus, pairs=later), later.relevant, ~held, shown)
+    if are_clicks and not known:
+        pairs, later = _thinned(pairs)
+        known = _judgements(replace(corpus, pairs=later), later.relevant, ~held, shown)
     if are_clicks:
         # People will ask new queries and click cold documents rarely, so none of them counts more than another.
         warm, cold = (_one_by_one([_of_weight_one(j) for j in part]) for part in (warm, cold))

@@ -119,7 +119,7 @@ def test_where_people_are_named_all_others_are_one() -> None:
 
 
 def test_dwell_counts_only_if_asked() -> None:
-    lists = [listing("l1", "abc")]
+    lists = [listing("l1", "abcd")]
     clicks = [click("l1", "a", dwell_ms=3000), click("l1", "b"), click("l1", "c", dwell_ms=90_000)]
     votes = join(lists, clicks)
     plain = weigh(votes, Propensities.of_power(0), "naive").weight
@@ -172,12 +172,16 @@ def test_a_click_by_mistake_weighs_less_than_clicks_of_many() -> None:
     assert right > 2 * mistaken
 
 
-def test_a_log_of_clicks_alone_keeps_them_all() -> None:
-    lists = [listing("l1", "a"), listing("l2", "b", offset=4)]
-    votes = join(lists, [click("l1", "a"), click("l2", "b")])
-    first, last = weigh(votes, Propensities.of_power(1), "coec").weight
-    assert last > first
-    assert weigh(votes, Propensities.of_power(1)).weight == pytest.approx([0.5**0.5] * 2)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_log_of_clicks_alone_counts_them_by_every_rule(rule: Rule) -> None:
+    """Nothing was passed over, so places and mistakes cannot be told."""
+    asked = {"a": 3, "b": 1}
+    lists = [
+        listing(f"{d}{i}", d, at=i * 90_000, offset=4 * i) for d in asked for i in range(asked[d])
+    ]
+    votes = join(lists, [click(f"{d}{i}", d, i * 90_000) for d in asked for i in range(asked[d])])
+    judged = weigh(votes, Propensities.of_power(1), rule, least=0.5)
+    assert sorted(judged.weight.tolist()) == [1, 3]
 
 
 def test_no_votes_weigh_nothing() -> None:

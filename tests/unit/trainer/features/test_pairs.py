@@ -42,7 +42,7 @@ def test_pairs_without_weights_stay_without() -> None:
     assert (found.weights, found.shared) == (None, None)
 
 
-def test_queries_of_another_split_join_with_weights_of_at_most_one() -> None:
+def test_queries_of_another_split_join_with_no_larger_weights_than_there_are() -> None:
     other = Pairs.of(
         {2: np.array([3, 9]), 4: np.array([8])},
         weights={2: np.array([0.7, 6], np.float32), 4: np.array([1], np.float32)},
@@ -57,7 +57,7 @@ def test_queries_of_another_split_join_with_weights_of_at_most_one() -> None:
     }  # fmt: skip
     assert found.weights is not None
     assert found.shared is not None
-    assert found.weights[2].tolist() == pytest.approx([0.7, 1])
+    assert found.weights[2].tolist() == pytest.approx([0.7, 2])
     assert found.weights[6].tolist() == [1, 2]
     assert found.shared[2].tolist() == [False, True]
     assert {row: above.tolist() for row, above in found.passed_over.items()} == {2: [1], 4: [0, 7]}

@@ -61,8 +61,9 @@ def test_pairs_without_files_have_no_weights(tmp_path: Path, weights: PLACE) -> 
 
 
 def test_pairs_that_are_held_out_keep_the_weights_of_the_others(
-    tmp_path: Path, weights: PLACE
+    tmp_path: Path, weights: PLACE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainer.training.holdout._MOST_CLICKS", 1_000_000)
     write_values(tmp_path, "weights", "train", weights)
     held = hold_out(counted(tmp_path), 0)
     pairs = held.corpus.pairs
