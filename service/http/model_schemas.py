@@ -93,6 +93,9 @@ class ModelEntry(Reply):
     examples: list[str] | None = Field(
         description="short titles of its documents, to try as queries; null while it is not loaded"
     )
+    searched: list[str] | None = Field(
+        description="fields whose words it reads, empty if unknown; null while it is not loaded"
+    )
     card: dict[str, Any] | None = Field(description="null without the scope admin")
     failure: str | None = Field(
         description="why it was refused, for the scope admin; null if it was not"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -123,11 +124,16 @@ def chosen_examples(titles: Iterable[str]) -> tuple[str, ...]:
     return tuple(wanted[::step][:EXAMPLES])
 
 
+def searched_fields(card: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields that a model reads; none if its card does not tell."""
+    trained = card.get("trained", card)
+    fields = trained.get("collection", {}).get("fields", ())
+    return [field["name"] for field in fields if field.get("is_read")]
+
+
 def _titles(bundle: Bundle) -> Iterator[str]:
     documents = bundle.documents
-    card = bundle.card.get("trained", bundle.card)
-    fields_of_training = card.get("collection", {}).get("fields", ())
-    names = ["title", *(field["name"] for field in fields_of_training if field.get("is_read"))]
+    names = ["title", *searched_fields(bundle.card)]
     for row in range(0, len(documents), max(1, len(documents) // _SAMPLED)):
         fields = documents.fields(row)
         title = next((fields[name] for name in names if fields.get(name)), None)

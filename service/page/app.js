@@ -154,9 +154,9 @@ async function showCatalog() {
   // A swap has a key of its own.
   const onFailed = (error) => fail(error, show, false);
   const { models, workers } = await showModels(announceSwap, onFailed);
-  return `${models.length} ${models.length === 1 ? "version" : "versions"} · ${workers.length} ${
-    workers.length === 1 ? "worker" : "workers"
-  }`;
+  const versions = `${models.length} ${models.length === 1 ? "version" : "versions"}`;
+  // Only operators see the workers.
+  return workers ? `${versions} · ${workers.length} ${workers.length === 1 ? "worker" : "workers"}` : versions;
 }
 
 async function announceSwap(swapped) {

@@ -24,11 +24,9 @@ export async function fillMenus(model, other) {
   };
 }
 
-// Return the names of the fields that a model reads, in its order; of a model whose card does not tell, the usual ones.
+// Return the names of the fields that a model reads, in its order; of a model that does not tell, the usual ones.
 export function searchedOf(entry) {
-  const { collection } = entry?.card.trained ?? entry?.card ?? {};
-  const read = (collection?.fields ?? []).filter((field) => field.is_read).map(({ name }) => name);
-  return read.length ? read : ["title", "text"];
+  return entry?.searched?.length ? entry.searched : ["title", "text"];
 }
 
 // Select a value; an address may name a model that is not loaded, which the service then reports.

@@ -172,6 +172,7 @@ def test_a_swap_needs_an_admin_key_that_is_kept_nowhere(browser: Browser, tmp_pa
         versions = page.locator("#versions li")
         expect(versions).to_have_count(2)
         expect(versions.first).to_contain_text("active")
+        expect(page.get_by_role("status")).to_have_text("2 versions")
         swap = page.get_by_role("button", name=f"Make active: {old}")
         swap.focus()
         page.keyboard.press("Enter")

@@ -13,6 +13,7 @@ from service.http.guard import GuardedRoute, needs
 from service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
+from service.models.outline import searched_fields
 from service.models.serving import ALIAS
 from service.models.workers import converged
 
@@ -53,6 +54,7 @@ async def list_models(services: ServicesDep, request: Request) -> JsonResponse:
             if info.version in outlines
             else None,
             "examples": list(outlines[info.version].examples) if info.version in outlines else None,
+            "searched": searched_fields(info.card) if info.version in serving.models else None,
             "card": dict(info.card) if is_admin else None,
             "failure": reason(info.version),
         }
