@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from logging import getLogger
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,17 @@ def serve(
     log = LogSource.of(read_settings())
     if log is not None:
         log.place()
-    with joined(address):
+    # Workers are forked from this process, and could not join a cluster that it had joined before.
+    with ProcessPoolExecutor(1, get_context("fork")) as one:
+        one.submit(_start_fleet, own, log).result()
+    state.mkdir(parents=True, exist_ok=True)
+    os.environ[VARIABLE] = own.as_json()
+    serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")
+
+
+def _start_fleet(own: FleetSettings, log: LogSource | None) -> None:
+    """Start the fleet if it does not run, and check that it is the one that is meant. Raises FullrankError."""
+    with joined(own.ray):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
         found = ask(coordinator, "follow", None, 0, 0.0, is_starting=True)
         check_root(found, own.bundles)
@@ -67,9 +79,6 @@ def serve(
         check_same(log, found.log)
         if found.version is None:
             _serve_newest(coordinator, own.bundles)
-    state.mkdir(parents=True, exist_ok=True)
-    os.environ[VARIABLE] = own.as_json()
-    serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")
 
 
 def _serve_newest(coordinator: Any, bundles: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Actor:
     for module in (activate, experiment):
         monkeypatch.setattr(module, "running_coordinator", lambda: found)
     monkeypatch.setattr(serve, "coordinator_of", lambda *_: found)
+    monkeypatch.setattr(serve, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
     monkeypatch.setattr(waiting, "SILENT_S", 0.3)
     monkeypatch.setattr(waiting, "_PAUSE_S", 0.02)
     return found

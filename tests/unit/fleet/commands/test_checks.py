@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def served(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("FLEET", "")
     monkeypatch.delenv("FULLRANK_DOCUMENTS_URL", raising=False)
     monkeypatch.setattr(serve, "joined", joined)
+    # In this process, where the test sees what is changed and logged.
+    monkeypatch.setattr(serve, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
     monkeypatch.setattr(serve, "coordinator_of", lambda *_: actor)
     monkeypatch.setattr(serve, "serve_app", lambda *_, **__: found.append(os.environ["FLEET"]))
     actor.served = Snapshot(1, 1, "shop-1", f"{ROOT}/shop/shop-1", root=ROOT, per_shard=3)
