@@ -273,7 +273,7 @@ class MemorySettings:
     # "queries": documents that people chose after a query; "documents": how often they chose a document at all
     of: str = setting("queries", choices=("queries", "documents"))
     # κ: so many clicks count ln 2, ten times as many ln 11
-    kappa: float = setting(1.0, low=1e-3, high=1e6)
+    kappa: float = setting(3.0, low=1e-3, high=1e6)
 
 
 @dataclass(frozen=True)
