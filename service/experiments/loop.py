@@ -41,6 +41,7 @@ FACE_DAYS = 3.0
 # Exit codes of `fullrank retrain`: nothing was published; another one of this model runs.
 _UNCHANGED, _BUSY = 1, 75
 _FAILED = "could not train"
+_FAILED_LATELY = "a training failed lately"
 Run = Callable[[Sequence[str], int, IO[bytes] | None], int]
 
 
@@ -104,7 +105,7 @@ class Loop:
         """
         with _lock(self._root) as lock:
             done = self._step(lock)
-            if done["did"] != _FAILED:
+            if done["did"] != _FAILED and done.get("because") != _FAILED_LATELY:
                 os.utime(lock)  # the service shows this time
             return done
 
@@ -135,7 +136,7 @@ class Loop:
         if (candidate := _untried(decisions)) is not None:
             return self._try(candidate)
         failed = trained[-1]["did"] == _FAILED
-        because = "a training failed lately" if failed else "trained lately"
+        because = _FAILED_LATELY if failed else "trained lately"
         return self._done({"did": "nothing", "because": because})
 
     def _follow(self, status: Status, *, is_defence: bool) -> dict[str, Any]:

@@ -288,13 +288,17 @@ def test_a_clock_that_was_set_back_does_not_stop_trainings(case: Case) -> None:
 
 
 def test_a_failed_training_is_no_success(case: Case) -> None:
+    """Nor are the steps that wait for the next training."""
     lock = case.root / LOOP_LOCK
-    case.answer = 1, ""
+    good, case.answer = case.answer, (1, "")
     case.step()
     os.utime(lock, (0, 0))
     case.now += 2 * DAY
     case.step()
+    assert case.step()["because"] == "a training failed lately"
     assert lock.stat().st_mtime == 0
+    case.answer = good
+    case.now += 2 * DAY
     case.step()
     assert lock.stat().st_mtime > time.time() - 60
 
