@@ -9,6 +9,7 @@ looked up without its spaces, by its words in any order, and then with its typin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,12 +49,14 @@ class MemoryModel:
         clicks: Clicks after each query, float32 (F,).
         kappa: κ; the larger, the more clicks it takes to change an order.
         sources: Fields whose text is the query of a document.
+        bias: b of a document that nobody clicked yet.
     """
 
     queries: Lexicon
     clicks: Float32
     kappa: float
     sources: tuple[str, ...] = ()
+    bias: float = 0.0
 
     @property
     def n_dense(self) -> int:
@@ -68,7 +71,8 @@ class MemoryModel:
     @property
     def config(self) -> dict[str, Any]:
         """JSON settings."""
-        return {"kind": KIND, "kappa": self.kappa, "sources": list(self.sources)}
+        own = {"kappa": self.kappa, "sources": list(self.sources), "bias": self.bias}
+        return {"kind": KIND, **own}
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weight 1 of the feature of a known query."""
@@ -78,7 +82,8 @@ class MemoryModel:
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode new documents, which nobody chose yet."""
-        return Encoded.from_rows(Rows.empty(len(documents), self.n_sparse))
+        bias = np.full(len(documents), self.bias, np.float32)
+        return Encoded.from_rows(Rows.empty(len(documents), self.n_sparse), bias=bias)
 
     def find(self, text: str) -> int:
         """Return the feature of a query; -1 for an unknown one."""
@@ -154,7 +159,10 @@ class MemoryModel:
         kappa = float(parts.config["kappa"])
         if not kappa > 0:
             raise ValueError(f"kappa {kappa}")
-        return cls(queries, clicks, kappa, tuple(parts.config["sources"]))
+        bias = float(parts.config["bias"])
+        if not math.isfinite(bias):
+            raise ValueError(f"bias {bias}")
+        return cls(queries, clicks, kappa, tuple(parts.config["sources"]), bias)
 
 
 def remembered(

@@ -30,8 +30,9 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         chosen = np.bincount(rows, clicks, count)
         bias = np.log1p(chosen).astype(np.float32)
         # Nobody had the chance to choose a new document, so it counts as one of the middle.
-        bias[corpus.unjudged] = np.median(bias[~corpus.unjudged])
-        model = MemoryModel(*nothing, kappa, sources)
+        middle = float(np.median(bias[~corpus.unjudged]))
+        bias[corpus.unjudged] = middle
+        model = MemoryModel(*nothing, kappa, sources, middle)
         documents = Encoded.from_rows(Rows.empty(count, 0), bias=bias)
         return FittedModel(model, documents, text_encoder(corpus, model))
     keys, features = _keys(corpus)

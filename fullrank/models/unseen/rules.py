@@ -17,6 +17,7 @@ from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
+from fullrank.models.memory import MemoryModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.translation import TranslationModel
@@ -99,9 +100,11 @@ def _linear(model: LinearModel) -> Rule:
 
 def _mixed(model: MixedModel) -> Rule | None:
     """Weigh as the first model with words in its lexical part, times its weight."""
-    rules = [rule_of(part) for part in model.models]
-    found = [(rule, weight) for rule, weight in zip(rules, model.weights, strict=True) if rule]
-    if len(found) < len(rules):
+    # What people clicked says nothing about words, so unknown ones need no rule there.
+    own = zip(model.models, model.weights, strict=True)
+    rules = [(rule_of(part), weight) for part, weight in own if not isinstance(part, MemoryModel)]
+    found = [(rule, weight) for rule, weight in rules if rule]
+    if not found or len(found) < len(rules):
         return None
     best = next((one for one in found if one[1] > 0 and len(one[0].words)), found[0])
     return ScaledRule(*best)

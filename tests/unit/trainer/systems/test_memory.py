@@ -10,6 +10,7 @@ import pytest
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
+from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import Lift, MixedModel
@@ -123,6 +124,17 @@ def test_how_often_documents_were_clicked_is_in_their_bias(bundle: Bundle) -> No
     assert found == pytest.approx({id: 0.1 * value for id, value in wanted.items()}, rel=1e-5)
 
 
+def test_a_live_document_ranks_like_one_that_nobody_clicked(bundle: Bundle) -> None:
+    new = {"title": PRODUCTS["unsold"]}
+    view = View.of(bundle).apply([Operation(1, "new", new), Operation(2, "odd", {"title": "qx"})])
+    halo, odd = (view.search(view.model.encode_queries([q]), 9).hits for q in ("halo", "qx"))
+    score = {hit.id: hit.score for hit in halo}
+    assert score["new"] == pytest.approx(score["unsold"], rel=1e-5)
+    for hit in bundle.search("halo", limit=9):
+        assert score[hit.id] == pytest.approx(hit.score, rel=1e-5)
+    assert odd[0].id == "odd"
+
+
 def test_words_of_a_text_that_is_no_query_have_no_key() -> None:
     assert query_key("") is None
     assert query_key("word " * 17) is None
@@ -133,7 +145,7 @@ def test_words_of_a_text_that_is_no_query_have_no_key() -> None:
     ("kappa", "clicks"), [(0.0, [1.0]), (1.0, [0.0]), (1.0, [1.0, 2.0]), (1.0, [])]
 )
 def test_parts_that_do_not_fit_are_refused(kappa: float, clicks: list[float]) -> None:
-    config = {"kind": "memory", "kappa": kappa, "sources": []}
+    config = {"kind": "memory", "kappa": kappa, "sources": [], "bias": 0.0}
     parts = Parts(config, {"clicks": np.array(clicks, np.float32)}, {"queries": ["one"]})
     with pytest.raises(BundleError, match="memory"):
         load_model(parts)
