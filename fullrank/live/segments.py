@@ -10,6 +10,7 @@ each segment costs every search some time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import merge as merge_sorted
 from itertools import chain, compress, count
@@ -25,6 +26,7 @@ from fullrank.kernels.rows import number_values
 from fullrank.live.gather import Selection, gather, gather_ads, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
+from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
 from fullrank.rerank.facts import DocumentFacts
@@ -76,7 +78,7 @@ def build_segment(
     lines = StringTable.of([fields_line(id, documents[id]) for id in ids])
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
     reading = DocumentReading.of(fields)
-    encoded = model.encode_documents(reading)
+    encoded = _with_clicks(model, model.encode_documents(reading), ids, earlier[0])
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, earlier[0])
     return replace(part, ads=AdTable.of_documents(fields), new_words=_new_words(model, reading))
 
@@ -156,6 +158,19 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     # Fields that no column can hold: only the documents tell whether those have remained.
     fields = map(part.store.fields, range(len(part)))
     return replace(part, fields=_columns_of(fields, tables, base.columns.refused))
+
+
+def _with_clicks(model: Model, encoded: Encoded, ids: Sequence[str], base: Part) -> Encoded:
+    """Give new documents the clicks of the bundle's documents with their ids."""
+    blend = model.model if isinstance(model, OpenModel) else model
+    if not isinstance(blend, MixedModel) or not blend.has_memory:
+        return encoded
+    known = {}
+    for place, id in enumerate(ids):
+        with suppress(KeyError):
+            known[place] = base.store.row(id)
+    places, rows = (np.array([*numbers], np.int64) for numbers in (known, known.values()))
+    return blend.with_clicks(encoded, places, base.retriever.documents.take(rows))
 
 
 def _new_words(model: Model, reading: DocumentReading) -> Sequence[str]:

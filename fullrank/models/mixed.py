@@ -111,6 +111,33 @@ class MixedModel:
         bias = documents.bias + np.float32(self.lift.added) * unjudged.astype(np.float32)
         return replace(documents, sparse=sparse, bias=bias)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether documents have clicks, which their texts do not tell."""
+        return any(isinstance(model, MemoryModel) for model in self.models)
+
+    def with_clicks(self, documents: Encoded, places: Int64, earlier: Encoded) -> Encoded:
+        """Give documents the clicks of those that they replace: the known queries, and the bias.
+
+        Args:
+            documents: Encoded documents.
+            places: int64 (R,), ascending, of those that replace others.
+            earlier: R encoded documents, the replaced ones.
+        """
+        is_own = np.zeros(max(self.n_sparse, earlier.sparse.width), np.bool_)
+        for model, place in zip(self.models, self.places(), strict=True):
+            if isinstance(model, MemoryModel):
+                is_own[place.sparse : place.sparse + place.n_sparse] = True
+        kept = is_own[earlier.sparse.indices]
+        owners = np.repeat(places, np.diff(earlier.sparse.indptr))[kept]
+        indptr = np.zeros(len(documents) + 1, np.int64)
+        np.cumsum(np.bincount(owners, minlength=len(documents)), out=indptr[1:])
+        entries = earlier.sparse.indices[kept], earlier.sparse.values[kept]
+        clicks = Rows(indptr, *entries, documents.sparse.width)
+        bias = documents.bias.copy()
+        bias[places] = earlier.bias
+        return replace(documents, sparse=Rows.add([documents.sparse, clicks]), bias=bias)
+
     @cached_property
     def _remembered(self) -> Float32:
         """What each sparse feature of a known query adds to a document that has it, float32 (F,)."""

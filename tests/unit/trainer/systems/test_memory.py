@@ -135,6 +135,22 @@ def test_a_live_document_ranks_like_one_that_nobody_clicked(bundle: Bundle) -> N
     assert odd[0].id == "odd"
 
 
+def test_a_document_that_is_replaced_keeps_its_clicks(bundle: Bundle) -> None:
+    """A new price or title leaves what people chose; words that went count no more."""
+    new = {"title": "renamed altogether"}
+    writes = [Operation(1, "reach", new), Operation(2, "other", {"title": "other"})]
+    view = View.of(bundle).apply(writes)
+    for query, place in (("halo", 0), ("console games", 1)):
+        hits = view.search(view.model.encode_queries([query]), 9).hits
+        assert hits[place].id == "reach"
+    score = {hit.id: hit for hit in hits}
+    before = next(hit for hit in bundle.search(query, limit=9) if hit.id == "reach")
+    assert score["reach"].bias == pytest.approx(before.bias)
+    assert 0 < score["reach"].lexical < before.lexical
+    view = view.apply([Operation(3, "reach", None), Operation(4, "reach", {"title": "back"})])
+    assert view.search(view.model.encode_queries(["halo"]), 9).hits[0].id == "reach"
+
+
 def test_words_of_a_text_that_is_no_query_have_no_key() -> None:
     assert query_key("") is None
     assert query_key("word " * 17) is None
