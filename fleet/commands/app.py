@@ -24,7 +24,7 @@ app = typer.Typer(help="Scale or stop the fleet of a Ray cluster.", no_args_is_h
 @app.command()
 def scale(
     bundles: Bundles,
-    replicas: Annotated[int, typer.Option("--replicas", help="Of each shard.", min=1)],
+    replicas: Annotated[int, typer.Option("--replicas", help="Replicas of each shard.", min=1)],
     ray: Ray = "auto",
     json: Json = False,
 ) -> None:

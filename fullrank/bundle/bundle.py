@@ -195,7 +195,7 @@ class Bundle:
 
     @cached_property
     def _entries(self) -> tuple[float, int]:
-        """Of a sample of the documents: sparse entries for each known word, and the most that one has."""
+        """Sparse entries for each known word in a sample of the documents, and the most entries of one document."""
         count = min(_SAMPLED, len(self.documents), len(self.encoded))
         if self.live_model is None or not count:
             return 1.0, 0

@@ -178,7 +178,7 @@ class LiveDocuments:
         followed = self._tail.views()
         views = [f.view for f in followed]
         self._metrics.live_documents.set(sum(part.n_live for view in views for part in view.added))
-        # Of the versions of a collection, the newest needs the fewest.
+        # The newest version of a collection needs the fewest operations.
         fewest: dict[str, int] = {}
         for view in views:
             name, number = view.bundle.name, sum(part.n_live for part in view.added)

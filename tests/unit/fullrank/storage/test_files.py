@@ -1,4 +1,4 @@
-"""Files are replaced atomically, whoever else writes them."""
+"""Files are replaced atomically, also while others write them."""
 
 from pathlib import Path
 

@@ -203,7 +203,7 @@ def test_the_normal_form_is_measured_up_to_a_limit() -> None:
 
 
 def test_long_texts_are_not_kept() -> None:
-    """Of each of these the words and trigrams take more than a megabyte."""
+    """The words and trigrams of each text take more than a megabyte."""
     tracemalloc.start()
     for i in range(20):
         words("".join(chr(0x4E00 + (7 * j + i) % 20_000) for j in range(15_000)))
