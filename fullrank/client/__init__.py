@@ -13,8 +13,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "httpx":
         raise
-    raise ImportError(
-        "fullrank.client needs httpx; install it with: pip install 'fullrank[client]'"
-    ) from error
+    reason = "fullrank.client needs httpx; install it with: pip install 'fullrank[client]'"
+    raise ModuleNotFoundError(reason, name=error.name) from error
 
 __all__ = ["Client", "ServiceError"]

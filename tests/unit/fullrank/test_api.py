@@ -156,10 +156,20 @@ def test_a_wrong_argument_is_named(
     assert isinstance(raised.value, ValueError)
 
 
-def test_the_client_without_httpx_names_the_extra() -> None:
-    code = "import sys; sys.modules['httpx'] = None; import fullrank.client"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fullrank.client",
+        "sys.argv[1:] = 'search', '--url', 'http://127.0.0.1:9', 'a'; from fullrank.cli import main; sys.exit(main())",
+    ],
+    ids=["module", "command"],
+)
+def test_the_client_without_httpx_names_the_extra(code: str) -> None:
+    code = f"import sys; sys.modules['httpx'] = None; {code}"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
     assert "pip install 'fullrank[client]'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr or "fullrank.client" in code
 
 
 def test_encode_takes_one_text_or_many(bundle: Bundle) -> None:
