@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.scoring import TermShare
 from fullrank.storage.lexicon import Lexicon
@@ -163,26 +163,6 @@ class MemoryModel:
         if not math.isfinite(bias):
             raise ValueError(f"bias {bias}")
         return cls(queries, clicks, kappa, tuple(parts.config["sources"]), bias)
-
-
-def remembered(
-    keys: Int64, documents: Int64, clicks: Float32, kappa: float, shape: tuple[int, int]
-) -> Rows:
-    """Return ln(1 + n/κ) of the clicks of queries on documents.
-
-    Args:
-        keys: int64 (pairs,), the feature of each query.
-        documents: int64 (pairs,), rows.
-        clicks: float32 (pairs,); those of equal pairs are added up.
-        kappa: κ.
-        shape: numbers of documents and of features.
-    """
-    import scipy.sparse as sp
-
-    found = sp.csr_array((clicks.astype(np.float32), (documents, keys)), shape=shape)
-    found.sum_duplicates()
-    found.data = np.log1p(found.data / np.float32(kappa))
-    return Rows.from_csr(found)
 
 
 def _forms(words: Sequence[str]) -> tuple[str, str]:

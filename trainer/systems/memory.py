@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Rows
-from fullrank.models.memory import MemoryModel, query_key, remembered
+from fullrank.models.memory import MemoryModel, query_key
 from fullrank.storage.lexicon import Lexicon
 from trainer.features.corpus import Corpus
 from trainer.recipes.recipe import Recipe
@@ -39,8 +40,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     known = features >= 0
     totals = np.bincount(features[known], clicks[known], len(keys)).astype(np.float32)
     model = MemoryModel(Lexicon.of(keys), totals, kappa, sources)
-    table = remembered(features[known], rows[known], clicks[known], kappa, (count, len(keys)))
-    return FittedModel(model, Encoded.from_rows(table), text_encoder(corpus, model))
+    entries = clicks[known].astype(np.float32), (rows[known], features[known])
+    table = sp.csr_array(entries, shape=(count, len(keys)))
+    table.sum_duplicates()
+    table.data = np.log1p(table.data / np.float32(kappa))
+    return FittedModel(model, Encoded.from_rows(Rows.from_csr(table)), text_encoder(corpus, model))
 
 
 def _keys(corpus: Corpus) -> tuple[list[str], np.ndarray]:
