@@ -48,8 +48,10 @@ def measure(split: str) -> tuple[list[Judgement], Found]:
     trainer = Trainer(collection, Reporter(quiet=True), Path(), "folding", 1, 1, False)
     return judgements, {
         "bm25s": _ranks(peer["mrr"]),
-        "bm25 without folding": _fullrank(trainer, judgements, ["folded=0", "plurals=0"]),
-        "bm25": _fullrank(trainer, judgements, []),
+        "bm25 without folding": _fullrank(
+            trainer, judgements, ["spelling=0", "folded=0", "plurals=0"]
+        ),
+        "bm25": _fullrank(trainer, judgements, ["spelling=0"]),
     }
 
 

@@ -87,6 +87,7 @@ def test_the_rule_is_reported_and_kept_and_followed(run_train: Train, tmp_path: 
     assert matched(bundle, "camping") == having(category="Camping") != set()
     for stored in (product(7, "en")["sku"], "cdn.example.com", "2024-01-01", "img jpg"):
         assert matched(bundle, stored) == set()
+    assert matched(bundle, "salomn") == matched(bundle, "salomon")  # a typing error
     # What is not searched is still stored.
     assert bundle.search("tent", limit=1)[0].fields["sku"]
 
