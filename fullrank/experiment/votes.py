@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -29,17 +30,25 @@ class Vote(NamedTuple):
 
 
 def votes_of(
-    lists: Iterable[ServedList], events: Iterable[Event], active: str, candidate: str, since: float
+    lists: Iterable[ServedList],
+    events: Iterable[Event],
+    active: str,
+    candidate: str,
+    since: float,
+    until: float = inf,
 ) -> list[Vote]:
     """Count votes for a candidate.
 
     A person who clicked documents of both rankings, after one query and on one day, votes for the one with more of
-    them, or not at all. Who voted is the person of the list, else of the click. Programs do not vote.
+    them, or not at all. Clicks on the next day do not change the vote. Who voted is the person of the list, else of the
+    click. Programs do not vote.
 
     Args:
         lists, events: Of the log.
         active, candidate: Versions that were interleaved.
         since: Start of the experiment, in seconds since 1970.
+        until: Lists from then on do not vote. The votes of a day may change until it is over, so `until` is the
+            beginning of today while the experiment runs.
 
     Returns:
         The votes by time.
@@ -49,7 +58,7 @@ def votes_of(
         for found in lists
         if found.teams
         and (found.model, found.candidate) == (active, candidate)
-        and found.at >= since
+        and since <= found.at < until
         and not found.is_bot
     }
     clicks = []
@@ -63,9 +72,11 @@ def votes_of(
     for who, event, found in clicks:
         if found is None or event.object_id is None or who in programs:
             continue
+        if event.at // _DAY_S > (day := found.at // _DAY_S):
+            continue
         team = dict(zip(found.ids, found.teams, strict=True)).get(event.object_id)
         if team in (ACTIVE, CANDIDATE):
-            key = who, normalised(found.text), int(found.at // _DAY_S)
+            key = who, normalised(found.text), int(day)
             clicked[key].setdefault(event.object_id, team)
             first[key] = min(event.at, first.get(key, event.at))
     votes = []

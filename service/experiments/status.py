@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -64,9 +65,13 @@ def read_status(root: Path, log: EventLog) -> Status | None:
 
 
 def status_of(active: str, experiment: Experiment, log: EventLog, now: float) -> Status:
-    """Count the votes of an experiment."""
+    """Count the votes of the days that are over, and of all days once the experiment has expired."""
     since = experiment.started
-    votes = votes_of(log.lists(since), log.events(since), active, experiment.candidate, since)
+    expired = now > since + experiment.max_days * _DAY_S
+    until = math.inf if expired else now // _DAY_S * _DAY_S
+    votes = votes_of(
+        log.lists(since), log.events(since), active, experiment.candidate, since, until
+    )
     tallies = list(follow(vote.wins for vote in votes))
     last = tallies[-1] if tallies else Tally()
     e_values = [(vote.at, tally.e_value) for vote, tally in zip(votes, tallies, strict=False)]
@@ -77,7 +82,7 @@ def status_of(active: str, experiment: Experiment, log: EventLog, now: float) ->
         since,
         experiment.max_days,
         *last,
-        now > since + experiment.max_days * _DAY_S,
+        expired,
         _thinned(e_values),
     )
 

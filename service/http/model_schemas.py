@@ -60,7 +60,7 @@ class DecisionsReply(Reply):
 
 
 class ExperimentStatusReply(ExperimentReply, DecisionsReply):
-    wins: int = Field(description="votes for the candidate, until they decided")
+    wins: int = Field(description="votes of past days for the candidate, until they decided")
     losses: int
     e_value: float = Field(description="evidence that one of the two is better; 20 decides")
     verdict: Literal["promote", "stop", "open"]

@@ -80,7 +80,7 @@ function experimentOf(found) {
   const votes = element(
     "p",
     `${countOf(found.wins, "vote")} for the candidate, ${whole.format(found.losses)} against, `,
-    `e-value ${formatNumber(found.e_value)}: ${VERDICTS[found.verdict]}.`,
+    `e-value ${formatNumber(found.e_value)}: ${VERDICTS[found.verdict]}. The votes of a day (UTC) count once it is over.`,
   );
   return found.e_values.length ? [models, votes, eValuesOf(found)] : [models, votes];
 }

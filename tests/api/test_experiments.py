@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from math import comb
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -218,20 +219,28 @@ def log_votes(root: Root, wins: int, losses: int) -> None:
     lists, events = [], []
     for number in range(wins + losses):
         who = {"user_id": f"u{number}"}
-        at = time.time() + number
+        at = time.time() + number / 1000
         served = ServedList(
             f"q{number}", at, QUERY, ["a", "b"], model=root.learned, candidate=root.bm25,
             teams="ab", texts=who,
         )  # fmt: skip
         lists.append(served.line())
         clicked = "b" if number < wins else "a"
-        events.append(Event("click", at + 1, {"query_id": f"q{number}", **who}, clicked).line())
+        events.append(Event("click", at, {"query_id": f"q{number}", **who}, clicked).line())
     for kind, lines in ((LISTS, lists), (EVENTS, events)):
         writer = SegmentWriter(root.path / ".events", kind)
         writer.append(lines)
         writer.close()
 
 
+@pytest.fixture
+def tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Votes are counted a day later, because those of a day count when it is over."""
+    clock = SimpleNamespace(time=lambda: time.time() + 86_400, monotonic=time.monotonic)
+    monkeypatch.setattr("service.experiments.report.time", clock)
+
+
+@pytest.mark.usefixtures("tomorrow")
 async def test_votes_are_counted_and_their_course_is_kept(root: Root) -> None:
     async with running(root.path) as client:
         await start(client, root.bm25)
@@ -251,6 +260,7 @@ async def test_votes_are_counted_and_their_course_is_kept(root: Root) -> None:
         assert (again["wins"], again["e_values"]) == (5, found["e_values"])
 
 
+@pytest.mark.usefixtures("tomorrow")
 async def test_votes_that_decide_promote(root: Root) -> None:
     async with running(root.path) as client:
         await start(client, root.bm25)

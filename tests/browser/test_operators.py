@@ -20,20 +20,21 @@ from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import violations
 
 pytestmark = pytest.mark.browser
+_DAY_S = 86_400
 
 
 def log_clicks(root: Path, active: str, candidate: str) -> None:
-    """Log nine people who ask the same; eight of them click the candidate's document, on place 2."""
-    lists, events = [], []
+    """Log nine people who ask the same yesterday; eight of them click the candidate's document, on place 2."""
+    lists, events, at = [], [], time.time() - _DAY_S
     for number in range(9):
         who, id = {"user_id": f"u{number}"}, f"q{number}"
         served = ServedList(
-            id, time.time(), "Copy  Files", ["cp", "scp"], model=active, candidate=candidate,
+            id, at, "Copy  Files", ["cp", "scp"], model=active, candidate=candidate,
             teams="ab", texts=who,
         )  # fmt: skip
         lists.append(served.line())
         clicked = "scp" if number else "cp"
-        events.append(Event("click", time.time(), {"query_id": id, **who}, clicked).line())
+        events.append(Event("click", at, {"query_id": id, **who}, clicked).line())
     for kind, lines in ((LISTS, lists), (EVENTS, events)):
         writer = SegmentWriter(root / ".events", kind)
         writer.append(lines)
@@ -48,7 +49,10 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     active = make_bundle(root, "learned", n_dense=8, created=at(2))
     swap = Swap(root)
     swap.activate(active)
-    swap.start_experiment(candidate, 0.2, 14)
+    with pytest.MonkeyPatch.context() as patch:
+        begun = time.time() - 2 * _DAY_S
+        patch.setattr("service.models.swap.time.time", lambda: begun)
+        swap.start_experiment(candidate, 0.2, 14)
     log_clicks(root, active, candidate)
     gate = {"name": "clicks", "passed": True, "reason": "as good as before"}
     report = {"published": candidate, "gates": [gate]}
@@ -87,7 +91,8 @@ def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str
     expect(section.locator("#queries table")).to_have_count(1)
     expect(section.locator("#experiment p").nth(1)).to_have_text(
         # 2^9 / (10 · 9)
-        "8 votes for the candidate, 1 against, e-value 5.69: undecided so far."
+        "8 votes for the candidate, 1 against, e-value 5.69: undecided so far. "
+        "The votes of a day (UTC) count once it is over."
     )
     chart = section.locator("#experiment").get_by_role("img", name="it decides at 20")
     assert chart.locator("path").get_attribute("d", timeout=1000)

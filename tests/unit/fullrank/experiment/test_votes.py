@@ -56,6 +56,15 @@ def test_a_person_has_one_vote_a_query_and_day() -> None:
     assert len(votes(strangers, [click("1", "z"), click("2", "z")])) == 2
 
 
+def test_a_vote_does_not_change_once_its_day_is_over() -> None:
+    first = click("1", "z")
+    assert votes([shown("1")], [first, click("1", "y", DAY - 1)]) == []
+    assert votes([shown("1")], [first, click("1", "y", DAY + 1)]) == [Vote(11, True)]
+    lists = [shown("1"), shown("2", at=DAY + 1.0)]
+    events = [first, click("2", "z", DAY + 2)]
+    assert votes_of(lists, events, "m1", "m2", 5.0, DAY) == [Vote(11, True)]
+
+
 def test_other_experiments_and_programs_do_not_vote() -> None:
     for other in (
         shown("1", model="m0"),

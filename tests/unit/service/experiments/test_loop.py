@@ -23,7 +23,7 @@ from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, read_decisions
 from fullrank.experiment.evidence import Verdict
 from service.documents.sqlitelog import SqliteLog
 from service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
-from service.experiments.status import read_status
+from service.experiments.status import read_status, status_of
 from service.models.state import Experiment, read_state
 from service.models.swap import Swap, SwapFailed, SwapRefused
 from tests.bundles import at, make_bundle
@@ -66,7 +66,7 @@ class Case:
         writer.close()
 
     def vote(self, active: str, candidate: str, wins: int, losses: int) -> list[bool]:
-        """Log interleaved lists, each with one click; return who won each, in their order."""
+        """Log interleaved lists, each with one click, and wait for midnight; return who won each, in their order."""
         lists, events = [], []
         begun = time.time()
         # In any order, as people vote.
@@ -89,6 +89,7 @@ class Case:
             writer = SegmentWriter(self.log.folder, kind)
             writer.append(lines)
             writer.close()
+        self.now = max(self.now, (begun // DAY + 1) * DAY)
         return won
 
     @property
@@ -353,11 +354,30 @@ def test_the_status_draws_the_evidence(case: Case) -> None:
     assert read_status(case.root, case.log) is None
     case.step()
     case.vote(case.old, case.new, 30, 30)
-    found = read_status(case.root, case.log)
-    assert found is not None
+    assert case.experiment is not None
+    found = status_of(case.old, case.experiment, case.log, case.now)
     assert found.wins + found.losses == len(found.e_values)
     assert found.e_values[-1][1] == found.e_value
     assert found.verdict is Verdict.OPEN
+
+
+def test_the_votes_of_a_day_count_when_it_is_over(case: Case) -> None:
+    case.step()
+    case.vote(case.old, case.new, 12, 0)
+    case.now, midnight = time.time(), case.now
+    found = case.step()
+    assert (found["did"], found["wins"]) == ("nothing", 0)
+    case.now = midnight
+    assert case.step()["did"] == "promoted"
+
+
+def test_an_experiment_that_has_expired_counts_the_votes_of_its_last_day(case: Case) -> None:
+    case.step(max_days=0.01)
+    won = case.vote(case.old, case.new, 3, 1)
+    assert case.experiment is not None
+    end = case.experiment.started + 0.01 * DAY
+    found = status_of(case.old, case.experiment, case.log, end + 1)
+    assert (found.expired, found.wins + found.losses) == (True, len(won))
 
 
 def test_a_sharded_bundle_is_refused(case: Case) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from fullrank.events.people import erase
 from service.experiments.report import Reports
 from tests.unit.service.experiments.test_loop import Case
 
 
-def test_votes_of_an_erased_person_are_gone_at_once(tmp_path: Path) -> None:
+def test_votes_of_an_erased_person_are_gone_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = Case(tmp_path)
+    clock = SimpleNamespace(time=lambda: case.now, monotonic=time.monotonic)
+    monkeypatch.setattr("service.experiments.report.time", clock)
     case.step()
     case.vote(case.old, case.new, 3, 2)
     assert case.experiment is not None
