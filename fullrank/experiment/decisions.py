@@ -60,12 +60,15 @@ def decisions_about(root: Path, version: str) -> list[dict[str, Any]]:
 
 
 def one_line(made: dict[str, Any]) -> str:
-    """Return a decision as ``promoted: shop-2 against shop-1, 31 votes to 9, e-value 28.4``."""
+    """Return a decision as ``promoted: shop-2 against shop-1, 31 votes to 9, e-value 28.4``, with the gates that failed."""
     candidate, active = candidate_of(made), made.get("active") or made.get("retrained")
     line: str = made["did"] + (f": {candidate}" if candidate else "")
     line += f" against {active}" if candidate and active else ""
     line += f", {made['wins']} votes to {made['losses']}" if "wins" in made else ""
-    return line + (f", e-value {made['e_value']:.3g}" if "e_value" in made else "")
+    line += f", e-value {made['e_value']:.3g}" if "e_value" in made else ""
+    gates = (made.get("report") or {}).get("gates") or ()
+    failed = [f"{gate['name']}: {gate['reason']}" for gate in gates if not gate["passed"]]
+    return line + (f"; failed gates: {'; '.join(failed)}" if failed else "")
 
 
 def moment(at: float) -> str:

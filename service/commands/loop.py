@@ -10,6 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.experiment.decisions import one_line
 from fullrank.experiment.evidence import MAX_DAYS, SHARE
 from service.commands.prune import KeepOption, prune_after
 
@@ -59,6 +60,5 @@ def loop(
     if json:
         print_json(done)
     else:
-        because = f": {done['because']}" if "because" in done else ""
-        typer.echo(f"{done['did']}{because}")
+        typer.echo(f"{done['did']}: {done['because']}" if "because" in done else one_line(done))
     prune_after(bundles, name, keep)

@@ -117,6 +117,20 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
     assert run("loop", "shop", "--bundles", shop).out == "nothing: an experiment is open\n"
     began = f"shop: began an experiment: {newer} against {first}\n"
     assert began in run("experiment", "status", shop).out
+    gates = [
+        {"name": "clicks", "passed": False, "reason": "MRR 0.5 -> 0.4"},
+        {"name": "empty", "passed": True, "reason": "none"},
+    ]
+
+    def fail(arguments: list[str], lock: int, output: IO[bytes]) -> int:
+        output.write(json.dumps({"published": None, "gates": gates}).encode())
+        return 1
+
+    assert run("experiment", "stop", shop).code == 0
+    monkeypatch.setattr("service.experiments.loop.run_fullrank", fail)
+    line = "trained, not published; failed gates: clicks: MRR 0.5 -> 0.4\n"
+    assert run("loop", "shop", "--bundles", shop, "--every-days", "0").out == line
+    assert f"shop: {line}" in run("experiment", "status", shop).out
     refused = run("loop", "other", "--bundles", shop)
     assert refused.code == 1
     assert "no version of other" in refused.err
