@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
@@ -20,6 +21,7 @@ from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
+from fullrank.filters.identifiers import named_rows, spellings_of
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.contract import Model, field_text
@@ -32,6 +34,7 @@ from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, fi
 from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
+from fullrank.rules.places import Page
 from fullrank.storage.documents import DocumentStore
 from fullrank.text.words import count_words, words
 
@@ -245,7 +248,7 @@ class Bundle:
         min_score: float | None = None,
         explain: bool = False,
     ) -> SearchResult:
-        """Search the documents.
+        """Search the documents; those that the query names by id or SKU come first (fullrank.filters.identifiers).
 
         Args:
             text: The query.
@@ -276,8 +279,49 @@ class Bundle:
         require(mode in ("exact", "fast"), "mode", mode, "'exact' or 'fast'")
         is_number = min_score is None or isinstance(min_score, Real)
         require(is_number, "min_score", min_score, "a number")
-        query = self.encode(text)
         deleted = self._deleted(filter, exclude)
+        rank = partial(self._rank, text, mode=mode, explain=explain)
+        named = self._named(text, deleted)
+        if not named:
+            return rank(limit, offset, deleted, min_score)
+        others = np.ones(len(self.documents), np.bool_)
+        others[named] = False
+        deleted = ~others if deleted is None else deleted | ~others
+        page = Page(offset, limit, range(len(named)))
+        rest = rank(max(1, page.ranked_limit), page.ranked_offset, deleted, min_score)
+        first = rank(len(named), 0, others, -np.inf)
+        length = rest.total if rest.is_total else sys.maxsize
+        hits, _ = page.put(rest.hits[: page.ranked_limit], length, first.hits)
+        return replace(rest, hits=hits, total=rest.total + len(named))
+
+    def _named(self, text: str, deleted: Mask | None) -> list[int]:
+        """Return the rows of the documents that a query names and that may be returned."""
+        spellings = spellings_of(text)
+        if not spellings:
+            return []
+
+        def row_of(id: str) -> int | None:
+            try:
+                return self.documents.row(id)
+            except KeyError:
+                return None
+
+        rows = named_rows(spellings, row_of, self.columns)
+        return [row for row in rows if deleted is None or not deleted[row]]
+
+    def _rank(
+        self,
+        text: str,
+        limit: int,
+        offset: int,
+        deleted: Mask | None,
+        min_score: float | None,
+        *,
+        mode: str,
+        explain: bool,
+    ) -> SearchResult:
+        """Rank the documents that are not deleted."""
+        query = self.encode(text)
         is_reordered = self.second_stage is not None and offset < DEPTH
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)

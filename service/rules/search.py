@@ -1,4 +1,4 @@
-"""Apply rules to a search: restrict and widen its ranking, and insert pinned documents."""
+"""Apply rules to a search: restrict and widen its ranking, insert pinned documents and those that the query names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def restricted(request: RankRequest, rules: Sequence[Rule]) -> RankRequest:
 async def rank_by_rules(
     rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker, rank: Rank
 ) -> Ruled:
-    """Rank for a query to which rules apply.
+    """Rank for a query under the rules that apply to it; a document that it names comes first.
 
     The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
 
@@ -70,14 +70,15 @@ async def rank_by_rules(
     Raises:
         FilterError: filter or facets of the request do not fit the fields.
     """
-    if not rules:
+    if rules:
+        request = restricted(request, rules)
+    is_paged = request.after is not None
+    if rules and not is_paged:
+        synonyms = (group for rule in rules for group in rule.synonyms)
+        request = replace(request, synonyms=replaced(request.text, synonyms))
+    pins = [] if is_paged else await _pins(rules, view, request, ranker)
+    if not pins:
         return Ruled(*await rank(request))
-    request = restricted(request, rules)
-    if request.after is not None:
-        return Ruled(*await rank(request))
-    synonyms = (group for rule in rules for group in rule.synonyms)
-    request = replace(request, synonyms=replaced(request.text, synonyms))
-    pins = await _pins(rules, view, request, ranker)
     page = Page(request.offset, request.limit, spread(place for place, _ in pins))
     needed = replace(
         request,
@@ -97,10 +98,12 @@ async def _pins(
     rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return the place and the hit of each pinned document that exists and passes the filters, by place."""
-    wanted: dict[str, tuple[int, str]] = {}
+    wanted: dict[str, tuple[int, str | None]] = {}
     for rule in rules:
         for pin in rule.pins:
             wanted.setdefault(pin.id, (pin.place, rule.id))
+    for id in view.named(request.text) if request.ordering is None else ():
+        wanted.setdefault(id, (0, None))
     if not wanted:
         return []
     alone = replace(request, only=list(wanted), offset=0, limit=len(wanted), facets=())

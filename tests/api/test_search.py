@@ -197,3 +197,50 @@ async def test_what_was_meant_is_named_and_nothing_is_replaced(client: httpx.Asy
     typed, alone = await reply("cpoy files"), await reply("files")
     assert typed["did_you_mean"] == "copy files"
     assert [hit["score"] for hit in typed["hits"]] == [hit["score"] for hit in alone["hits"]]
+
+
+async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> None:
+    """By id, SKU or UPC in either case, in the bundle or live, if it passes the filter."""
+    documents = [
+        Document("LAMP-2041", {"title": "desk lamp", "text": "brass", "section": 1}),
+        Document(
+            "d2", {"title": "lamp 2041 shade", "text": "lamp", "section": 2, "SKU": "sh-77001"}
+        ),
+        Document("d3", {"title": "bulb", "text": "lamp", "section": 2, "upc": 885909123456}),
+    ]
+    make_bundle(tmp_path, "shop", documents)
+    async with running(tmp_path, documents_poll_ms=5) as client:
+
+        async def found(query: str, **asked: Any) -> tuple[list[str], int]:
+            response = await client.post("/v1/search", json={"query": query, **asked})
+            assert response.status_code == 200, response.text
+            return [hit["id"] for hit in response.json()["hits"]], response.json()["total"]
+
+        ids, total = await found("lamp-2041")
+        assert (ids[0], total) == ("LAMP-2041", 3)
+        pages = [(await found("lamp-2041", limit=1, offset=offset))[0] for offset in range(4)]
+        assert [id for page in pages for id in page] == ids
+        assert (await found("SH-77001"))[0][0] == "d2"
+        assert (await found("885909123456"))[0][0] == "d3"
+        ids, _ = await found("lamp-2041", filter={"section": 2})
+        assert ids[0] == "d2"
+        assert "LAMP-2041" not in ids
+        ids, _ = await found("lamp-2041", sort=[{"field": "section", "order": "desc"}])
+        assert ids[-1] == "LAMP-2041"
+        bundle = open_bundle(find_bundle(tmp_path, "shop"))
+        for query in ("lamp-2041", "SH-77001"):
+            for offset in range(4):  # Python answers as HTTP does
+                hits = bundle.search(query, 2, offset=offset)
+                assert ([hit.id for hit in hits], hits.total) == await found(
+                    query, limit=2, offset=offset
+                )
+        assert bundle.search("lamp-2041", exclude=["LAMP-2041"])[0].id == "d2"
+        # d2 is replaced by a document with another SKU.
+        fields = {"title": "shade", "text": "paper", "section": 2}
+        await client.put("/v1/documents/d2", json={**fields, "sku": "sh-77002"})
+        written = await client.put("/v1/documents/NEW-1234", json={**fields, "sku": "sh-77003"})
+        seq = written.json()["seq"]
+        assert (await found("SH-77002", min_seq=seq))[0][0] == "d2"
+        assert (await found("new-1234", min_seq=seq))[0][0] == "NEW-1234"
+        assert (await found("sh-77003", min_seq=seq))[0][0] == "NEW-1234"
+        assert (await found("sh-77001", min_seq=seq))[0][0] != "d2"

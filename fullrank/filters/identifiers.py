@@ -1,0 +1,51 @@
+"""Documents that a query names: by id, or by the value of a field such as sku or isbn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from fullrank.filters.columns import Columns, Kind
+
+FIELDS = frozenset({"asin", "barcode", "ean", "gtin", "isbn", "mpn", "sku", "upc"})
+# Shorter tokens, and words without a digit, are what people search for: 360, 1080p, apple.
+_IDENTIFIER = re.compile(r"(?=\D*\d)\S{6,}")
+_MOST = 10
+
+
+def spellings_of(query: str) -> list[str]:
+    """Return how the identifier that a query may be is written; [] for words.
+
+    Example:
+        >>> spellings_of("Ab-1234"), spellings_of("red apple")
+        (['Ab-1234', 'AB-1234', 'ab-1234'], [])
+    """
+    token = query.strip()
+    if not _IDENTIFIER.fullmatch(token):
+        return []
+    return list(dict.fromkeys([token, token.upper(), token.lower()]))
+
+
+def named_rows(
+    spellings: Iterable[str], row_of: Callable[[str], int | None], columns: Columns
+) -> list[int]:
+    """Return the first documents whose id, or the value of one of ``FIELDS``, is one of some texts.
+
+    Args:
+        spellings: As ``spellings_of`` returned them.
+        row_of: Returns the row of an id, None for an unknown one.
+        columns: The stored fields of the documents.
+    """
+    by_id = {row: None for text in spellings if (row := row_of(text)) is not None}
+    parts = [column.parts for name, column in columns.by_name.items() if name.lower() in FIELDS]
+    for text in spellings:
+        values: list[tuple[Kind, str | float]] = [("keyword", text)]
+        if text.isdecimal():
+            values.append(("number", float(text)))
+        for part, value in ((kinds.get(kind), value) for kinds in parts for kind, value in values):
+            if part is not None and (codes := part.codes_of(value)):
+                rows = np.flatnonzero(part.documents_with([codes]))[:_MOST]
+                by_id |= dict.fromkeys(rows.tolist())
+    return [*by_id][:_MOST]
