@@ -43,6 +43,7 @@ class ServedList:
         texts: user_id, client_id, session_id and application, where given; people as pseudonyms.
         filter, page_url: Of the request.
         is_bot: Whether the client said that it is a program.
+        only_clicked: Whether `ids` are the clicked documents alone: nobody knows what else was shown.
     """
 
     query_id: str
@@ -63,6 +64,7 @@ class ServedList:
     filter: Any = None
     page_url: str | None = None
     is_bot: bool = False
+    only_clicked: bool = False
 
     @property
     def person(self) -> str | None:
@@ -95,7 +97,7 @@ class ServedList:
 
 _ATTRIBUTES = (
     "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "pinned",
-    "filter", "page_url", "is_bot",
+    "filter", "page_url", "is_bot", "only_clicked",
 )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def decisions_about(root: Path, version: str) -> list[dict[str, Any]]:
 
 
 def one_line(made: dict[str, Any]) -> str:
-    """Return a decision as ``promoted: shop-2 against shop-1, 31 votes to 9, e-value 28.4``, with the gates that failed."""
+    """Return a decision as ``promoted: shop-2 against shop-1, 31 votes to 9, e-value 28.4``; failed gates follow."""
     candidate, active = candidate_of(made), made.get("active") or made.get("retrained")
     line: str = made["did"] + (f": {candidate}" if candidate else "")
     line += f" against {active}" if candidate and active else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,12 +11,37 @@ from fullrank.encoding import Float64, Int64
 
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
+MAX_VIEWS_A_DAY = 10
+"""Most votes of a person on a document for a query in a day: a page may repeat its search by itself."""
 MAX_COINS = 10
 """Most clicked coins of a person that estimate η, so that no single account decides it."""
 
 _DAY_S = 86_400
 
 Bool = npt.NDArray[np.bool_]
+
+
+def up_to_a_click(same: Sequence[Int64], time: Float64, place: Int64, clicked: Bool) -> Bool:
+    """Return which votes of a person, query, document and day count: those up to the first click, and of them the last.
+
+    What is shown again after a click says nothing if it is not clicked again. What was shown before and not clicked
+    says as much as on another day.
+
+    Args:
+        same: of each vote its person, query, document and day.
+        time, place, clicked: of each vote.
+    """
+    order = np.lexsort((place, clicked, time, *same))
+    starts = np.ones(len(order), np.bool_)
+    starts[1:] = np.any([key[order][1:] != key[order][:-1] for key in same], axis=0)
+    group, c = np.cumsum(starts) - 1, clicked[order].astype(np.int64)
+    before = np.cumsum(c) - c
+    is_open = before == before[starts][group]
+    nth = np.arange(len(order)) - np.flatnonzero(starts)[group]
+    is_late = nth >= np.bincount(group, is_open)[group] - MAX_VIEWS_A_DAY
+    kept = np.empty(len(order), np.bool_)
+    kept[order] = is_open & is_late
+    return kept
 
 
 def within_caps(person: Int64, document: Int64, time: Float64, clicked: Bool) -> Bool:

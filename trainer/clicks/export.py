@@ -11,8 +11,8 @@ Weights of train are those of the rule. Other splits measure, by `mixture`: a ju
 that it was noticed, at most 10 times (`naive` counts clicks there, too). So each query counts about once for each of
 its documents, however often it was searched.
 
-One query in ten, by a hash of its text, is in valid and one in test. The newest fifth of the time is `recent`, for all
-queries, and in no other split. A split without judgements has no files.
+One query in ten, by a hash of its text, is in valid and one in test. The newest fifth of the clicks is `recent`, of all
+queries, and in no other split. It teaches nothing that the weights depend on. A split without judgements has no files.
 """
 
 from __future__ import annotations
@@ -70,16 +70,21 @@ def split_votes(
 
     Args:
         votes: to split.
-        recent_share: of the time between the first and the last vote, at its end; 0: nothing is recent.
+        recent_share: of the clicks, the newest ones, with their lists; 0: nothing is recent.
         after: only later votes are recent, in seconds since 1970: a model that learned from the others cannot be judged
             by them.
         final: train on test and recent, too, once they have judged what they should.
     """
     splits = np.array([split_of(text) for text in votes.queries] or ["train"])[votes.query]
     is_recent = np.zeros(len(votes), np.bool_)
-    if recent_share and len(votes):
-        first, last = votes.time.min(), votes.time.max()
-        is_recent = votes.time > max(after, last - recent_share * (last - first))
+    clicks = int(votes.clicked.sum())
+    if count := int(recent_share * clicks):
+        # Lists of one time are as old as their order says: a table may have no times.
+        order = np.lexsort((votes.shown, votes.time))
+        first = order[np.searchsorted(np.cumsum(votes.clicked[order]), clicks - count, "right")]
+        at, shown = votes.time[first], votes.shown[first]
+        is_recent = (votes.time > at) | ((votes.time == at) & (votes.shown >= shown))
+        is_recent &= votes.time > after
     found: dict[str, Bool] = {
         name: (splits == name) & ~is_recent for name in ("train", "valid", "test")
     }
@@ -133,8 +138,7 @@ def write_collection(
     require_new(folder)
     file = find_corpus(corpus)
     splits = split_votes(votes, recent_share, after=after, final=final)
-    parts = {name: votes.take(rows) for name, rows in splits.items()}
-    judged = _weighed(votes, parts, propensities, rule, **options)
+    judged = _weighed(votes, splits, propensities, rule, **options)
     if not len(judged["train"]):
         raise FullrankError(
             f"{folder}: no clicks to learn from: {int(votes.clicked.sum())} votes on documents that were"
@@ -150,7 +154,7 @@ def write_collection(
         _write_queries(temporary / "queries.jsonl", votes, judged)
         for split, pairs in judged.items():
             if len(pairs):
-                _write_split(temporary, split, pairs, _others(parts[split], pairs))
+                _write_split(temporary, split, pairs, _others(votes.take(splits[split]), pairs))
         temporary.rename(folder)
         sync_folder(folder.parent)
     finally:
@@ -165,11 +169,14 @@ def require_new(folder: Path) -> None:
 
 
 def _weighed(
-    votes: Votes, parts: Mapping[str, Votes], propensities: Propensities, rule: Rule, **options: Any
+    votes: Votes, splits: Mapping[str, Bool], propensities: Propensities, rule: Rule, **options: Any
 ) -> dict[str, Judged]:
+    parts = {name: votes.take(rows) for name, rows in splits.items()}
     if rule == "naive" or has_only_clicks(votes):
         return {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
-    mixture = fit_mixture(Clicked.of(*clicks_of(votes, **options)), propensities)
+    is_known = np.any([rows for name, rows in splits.items() if name != "recent"], axis=0)
+    known = votes.take(is_known & votes.is_listed)
+    mixture = fit_mixture(Clicked.of(*clicks_of(known, **options)), propensities)
     least = MIN_WEIGHT if rule in ("mixture", "coec") else 0.0
     found = {
         name: measure(part, mixture, least=MIN_WEIGHT, **options) for name, part in parts.items()
@@ -212,6 +219,8 @@ def _others(votes: Votes, pairs: Judged) -> tuple[Int64, Int64, Int64]:
     is_other = np.isin(rest // width, pairs.query) & ~np.isin(
         rest, pairs.query * width + pairs.document
     )
+    # A click that weighs too little is no judgement, but no negative either.
+    often[np.isin(rest, key[votes.clicked])] = 0
     rest, often = rest[is_other], often[is_other]
     order = np.lexsort((-often, rest // width))
     query = rest[order] // width

@@ -1,7 +1,7 @@
 """Join events to the lists that people saw: votes.
 
-A vote is one person, one query, one document and one day, whether the document was clicked or not: how often the same
-person searches the same again makes no difference. A position never comes from the client: the served list has it.
+A vote is a document that a list showed. Of one person, query, document and day one click counts, and what was shown
+before it. A position never comes from the client: the served list has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fullrank.encoding import Float64, Int64
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
-from trainer.clicks.caps import MAX_COINS, within_caps
+from trainer.clicks.caps import MAX_COINS, up_to_a_click, within_caps
 
 Bool = npt.NDArray[np.bool_]
 
@@ -46,6 +46,8 @@ class Coins:
 class Votes:
     """What people saw and clicked. All arrays but those of ``coins`` have one row a vote.
 
+    Votes of lists without what else was shown are counts: they say nothing about places.
+
     Attributes:
         queries: normalised texts.
         documents: ids.
@@ -56,6 +58,7 @@ class Votes:
         clicked: bool.
         dwell_s: float64, how long the document was looked at, NaN if unknown.
         shown: int64, number of the list; two votes of one list have the same.
+        is_listed: bool, whether the list has all that was shown; in a log of clicks alone no list has.
         coins: pairs whose order a coin decided.
         counts: of what was joined and, by reason, of clicks that were left out.
         text_rank: int64, how many documents fit the query better by their text (`texts`), −1 where that is unknown;
@@ -72,6 +75,7 @@ class Votes:
     clicked: Bool
     dwell_s: Float64
     shown: Int64
+    is_listed: Bool
     coins: Coins
     counts: Mapping[str, int]
     text_rank: Int64 | None = None
@@ -223,6 +227,7 @@ def _votes(
         clicked=clicked,
         dwell_s=dwell_s,
         shown=owner,
+        is_listed=~np.array([served.only_clicked for served in shown], np.bool_)[owner],
         coins=_coins(shown, person, query, at, starts, clicked, trains & ~is_program),
         counts=counts,
     )
@@ -232,8 +237,13 @@ def _votes(
     for row, served in enumerate(shown):
         for place in served.pinned:
             is_ranked[starts[row] + place] = False
-    votes = once_a_day(votes.take((trains & ~is_program)[owner] & is_ranked))
+    votes = votes.take((trains & ~is_program)[owner] & is_ranked)
+    day = (votes.time // _DAY_S).astype(np.int64)
+    same = votes.person, votes.query, votes.document, day
+    votes = votes.take(up_to_a_click(same, votes.time, votes.place, votes.clicked))
     kept = votes.take(within_caps(votes.person, votes.document, votes.time, votes.clicked))
+    if kept.clicked.all():
+        kept = replace(kept, is_listed=np.zeros(len(kept), np.bool_))
     counts["beyond_caps"] = int(votes.clicked.sum() - kept.clicked.sum())
     counts["shown"], counts["votes"] = len(kept), int(kept.clicked.sum())
     return kept
@@ -254,23 +264,6 @@ class _Codes(dict[str, int]):
         code = self._known.setdefault(normalised(text), len(self._known))
         self[text] = code
         return code
-
-
-def once_a_day(votes: Votes) -> Votes:
-    """Keep one vote a person, query, document and day.
-
-    It is a clicked one if there is one, else one of a list that was clicked, else the uppermost. So a list that was
-    clicked when the same person searched again keeps the documents that were passed over.
-    """
-    day = (votes.time // _DAY_S).astype(np.int64)
-    was_left = ~np.isin(votes.shown, votes.shown[votes.clicked])
-    choice = (votes.time, votes.place, was_left, ~votes.clicked)
-    order = np.lexsort((*choice, votes.document, day, votes.query, votes.person))
-    keys = [column[order] for column in (votes.document, day, votes.query, votes.person)]
-    is_first = np.ones(len(order), np.bool_)
-    if len(order):
-        is_first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return votes.take(np.sort(order[is_first]))
 
 
 def _coins(

@@ -9,7 +9,8 @@
     clicked    0 or 1, where rows are documents that were shown; absent: every row is a click
     shown      ids of the whole list, separated by "|"; then the position is not used
 
-Other columns are left out. A row that is not part of a list with others is a list of one document at its position.
+Other columns are left out. A row that is not part of a list with others is a list of one document at its position. A
+list without `shown` and `clicked` has only what was clicked.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def _records(
     for query_id, group in groupby(numbered, key):
         placed: dict[int, tuple[str, bool]] = {}
         asked: Row = {}
+        only_clicked = True
         at = now
         for _, row in group:
             try:
@@ -90,6 +92,7 @@ def _records(
                 refused["no query or document, or an impossible position or time"] += 1
                 continue
             asked = asked or row
+            only_clicked &= not (shown or row.get("clicked"))
             for i, id in enumerate(shown):
                 placed.setdefault(i, (id, False))
             if shown:
@@ -100,11 +103,15 @@ def _records(
             clicked = (row.get("clicked") or "1").strip().lower() not in ("0", "false", "no")
             placed[place] = (row["document"], clicked or placed.get(place, ("", False))[1])
         if placed:
-            yield from _list(query_id, at, asked, placed)
+            yield from _list(query_id, at, asked, placed, only_clicked)
 
 
 def _list(
-    query_id: str, at: float, asked: Row, placed: Mapping[int, tuple[str, bool]]
+    query_id: str,
+    at: float,
+    asked: Row,
+    placed: Mapping[int, tuple[str, bool]],
+    only_clicked: bool,
 ) -> Iterator[ServedList | Event]:
     """Make a list of each run of neighbouring places, and its clicks."""
     user = asked.get("user")
@@ -114,7 +121,16 @@ def _list(
         places = [place for _, place in run]
         name = f"{query_id}/{n}" if n else query_id
         ids = [placed[place][0] for place in places]
-        yield ServedList(name, at, asked["query"], ids, "reported", places[0], texts=texts)
+        yield ServedList(
+            name,
+            at,
+            asked["query"],
+            ids,
+            "reported",
+            places[0],
+            texts=texts,
+            only_clicked=only_clicked,
+        )
         for place in places:
             if placed[place][1]:
                 yield Event("click", at, {"query_id": name, **texts}, placed[place][0])

@@ -21,7 +21,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from trainer.clicks.join import Bool, Votes
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import MIN_WEIGHT, weigh
+from trainer.clicks.weights import MIN_WEIGHT, has_only_clicks, weigh
 from trainer.collection import Collection, Query, read_collection
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.registry import fit
@@ -46,12 +46,13 @@ def rank_by_text(
     scratch: Path,
     reporter: Reporter,
     *,
+    learned: Votes | None = None,
     seed: int = 1,
 ) -> Votes:
     """Return the votes with the rank of each document by its text.
 
-    The votes stay as they are if a half has no click to learn from, or if nothing was shown but what was clicked, so
-    that no click needs an explanation.
+    The votes stay as they are if a half has no click to learn from, or if the log has clicks alone, so that no click
+    needs an explanation.
 
     Args:
         votes: of all splits.
@@ -59,15 +60,16 @@ def rank_by_text(
         corpus: folder whose corpus.jsonl has the documents.
         scratch: folder for large arrays, in files without a name.
         reporter: receives progress.
+        learned: those of the votes whose clicks teach; None: all.
         seed: of everything random.
 
     Raises:
         CollectionError: the corpus cannot be read.
         TrainingError: no document has text.
     """
-    if votes.clicked.all():
+    if has_only_clicks(votes):
         return votes
-    collection = _collection(votes, propensities, corpus)
+    collection = _collection(votes if learned is None else learned, propensities, corpus)
     second = np.array([falls_into(text, 0.5, _SALT) for text in votes.queries], np.bool_)
     asked = np.unique(votes.query)[: max(1, _MOST_SCORES // len(collection.documents))]
     row_of = collection.document_ids.rows

@@ -11,6 +11,8 @@ A document counts as relevant if it was clicked; for coec also if r exceeds m. S
 document would get in its place: clicks by mistake, and clicks out of trust in the first places.
 
 Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and every rule is Σ c.
+If a log has such clicks and lists, the weights of both are numbers of clicks: those of mixture and coec times Σ c, Σ c
+and Σ c / p_k of naive and ips, plus the clicks without a list.
 
 In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
 linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
@@ -106,12 +108,11 @@ def weigh(
     Example:
         >>> judged = weigh(votes, fit_propensities(votes.coins))
     """
-    votes, c = clicks_of(votes, position_1=position_1, dwell=dwell)
+    every = votes
+    votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
     counted = Clicked.of(votes, c)
     clicks = counted.total(counted.clicks)
     is_relevant = clicks > 0
-    if has_only_clicks(votes):
-        return _judged(votes, counted, clicks, is_relevant)
     if rule == "mixture":
         weight = (mixture or fit_mixture(counted, propensities)).posterior(counted)
     elif rule == "coec":
@@ -123,8 +124,12 @@ def weigh(
     else:
         weight = clicks
     judged = _judged(votes, counted, weight, is_relevant)
-    scaled = _scaled(judged.weight, judged.query, each=rule in ("naive", "ips"))
-    return replace(judged, weight=scaled).take(scaled >= least)
+    each = rule in ("naive", "ips")
+    scaled = _scaled(judged.weight, judged.query, each=each)
+    if every.is_listed.all():
+        return replace(judged, weight=scaled).take(scaled >= least)
+    in_clicks = judged.weight if each else scaled * clicks[is_relevant]
+    return _with_counts(every, replace(judged, weight=in_clicks).take(scaled >= least), dwell)
 
 
 def measure(
@@ -145,18 +150,32 @@ def measure(
         mixture: of all splits.
         position_1, dwell, least: as for ``weigh``.
     """
-    votes, c = clicks_of(votes, position_1=position_1, dwell=dwell)
+    every = votes
+    votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
     counted = Clicked.of(votes, c)
     is_clicked = counted.total(counted.clicks) > 0
     judged = _judged(votes, counted, mixture.posterior(counted), is_clicked)
     noticed = np.maximum(mixture.noticed(counted)[is_clicked], 1 / MAX_INVERSE)
     sure = _scaled(judged.weight, judged.query, each=False) >= least
-    return replace(judged, weight=judged.weight / noticed).take(sure)
+    return _with_counts(every, replace(judged, weight=judged.weight / noticed).take(sure), dwell)
+
+
+def _with_counts(votes: Votes, judged: Judged, dwell: bool) -> Judged:
+    """Add the clicks that have no list to the weights of those that have one."""
+    if votes.is_listed.all():
+        return judged
+    _, c = clicks_of(votes, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    weight = np.zeros(len(counted.pairs))
+    np.add.at(weight, counted.of_votes, c * ~votes.is_listed)
+    keys = judged.query * max(1, len(votes.documents)) + judged.document
+    weight[np.searchsorted(counted.pairs, keys)] += judged.weight
+    return _judged(votes, counted, weight, weight > 0)
 
 
 def has_only_clicks(votes: Votes) -> bool:
     """Return whether the votes tell nothing of documents that were shown and not clicked."""
-    return bool(votes.clicked.all())
+    return not votes.is_listed.any()
 
 
 def clicks_of(

@@ -114,7 +114,9 @@ def export_(
     ] = RuleName.MIXTURE,
     recent: Annotated[
         float,
-        typer.Option("--recent", help="Share of the time, at its end, for `recent`.", min=0, max=1),
+        typer.Option(
+            "--recent", help="Share of the clicks, the newest, for `recent`.", min=0, max=1
+        ),
     ] = 0.2,
     position_1: Annotated[
         bool,
@@ -146,7 +148,7 @@ def export_(
 ) -> None:
     """Write a collection of what people clicked, to train on; or the log, to analyse."""
     from trainer.clicks import fit_propensities, rank_by_text, write_collection
-    from trainer.clicks.export import require_new
+    from trainer.clicks.export import require_new, split_votes
 
     if parquet is not None:
         if corpus is not None:
@@ -159,8 +161,11 @@ def export_(
     propensities = fit_propensities(votes.coins)
     if weights is not RuleName.NAIVE:
         require_new(collection)
+        learned = votes.take(~split_votes(votes, recent)["recent"])
         with Reporter() as report:
-            votes = rank_by_text(votes, propensities, corpus, collection.parent, report)
+            votes = rank_by_text(
+                votes, propensities, corpus, collection.parent, report, learned=learned
+            )
     counts = write_collection(
         votes,
         propensities,

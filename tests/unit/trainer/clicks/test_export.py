@@ -30,14 +30,14 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def clicked(queries: int = 200) -> Votes:
-    """Each query is asked on ten days, by one or two people, and leads to one document."""
+def clicked(queries: int = 200, later: int = 0) -> Votes:
+    """Each query is asked on ten days, by one or two people, and leads to one document, on the last two to a later."""
     lists, events = [], []
     for i in range(queries):
         for day in range(10):
             name, user, at = f"l{i}-{day}", f"u{i}-{day % (1 + i % 2)}", day * DAY + i
             lists.append(listing(name, [f"d{j}" for j in range(5)], f"query {i}", at, user))
-            events.append(click(name, f"d{i % 5}", at, user))
+            events.append(click(name, f"d{(i + later * (day > 7)) % 5}", at, user))
     return join(lists, events)
 
 
@@ -73,11 +73,32 @@ def test_one_query_in_ten_is_in_valid_and_one_in_test() -> None:
     assert np.sum([*splits.values()], axis=0).tolist() == [1] * len(votes)
 
 
-def test_the_newest_fifth_of_the_time_is_recent() -> None:
+def test_the_newest_fifth_of_the_clicks_is_recent() -> None:
     votes = clicked()
     day = (votes.time - MONDAY) // DAY
     assert set(day[split_votes(votes)["recent"]]) == {8, 9}
     assert not split_votes(votes, 0)["recent"].any()
+
+
+@pytest.mark.parametrize("years", [2, 0])
+def test_old_clicks_and_clicks_without_times_are_recent_by_their_order(years: int) -> None:
+    """An import of a hundred clicks, then twenty searches; or all of them at the time of the import."""
+    at = [-years * 365 * DAY] * 100 + [years * i for i in range(20)]
+    lists = [listing(f"l{i}", ["a", "b"], f"query {i}", at[i], f"u{i}") for i in range(120)]
+    votes = join(lists, [click(f"l{i}", "b", at[i], f"u{i}") for i in range(120)])
+    recent = votes.take(split_votes(votes)["recent"])
+    asked = {votes.queries[q] for q in recent.query}
+    assert asked == {f"query {i}" for i in range(96, 120)}
+    assert len(recent) == 2 * 24
+
+
+def test_recent_clicks_teach_nothing(tmp_path: Path, corpus: Path) -> None:
+    """Neither which document answers nor how people click."""
+    for later in (0, 2):
+        write_collection(clicked(later=later), ETA_1, corpus, tmp_path / str(later))
+    for split in ("train", "valid", "test", "recent"):
+        once, twice = ((tmp_path / n / "weights" / f"{split}.tsv").read_bytes() for n in "02")
+        assert (once == twice) is (split != "recent")
 
 
 def test_the_corpus_is_linked(tmp_path: Path, corpus: Path) -> None:
@@ -164,6 +185,20 @@ def test_only_later_votes_are_recent() -> None:
     late = split_votes(votes, after=float(votes.time.max()))
     assert not late["recent"].any()
     assert sum(rows.sum() for rows in late.values()) == len(votes)
+
+
+def test_a_clicked_document_is_never_a_negative(tmp_path: Path, corpus: Path) -> None:
+    """One of twenty people clicks what the others pass over, and two documents that nobody clicks are above."""
+    lists, events = [], []
+    for n in range(20):
+        lists.append(listing(f"l{n}", ["d1", "d2", "d0"], "query", user=f"u{n}"))
+        events.append(click(f"l{n}", "d0" if n else "d1", user=f"u{n}"))
+    votes = join(lists, events)
+    write_collection(votes, ETA_1, corpus, tmp_path / "c", rule="coec", recent_share=0)
+    found = read_collection(tmp_path / "c")
+    [split] = found.splits
+    [grades] = found.qrels(split).values()
+    assert grades == {"d0": 1, "d1": 0, "d2": -1}
 
 
 def test_at_most_four_documents_of_a_query_are_passed_over(tmp_path: Path, corpus: Path) -> None:

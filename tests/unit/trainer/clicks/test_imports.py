@@ -175,6 +175,28 @@ def test_a_table_with_whole_lists_is_read(tmp_path: Path) -> None:
     assert refused == {"document is not in shown": 1}
 
 
+@pytest.mark.parametrize(
+    ("header", "rows", "only_clicked"),
+    [
+        ("query,document", ["red,a", "red,b"], [True, True]),
+        ("query,document,position", ["red,a,3"], [True]),
+        ("query,document,query_id", ["red,a,1", "red,b,1"], [True]),
+        ("query,document,shown", ["red,a,a|b", "red,b,"], [False, True]),
+        ("query,document,shown", ["red,a,a"], [False]),
+        ("query,document,query_id,clicked", ["red,a,1,1", "red,b,1,0"], [False]),
+    ],
+)
+def test_a_table_without_what_was_shown_has_clicks_alone(
+    tmp_path: Path, header: str, rows: list[str], only_clicked: list[bool]
+) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text("\n".join([header, *rows]))
+    records, _ = read(path)
+    store(records, tmp_path / "log", Pseudonyms(b"key" * 11), NOW, 1e9)
+    found = [served.only_clicked for served in EventLog(tmp_path / "log").lists()]
+    assert found == only_clicked
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello", "utf-8")
     with pytest.raises(FullrankError, match="neither UBI nor Algolia"):

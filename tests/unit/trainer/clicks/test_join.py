@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
-from tests.clicking import click, listing
+from tests.clicking import MONDAY, click, listing
 from tests.random_cases import cases
 from trainer.clicks.join import Votes, join
 
@@ -109,12 +109,16 @@ def test_pinned_documents_have_no_votes() -> None:
     assert votes.counts["pinned"] == 1
 
 
-def test_a_person_has_one_vote_a_day() -> None:
+def test_a_person_has_one_click_a_day() -> None:
+    """What was shown before it counts, what was shown after it does not."""
     lists = [listing(f"l{i}", ["a", "b"] if i else ["b", "a"], at=i * 30_000) for i in range(4)]
     votes = join(lists, [click("l1", "b"), click("l2", "b"), click("l3", "a", 95_000)])
     assert rows(votes) == [
         ("red shoes", "a", 0, 0, False),
+        ("red shoes", "a", 0, 0, False),
+        ("red shoes", "a", 0, 1, False),
         ("red shoes", "a", 1, 0, True),
+        ("red shoes", "b", 0, 0, False),
         ("red shoes", "b", 0, 1, True),
         ("red shoes", "b", 1, 1, False),
     ]
@@ -123,7 +127,22 @@ def test_a_person_has_one_vote_a_day() -> None:
 def test_what_a_clicked_list_passed_over_stays_when_the_search_was_repeated() -> None:
     lists = [listing("l1", ["a", "b", "c"]), listing("l2", ["a", "b", "c"], at=60)]
     votes = join(lists, [click("l2", "c", 90)])
-    assert votes.shown.tolist() == [votes.shown[votes.clicked][0]] * 3
+    mine = votes.shown == votes.shown[votes.clicked][0]
+    assert [votes.documents[d] for d in votes.document[mine]] == ["a", "b", "c"]
+
+
+def test_a_page_that_repeats_its_search_is_seen_ten_times_a_day() -> None:
+    lists = [listing(f"l{i}", ["a", "b"], at=i * 60) for i in range(50)]
+    votes = join(lists, [click("l40", "b", 40 * 60 + 1)])
+    seen = [
+        (votes.documents[d], int(at - MONDAY) // 60)
+        for d, at in zip(votes.document, votes.time, strict=True)
+    ]
+    assert seen == sorted(
+        [("a", i) for i in range(40, 50)] + [("b", i) for i in range(31, 41)],
+        key=lambda s: (s[1], s[0]),
+    )
+    assert votes.counts["votes"] == 1
 
 
 def test_the_list_of_an_unknown_person_belongs_to_the_one_who_clicks() -> None:
@@ -203,7 +222,7 @@ def brute_force(lists: list[ServedList], events: list[Event]) -> tuple[list[Vote
             known[served.query_id].kind == "reported" and served.kind != "reported"
         ):
             known[served.query_id] = served
-    best: dict[tuple[str, str, str, int], tuple[bool, bool, int]] = {}
+    views: dict[tuple[str, str, str, int], list[tuple[float, bool, int]]] = {}
     joined = 0
     for served in known.values():
         mine = [e for e in events if e.texts.get("query_id") == served.query_id]
@@ -212,13 +231,16 @@ def brute_force(lists: list[ServedList], events: list[Event]) -> tuple[list[Vote
         if served.is_bot or served.kind not in ("search", "reported"):
             continue
         joined += sum(not e.is_bot and e.object_id in served.ids for e in mine)
-        led = any(e.object_id in served.ids and not e.is_bot for e in mine)
         for place, document in enumerate(served.ids):
             clicked = any(e.object_id == document and not e.is_bot for e in mine)
             key = (who, normalised(served.text), document, int(served.at // 86_400))
-            entry = (not clicked, not led, place + served.offset)
-            best[key] = min(best.get(key, entry), entry)
-    votes = [(k[1], k[2], k[3] - 20_780, v[2], not v[0]) for k, v in best.items()]
+            views.setdefault(key, []).append((served.at, clicked, place + served.offset))
+    votes = []
+    for (_, text, document, day), found in views.items():
+        for _, clicked, place in sorted(found):
+            votes.append((text, document, day - 20_780, place, clicked))
+            if clicked:
+                break
     return sorted(votes), joined
 
 

@@ -46,8 +46,10 @@ def searches(queries: int, misled: Mapping[int, int] | None = None, more: str = 
     return join(lists, events)
 
 
-def ranks_of(votes: Votes, corpus: Path) -> dict[tuple[str, str], int]:
-    found = rank_by_text(votes, ETA_1, corpus, corpus, QUIET)
+def ranks_of(
+    votes: Votes, corpus: Path, learned: Votes | None = None
+) -> dict[tuple[str, str], int]:
+    found = rank_by_text(votes, ETA_1, corpus, corpus, QUIET, learned=learned)
     assert found.text_rank is not None
     rows = zip(votes.query, votes.document, found.text_rank.tolist(), strict=True)
     return {(votes.queries[q], votes.documents[d]): rank for q, d, rank in rows}
@@ -70,6 +72,19 @@ def test_clicks_on_a_query_do_not_change_its_ranks(corpus: Path) -> None:
     # Clicks on other queries do.
     everything = {n: (n + 1) % WORDS for n in range(0, queries, 2)}
     assert ranks_of(searches(queries, everything), corpus) != before
+
+
+def test_clicks_that_judge_do_not_change_ranks(corpus: Path) -> None:
+    queries = 10 * WORDS
+    ranks = []
+    for misled in ({}, {n: (n + 1) % WORDS for n in range(queries // 2, queries)}):
+        votes = searches(queries, misled)
+        old = votes.take(
+            np.array([int(t.rsplit("r", 1)[1]) < queries // 2 for t in votes.queries])[votes.query]
+        )
+        ranks.append(ranks_of(votes, corpus, old))
+    assert ranks[0] == ranks[1]
+    assert len(ranks[0]) == 4 * queries
 
 
 def test_a_document_that_the_corpus_lacks_has_no_rank(corpus: Path) -> None:

@@ -184,6 +184,32 @@ def test_a_log_of_clicks_alone_counts_them_by_every_rule(rule: Rule) -> None:
     assert sorted(judged.weight.tolist()) == [1, 3]
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_clicks_without_their_lists_are_added_as_counts(rule: Rule) -> None:
+    """An import beside a log of lists: all weights are numbers of clicks, and the lists alone tell how people click."""
+    relevance = np.random.default_rng(1).choice([0.05, 0.3, 0.9], (30, 10))
+    lists, events = simulate(800, lambda k: 1 / k, relevance, 2)
+    alone = join(lists, events)
+    imported = {("query 0", "d0-3"): 7, ("query 0", "d0-9"): 1, ("new", "x"): 5}
+    for (query, document), count in imported.items():
+        for n in range(count):
+            id = f"{query} {document} {n}"
+            served = listing(id, [document], query, user=None, offset=9 * n, only_clicked=True)
+            lists.append(served)
+            events.append(click(id, document, user=None))
+    clicks = by_hand(alone, 1.0, "naive", 0.0)
+    if rule in ("naive", "ips"):
+        wanted = by_hand(alone, 1.0, rule, 0.0)
+    else:
+        kept = weights(weigh(alone, Propensities.of_power(1), rule, least=0.5))
+        wanted = {pair: weight * clicks[pair] for pair, weight in kept.items()}
+    for pair, count in imported.items():
+        wanted[pair] = wanted.get(pair, 0.0) + count
+    least = 0.5 if rule in ("mixture", "coec") else 0.0
+    found = weights(weigh(join(lists, events), Propensities.of_power(1), rule, least=least))
+    assert found == pytest.approx(wanted)
+
+
 def test_no_votes_weigh_nothing() -> None:
     for rule in RULES:
         assert len(weigh(join([], []), Propensities.of_power(1), rule)) == 0
