@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float64, Int64
@@ -25,7 +26,8 @@ class Clicks:
         query: int64, places in `queries`.
         shown: Of each click, the places in `documents` of the list, the clicked one first.
         person: int64, 0 to `people` − 1.
-        weight: float64, 1/p of the place that was clicked, at most 10.
+        weight: float64, 1/p of the place that was clicked, at most 10; 1 without what was shown.
+        is_listed: bool, whether the click says what else was shown.
         people: Their number.
     """
 
@@ -35,13 +37,18 @@ class Clicks:
     shown: Sequence[Int64]
     person: Int64
     weight: Float64
+    is_listed: npt.NDArray[np.bool_]
     people: int
 
     @staticmethod
     def of(votes: Votes, propensities: Propensities) -> Clicks:
-        """Take the clicks of some votes, each with the list that it was on."""
-        rows = np.flatnonzero(votes.clicked)
+        """Take the clicks of some votes, each with the list that it was on.
+
+        A click on the only document of a list says nothing about a ranking, and is left out.
+        """
         order = np.argsort(votes.shown, kind="stable")
+        sizes = np.bincount(votes.shown, minlength=1)[votes.shown]
+        rows = np.flatnonzero(votes.clicked & ((sizes > 1) | ~votes.is_listed))
         starts = np.searchsorted(votes.shown[order], votes.shown[rows])
         ends = np.searchsorted(votes.shown[order], votes.shown[rows], "right")
         shown = []
@@ -55,7 +62,12 @@ class Clicks:
             votes.query[rows],
             shown,
             person.astype(np.int64),
-            1 / np.maximum(propensities.of(votes.place[rows]), _MIN_PROPENSITY),
+            np.where(
+                votes.is_listed[rows],
+                1 / np.maximum(propensities.of(votes.place[rows]), _MIN_PROPENSITY),
+                1.0,
+            ),
+            votes.is_listed[rows],
             len(people),
         )
 
@@ -68,7 +80,7 @@ class Replayed:
     """What a bundle answers.
 
     Attributes:
-        reciprocal_rank: float64, of each click's document among those of its list.
+        reciprocal_rank: float64, of each click's document among those of its list, or among all without what was shown.
     """
 
     reciprocal_rank: Float64
@@ -78,7 +90,8 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
     """Order the lists of clicks anew.
 
     The clicked document is ranked among the documents of its list: ranked among all, the model that made the list would
-    win, because nobody clicks what is not shown. A second stage is left out.
+    win, because nobody clicks what is not shown. Without what was shown it is ranked among all. A second stage is left
+    out.
 
     Args:
         bundle: An open bundle. A document that it lacks ranks last.
@@ -97,7 +110,12 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
         known = listed[listed >= 0]
         dense, lexical, bias = bundle.retriever.score_parts(encoded, known)
         scores = dict(zip(known.tolist(), (dense + lexical + bias).tolist(), strict=True))
+        every = None if clicks.is_listed[found].all() else bundle.retriever.scores(encoded)[0]
         for click in found:
+            if every is not None and not clicks.is_listed[click]:
+                row = row_of[clicks.shown[click][0]]
+                ranks[click] = 1 / np.count_nonzero(every >= every[row]) if row >= 0 else 0.0
+                continue
             own, *others = (
                 scores.get(row, -np.inf) for row in row_of[clicks.shown[click]].tolist()
             )

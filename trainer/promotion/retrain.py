@@ -18,7 +18,7 @@ from fullrank.bundle.corpus import write_corpus
 from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
-from trainer.clicks import fit_propensities, join, rank_by_text, write_collection
+from trainer.clicks import Votes, fit_propensities, join, rank_by_text, write_collection
 from trainer.clicks.export import split_votes
 from trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
 from trainer.collection import Collection, read_collection
@@ -47,7 +47,7 @@ class Retrained:
         published: Folder of the new version, None if the candidate did not pass the gates. It is the candidate, trained
             once more with the clicks that judged it.
         rule: How clicks became weights of the better candidate.
-        candidates: Weighted MRR of the newest clicks, by rule.
+        candidates: Weighted MRR of the clicks that chose between them, by rule; 0 without a choice.
         gates: Of the better candidate.
         clicks: Votes with a click.
         anew_clicks: Those when the weights of the active version were last left aside; `clicks` if they were now.
@@ -125,21 +125,35 @@ def retrain(
     start = active if goes_on(opened, wanted, clicks) else None
     # The active version may have learned from all clicks until then.
     after = card.get("clicks", {}).get("until", -math.inf)
-    recent = Clicks.of(votes.take(split_votes(votes, after=after)["recent"]), propensities)
+    is_recent = split_votes(votes, after=after)["recent"]
+    # Without what was shown, all rules count clicks.
+    rules = RULES[:1] if has_only_clicks(votes) else RULES
+    # Half of the people choose between two candidates; the clicks of the others judge the chosen one.
+    chooses = is_recent & (votes.person % 2 == 0) & (len(rules) > 1)
+    choosing, recent = (
+        Clicks.of(votes.take(rows), propensities) for rows in (chooses, is_recent & ~chooses)
+    )
     with scratch_folder(bundles / SCRATCH / opened.name) as scratch:
         corpus = scratch / "corpus"
         corpus.mkdir(parents=True)
         with reporter() as report:
             write_corpus(opened, corpus / "corpus.jsonl", report)
-        with reporter() as report:
-            votes = rank_by_text(votes, propensities, corpus, scratch, report, seed=seed)
         other = None if judged is None else _judgements(judged)
 
+        def ranked(learned: Votes) -> Votes:
+            with reporter() as report:
+                return rank_by_text(
+                    votes, propensities, corpus, scratch, report, learned=learned, seed=seed
+                )
+
+        known = ranked(votes.take(~is_recent))
+
         def fit(rule: Rule, *, final: bool = False) -> Path:
+            weighed = ranked(votes) if final and rule == DEFAULT else known
             place = scratch / (f"{rule}-final" if final else rule)
             folder = place.with_name(f"{place.name}-collection")
             write_collection(
-                votes, propensities, corpus, folder, rule=rule, after=after, final=final
+                weighed, propensities, corpus, folder, rule=rule, after=after, final=final
             )
             if other is not None and not add_judgements(
                 folder, other, frozenset(opened.documents.ids), final=final
@@ -151,13 +165,14 @@ def retrain(
                     exported_from=active, reporter=report,
                 ).path  # fmt: skip
 
-        # Without what was shown, all rules count clicks.
-        rules = RULES[:1] if has_only_clicks(votes) else RULES
         candidates = {rule: open_bundle(fit(rule)) for rule in rules}
-        found_by = {rule: replay(one, recent) for rule, one in candidates.items()}
-        mrr = {rule: weighted_mrr(found, recent) for rule, found in found_by.items()}
+        mrr = {
+            rule: weighted_mrr(replay(one, choosing), choosing) for rule, one in candidates.items()
+        }
         best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))
-        gates = [clicks_gate(replay(opened, recent), found_by[best], recent, seed)]
+        gates = [
+            clicks_gate(replay(opened, recent), replay(candidates[best], recent), recent, seed)
+        ]
         final = fit(best, final=True) if passed(gates) else None
         if final is not None:
             # It has learned from the newest clicks, too, so only the other gates can judge it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ def clicks(people: int, each: int = 5) -> Clicks:
         [np.zeros(1, np.int64)] * count,
         np.repeat(np.arange(people), each),
         np.random.default_rng(1).choice([1.0, 2.0, 10.0], count),
+        np.ones(count, np.bool_),
         people,
     )
 
@@ -68,6 +70,12 @@ def test_few_people_prove_nothing() -> None:
     assert "9 people" in gate.reason
 
 
+def test_the_gate_says_which_clicks_it_ranks_among_all_documents() -> None:
+    some = replace(clicks(20), is_listed=np.arange(100) >= 30)
+    gate = clicks_gate(Replayed(np.ones(100)), Replayed(np.ones(100)), some, 1)
+    assert "; 30 clicks do not say what else was shown" in gate.reason
+
+
 @pytest.mark.parametrize(
     ("before_ms", "after_ms", "passes"),
     [(20, 24, True), (20, 26, False), (1, 4.9, True), (1, 5.1, False), (4.5, 5.5, True)],
@@ -89,19 +97,21 @@ SOME, NONE = Floor(lexical=0.1), Floor(lexical=1e9)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "empty", "passes"),
+    ("before", "after", "lost", "empty", "passes"),
     [
-        (SOME, SOME, 0.5, True),
-        (SOME, NONE, 1.0, False),
-        (None, SOME, 0.0, True),
-        (NONE, SOME, 0.5, True),
+        (SOME, SOME, 1, 0.5, True),
+        (SOME, NONE, 1, 1.0, True),
+        (SOME, NONE, 2, 1.0, False),
+        (None, SOME, 2, 0.0, True),
+        (NONE, SOME, 2, 0.5, True),
     ],
 )
-def test_no_more_queries_may_find_nothing(
+def test_one_more_query_may_find_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     before: Floor | None,
     after: Floor,
+    lost: int,
     empty: float,
     passes: bool,
 ) -> None:
@@ -110,7 +120,7 @@ def test_no_more_queries_may_find_nothing(
     found = common_gates(
         bundle_with(tmp_path / "before", before),
         bundle_with(tmp_path / "after", after),
-        ["copy files", "zzqq"],
+        ["copy files", "remote host"][:lost] + ["zzqq", "qqzz"][:lost],
         None,
     )
     assert {gate.name: gate.passed for gate in found}["empty"] is passes

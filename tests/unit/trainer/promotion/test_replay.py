@@ -17,7 +17,7 @@ from trainer.clicks import Propensities, join
 from trainer.promotion.replay import Clicks, replay, slowest
 
 
-def test_a_clicked_document_is_ranked_among_those_of_its_list(tmp_path: Path) -> None:
+def test_a_clicked_document_is_ranked_among_those_of_its_list_or_all(tmp_path: Path) -> None:
     make_bundle(tmp_path, "shop", n_dense=2)
     bundle = open_bundle(find_bundle(tmp_path, "shop"))
     queries, ids = ["copy files", "remote host", "list a directory"], list(bundle.documents.ids)
@@ -25,11 +25,15 @@ def test_a_clicked_document_is_ranked_among_those_of_its_list(tmp_path: Path) ->
     rng = np.random.default_rng(1)
     query = rng.integers(0, 3, 60)
     shown = [rng.permutation(len(documents))[:4].astype(np.int64) for _ in range(60)]
-    clicks = Clicks(queries, documents, query, shown, query, np.ones(60), 3)
+    is_listed = np.arange(60) % 4 > 0
+    clicks = Clicks(queries, documents, query, shown, query, np.ones(60), is_listed, 3)
     found = replay(bundle, clicks)
-    for q, listed, reciprocal in zip(query, shown, found.reciprocal_rank, strict=True):
+    rows = zip(query, shown, is_listed, found.reciprocal_rank, strict=True)
+    for q, listed, has_list, reciprocal in rows:
         ranked = [hit.id for hit in bundle.search(queries[q], len(ids))]
         named = [documents[place] for place in listed]
+        if not has_list:
+            named = [named[0], *(id for id in ids if id != named[0])]
         order = [id for id in ranked if id in named]
         assert reciprocal == (1 / (order.index(named[0]) + 1) if named[0] in order else 0)
 
@@ -60,6 +64,21 @@ def test_clicks_come_with_their_lists() -> None:
         "d": {"d", "a"},
     }
     assert found.people == 2
+
+
+def test_clicks_that_compare_nothing_are_left_out() -> None:
+    """The only hit of a list says nothing; a click without its list is ranked among all documents, and counts once."""
+    lists = [
+        ServedList("1", 5.0, "copy", ["a"], texts={"user_id": "u"}),
+        ServedList("2", 6.0, "copy", ["b", "a"], texts={"user_id": "v"}),
+        ServedList("3", 7.0, "copy", ["c"], "reported", offset=8, only_clicked=True),
+    ]
+    events = [
+        Event("click", 9.0, {"query_id": id}, document) for id, document in ("1a", "2b", "3c")
+    ]
+    found = Clicks.of(join(lists, events), Propensities.of_power(1.0))
+    assert [found.documents[shown[0]] for shown in found.shown] == ["b", "c"]
+    assert (found.is_listed.tolist(), found.weight.tolist()) == ([True, False], [1, 1])
 
 
 class Slow:

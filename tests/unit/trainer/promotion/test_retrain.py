@@ -246,13 +246,111 @@ def test_the_better_candidate_is_judged_and_published(
     assert trained["naive"] != trained["mixture"]
     assert found.rule == chosen
     [gate, *_] = found.gates
-    before, after = map(float, re.findall(r"(0\.\d{4}|1\.0000)", gate.reason))
+    _, after = map(float, re.findall(r"(0\.\d{4}|1\.0000)", gate.reason))
     assert after == pytest.approx(found.candidates[chosen], abs=1e-4)
     assert after == 1
     if good != "both":
-        assert found.candidates[other] < before
+        assert found.candidates[other] < 0.5
     assert found.published is not None, found.gates
     assert open_bundle(found.published).search("alias7 thing", 1)[0].id == "d07"
+
+
+def people_of(lists: Sequence[ServedList]) -> dict[str, int]:
+    """Number people by their first list."""
+    names = dict.fromkeys(served.person for served in lists)
+    return {str(name): number for number, name in enumerate(names)}
+
+
+def answering(folder: Path, shift: int, name: str = "shop") -> Path:
+    """Make a bundle that answers `alias i` by document i + shift."""
+    documents = [
+        Document(one.id, {"title": f"alias{(i - shift) % 40} thing", "text": "a thing"})
+        for i, one in enumerate(DOCUMENTS)
+    ]
+    make_bundle(folder, name, documents)
+    return find_bundle(folder, name)
+
+
+def faked(monkeypatch: pytest.MonkeyPatch, shifts: dict[str, int]) -> dict[str, bytes]:
+    """Let a candidate answer `alias i` by document i + shift; return the weights it would have learned from."""
+    seen: dict[str, bytes] = {}
+
+    def train(collection: Path, place: Path, name: str, **_: object) -> SimpleNamespace:
+        seen[place.name] = (collection / "weights" / "train.tsv").read_bytes()
+        return SimpleNamespace(
+            path=answering(place, shifts[place.name.removesuffix("-final")], name)
+        )
+
+    monkeypatch.setattr("trainer.promotion.retrain.train", train)
+    return seen
+
+
+def test_those_who_choose_do_not_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the people want what one candidate finds, the others what the active version finds."""
+    answering(bundles := tmp_path / "bundles", 7)
+    faked(monkeypatch, {"naive": 0, "mixture": 3})
+    lists, events = clicked(range(40))
+    number = people_of(lists)
+    lists = [replace(served, ids=[one.id for one in DOCUMENTS[:30]]) for served in lists]
+    texts = {served.query_id: served for served in lists}
+    changed = []
+    for event in events:
+        served = texts[event.texts["query_id"]]
+        wanted = int(served.text.split()[0].removeprefix("alias")) % 20
+        odd = number[str(served.person)] % 2
+        changed.append(replace(event, object_id=DOCUMENTS[(wanted + 7 * odd) % 20].id))
+    found = run(bundles, logged(tmp_path / "log", (lists, changed)))
+    votes = join(lists, changed)
+    days = sorted(votes.time[votes.clicked])
+    newest = votes.time >= days[len(days) - int(0.2 * len(days))]
+    judging = int((newest & votes.clicked & (votes.person % 2 == 1)).sum())
+    assert f"of {judging} clicks" in found.gates[0].reason
+    assert found.rule == "naive"
+    after = float(found.gates[0].reason.split("-> ")[1].split(",")[0])
+    assert found.candidates["naive"] > 0.5 > after + 0.2
+    assert found.published is None
+
+
+def test_clicks_that_judge_do_not_change_what_candidates_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither as clicks, nor by the words that go together, nor by how people click."""
+    answering(bundles := tmp_path / "bundles", 0)
+    learned = []
+    for shift in (0, 5):
+        seen = faked(monkeypatch, {"naive": 30, "mixture": 30})
+        newest = clicked([(i + shift) % 40 for i in range(40)], 30, since=1.8e9 + 20 * DAY)
+        log = logged(tmp_path / str(shift), clicked(range(40), 150), newest)
+        run(bundles, log)
+        learned.append([sorted(seen[rule].splitlines()) for rule in ("naive", "mixture")])
+    assert learned[0] == learned[1]
+
+
+def imported(lists: int) -> Log:
+    """People click document i for `alias i`; nobody knows what else was shown."""
+    shown, events = [], []
+    for n in range(lists):
+        ids = [DOCUMENTS[n % 40].id]
+        served = ServedList(
+            f"i{n}", 1.8e9 + n, f"alias{n % 40} thing", ids, "reported", only_clicked=True
+        )
+        shown.append(served)
+        events.append(Event("click", 1.8e9 + n, {"query_id": f"i{n}"}, ids[0]))
+    return shown, events
+
+
+@pytest.mark.parametrize("shift", [0, 7])
+def test_imported_clicks_judge_among_all_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int
+) -> None:
+    """A candidate that finds what nobody clicks fails, though no list is known."""
+    answering(bundles := tmp_path / "bundles", 0)
+    faked(monkeypatch, {"naive": shift})
+    found = run(bundles, logged(tmp_path / "log", imported(400)))
+    assert (found.published is not None) is (shift == 0)
+    assert "; 80 clicks do not say what else was shown" in found.gates[0].reason
+    after = float(found.gates[0].reason.split("-> ")[1].split(",")[0])
+    assert (after == 1) is (shift == 0)
 
 
 def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
@@ -291,7 +389,8 @@ def test_clicks_that_the_active_version_learned_from_do_not_judge(
     found = run(bundles, logged(tmp_path / "day", first, day))
     [gate] = [gate for gate in found.gates if gate.name == "clicks"]
     votes = join(first[0] + day[0], first[1] + day[1])
-    newer = int((votes.clicked & (votes.time > 1.8e9 + 20 * DAY - 1)).sum())
+    judges = votes.clicked & (votes.person % 2 == 1)  # the others choose
+    newer = int((judges & (votes.time > 1.8e9 + 20 * DAY - 1)).sum())
     assert f"of {newer} clicks" in gate.reason
 
 
