@@ -1,0 +1,228 @@
+"""Experiment, shop: what people click later in the log of a real shop.
+
+    python -m benchmarks.clicks.shop [--part test|valid] [--seeds 1,2,3] [--markdown]
+
+The log lists clicks without what was shown. Its first 80 % teach and its last 20 % are predicted; with --part valid, on
+which settings are chosen, the first 64 % teach and the next 16 % are predicted. A click counts 1 / rank if its document
+is among the first five that a search answers, else 0; the figure is the mean over clicks (MAP@5 a click). "New queries"
+are clicks on queries that training never saw.
+
+The peers are bm25s over the same words, then with ln(1 + clicks of the document), then also with
+ln(1 + clicks of the document after the same query).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.harness.lab import collection_folder
+from benchmarks.harness.tables import Table, console
+from benchmarks.peers.bm25 import fit_bm25
+from benchmarks.peers.data import PeerData
+from fullrank import open_bundle
+from fullrank.bundle import Bundle, find_bundle
+from fullrank.encoding import Float64
+from fullrank.models.memory import query_key
+from trainer.collection import read_collection
+from trainer.train import train
+
+DEPTH = 5
+LEARN = 0.8
+POPULARITY, CLICKS = 0.3, 3.0
+"""Weights of the peers: the best ones on --part valid, of 0.1, 0.15, 0.2, 0.3, 0.5 and of 0.5, 1, 2, 3."""
+
+Search = Callable[[str], Sequence[str]]
+"""The ids of the first documents for a query."""
+
+
+class Click(NamedTuple):
+    """A query as typed, and the document that was clicked after it."""
+
+    query: str
+    document: str
+    user: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Shop:
+    """The log of a shop, cut in two.
+
+    Attributes:
+        names: Id → name of each document.
+        learned: Clicks that teach.
+        predicted: Clicks after them.
+    """
+
+    names: dict[str, str]
+    learned: Sequence[Click]
+    predicted: Sequence[Click]
+
+    def figures(self, search: Search) -> dict[str, float]:
+        """Return the MAP@5 a click, of all and of those on new queries."""
+        seen = {query_key(click.query) for click in self.learned}
+        answers: dict[str, Sequence[str]] = {}
+        everything, new = [], []
+        for click in self.predicted:
+            if click.query not in answers:
+                answers[click.query] = search(click.query)[:DEPTH]
+            found = answers[click.query]
+            gain = 1 / (found.index(click.document) + 1) if click.document in found else 0.0
+            everything.append(gain)
+            if query_key(click.query) not in seen:
+                new.append(gain)
+        return {"all": float(np.mean(everything)), "new": float(np.mean(new))}
+
+
+def read_shop(folder: Path, part: str) -> Shop:
+    """Read products.csv and clicks.csv.gz, in the order of time, and cut the clicks."""
+    with (folder / "products.csv").open(newline="", encoding="utf-8") as lines:
+        names = {row["sku"]: row["name"] for row in csv.DictReader(lines)}
+    with gzip.open(folder / "clicks.csv.gz", "rt", newline="", encoding="utf-8") as lines:
+        rows = sorted(csv.DictReader(lines), key=lambda row: row["time"])
+    clicks = [
+        Click(" ".join(row["query"].casefold().split()), row["sku"], row["user"], row["time"])
+        for row in rows
+        if row["sku"] in names
+    ]
+    end = len(clicks) if part == "test" else int(LEARN * len(clicks))
+    cut = int(LEARN * end)
+    return Shop(names, clicks[:cut], clicks[cut:end])
+
+
+def write_collection(shop: Shop, folder: Path, *, clicks: bool) -> Path:
+    """Write the products as a collection; with ``clicks``, as judgements with their counts as weights."""
+    folder.mkdir()
+    documents = ({"_id": id, "title": name} for id, name in shop.names.items())
+    _write_lines(folder / "corpus.jsonl", map(json.dumps, documents))
+    if not clicks:
+        return folder
+    counts = Counter((click.query, click.document) for click in shop.learned)
+    queries = {query: f"q{i}" for i, query in enumerate(sorted({query for query, _ in counts}))}
+    lines = ({"_id": id, "text": query} for query, id in queries.items())
+    _write_lines(folder / "queries.jsonl", map(json.dumps, lines))
+    for name, column in (("qrels", "score"), ("weights", "weight")):
+        (folder / name).mkdir()
+        values = [
+            f"{queries[query]}\t{document}\t{n if name == 'weights' else 1}"
+            for (query, document), n in sorted(counts.items())
+        ]
+        _write_lines(folder / name / "train.tsv", [f"query-id\tcorpus-id\t{column}", *values])
+    return folder
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def peers(shop: Shop, folder: Path) -> dict[str, Search]:
+    """Return BM25, with popularity, and with the clicks after the same query too; ``folder`` has the products."""
+    ids, texts = list(shop.names), list(shop.names.values())
+    row = {id: i for i, id in enumerate(ids)}
+    bm25 = fit_bm25(PeerData(read_collection(folder), texts, []), {})
+    chosen = np.zeros(len(ids))
+    after: dict[str | None, Float64] = {}
+    for click in shop.learned:
+        chosen[row[click.document]] += 1
+        counts = after.setdefault(query_key(click.query), np.zeros(len(ids)))
+        counts[row[click.document]] += 1
+
+    def search(popularity: float, clicks: float) -> Search:
+        def found(query: str) -> Sequence[str]:
+            scores = np.maximum(bm25.score([query])[0].astype(np.float64), 0)
+            scores += popularity * np.log1p(chosen)
+            if (counts := after.get(query_key(query))) is not None:
+                scores += clicks * np.log1p(counts)
+            return [ids[i] for i in np.argsort(-scores, kind="stable")[:DEPTH]]
+
+        return found
+
+    return {
+        "bm25s": search(0, 0),
+        "bm25s + popularity": search(POPULARITY, 0),
+        "bm25s + popularity + clicks": search(POPULARITY, CLICKS),
+    }
+
+
+def bundle_search(bundle: Bundle) -> Search:
+    """Return the search of a bundle, as it is served."""
+    return lambda query: [hit.id for hit in bundle.search(query, limit=DEPTH)]
+
+
+def retrained(shop: Shop, products: Path, folder: Path, seed: int) -> Bundle:
+    """Train on the products, import the clicks that teach, and retrain, by the commands of docs/clicks.md."""
+    bundles, log = folder / "bundles", folder / "clicks.csv"
+    with log.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(Click._fields)
+        writer.writerows(shop.learned)
+    for command in (
+        f"train {products} --out {bundles} --name shop --seed {seed}",
+        f"events import {bundles / '.events'} {log}",
+        f"retrain shop --bundles {bundles} --seed {seed}",
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "fullrank", *command.split()], capture_output=True, text=True
+        )
+        if done.returncode:
+            sys.exit(f"fullrank {command}: {done.stderr.strip()[-400:]}")
+    return open_bundle(find_bundle(bundles, "shop"))
+
+
+def measure(shop: Shop, seeds: Sequence[int], folder: Path) -> dict[str, dict[str, float]]:
+    """Return the figures of each system, the seeds of learned ones one by one."""
+    products = write_collection(shop, folder / "products", clicks=False)
+    counted = write_collection(shop, folder / "clicks", clicks=True)
+    found = {name: shop.figures(search) for name, search in peers(shop, products).items()}
+    for name in ("bm25", "auto"):
+        result = train(products, folder, f"none-{name}", recipe=name)
+        search = bundle_search(open_bundle(result.path))
+        found[f"recipe {name}, no clicks"] = shop.figures(search)
+    for seed in seeds:
+        result = train(counted, folder, f"counted-{seed}", seed=seed)
+        search = bundle_search(open_bundle(result.path))
+        found[f"default with weights, seed {seed}"] = shop.figures(search)
+    for seed in seeds:
+        own = folder / f"log-{seed}"
+        own.mkdir()
+        search = bundle_search(retrained(shop, products, own, seed))
+        found[f"events import and retrain, seed {seed}"] = shop.figures(search)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", choices=("test", "valid"), default="test")
+    parser.add_argument("--seeds", default="1,2,3", metavar="N,...")
+    parser.add_argument("--markdown", action="store_true")
+    given = parser.parse_args()
+    shop = read_shop(collection_folder("shop"), given.part)
+    with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
+        found = measure(shop, [int(seed) for seed in given.seeds.split(",")], Path(folder))
+    table = Table(
+        f"{len(shop.learned):,} clicks teach, {len(shop.predicted):,} are predicted ({given.part})",
+        ("system", "all", "new queries"),
+        [(name, f"{f['all']:.3f}", f"{f['new']:.3f}") for name, f in found.items()],
+    )
+    if given.markdown:
+        print(table.markdown())
+    else:
+        table.show(console())
+
+
+if __name__ == "__main__":
+    main()
