@@ -162,7 +162,8 @@ class TrainingRun:
         """Train to the end; the learner then has the parameters of the best epoch.
 
         Returns:
-            For the model card: ``best_epoch`` and ``history``, one line an epoch.
+            For the model card: ``best_epoch``, ``history``, one line an epoch, and ``left_out``, the epochs that the
+            time limit left out, if it did.
 
         Raises:
             TrainingError: training diverges, or the checkpoint belongs to another run.
@@ -186,7 +187,11 @@ class TrainingRun:
                 learner.restore(self.start.parameters, self.start.state)
         with _interruptible() as interrupted:
             _epochs(self, learner, progress, identity, interrupted)
-        return {"best_epoch": progress.best_epoch, "history": progress.history}
+        facts = {"best_epoch": progress.best_epoch, "history": progress.history}
+        left_out = self.recipe.train.epochs - progress.epoch
+        return facts | (
+            {"left_out": left_out} if left_out and not _is_stale(self, progress) else {}
+        )
 
     def left(self) -> dict[str, float]:
         """Return the figure of the time that all fits have left, seconds; empty without a limit."""
@@ -295,8 +300,8 @@ def _epochs(
             # Plan the rate by the clock only if time runs out before the epochs do.
             if left < line["seconds"] * (train.epochs - progress.epoch):
                 planned = progress.epoch + max(1, int(left / line["seconds"]))
-            stale = measured is not None and progress.epoch - progress.best_epoch >= train.patience
-            progress.finished = line["seconds"] > left or stale or progress.epoch == train.epochs
+            is_over = line["seconds"] > left or progress.epoch == train.epochs
+            progress.finished = is_over or _is_stale(run, progress)
             if progress.finished and progress.best_epoch != progress.epoch:
                 best = checkpoints.stored_arrays(_path_of_best(run, progress))
                 learner.restore(best, {})
@@ -307,6 +312,12 @@ def _epochs(
                 if saved_epoch < progress.epoch:
                     _save(run, learner, progress, identity)
                 _raise_interrupted(run.path, progress.epoch, progress.epoch)
+
+
+def _is_stale(run: TrainingRun, progress: Progress) -> bool:
+    """Return whether so many epochs brought nothing that the fit ends."""
+    is_measured = progress.best_measure is not None
+    return is_measured and progress.epoch - progress.best_epoch >= run.recipe.train.patience
 
 
 def _seconds_left(train: TrainSettings, began: float) -> float:

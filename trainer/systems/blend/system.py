@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.features.pairs import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
-from trainer.systems.blend.trial import learns, part_run, try_part
+from trainer.systems.blend.trial import Trial, learns, part_run, try_part
 from trainer.systems.blend.warm import go_on
 from trainer.systems.blend.weights import Scored, choose, lift_unjudged
 from trainer.systems.memory import MEMORY, POPULARITY
@@ -83,6 +84,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
+    _log_plan(run, parts, recipe.auto.seconds)
     trials = []
     for i, part in enumerate(parts):
         own = part_run(run, part, f"trial-{i}")
@@ -120,6 +122,17 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
         del final
         context.files.release()
+    left_out = [
+        what
+        for i, final in zip(used.tolist(), finals, strict=True)
+        if learns(parts[i]) and (what := _left_out(parts[i], trials[i], final.facts))
+    ]
+    if left_out:
+        run.reporter.log(
+            "warning",
+            reason=f"the time limit of {recipe.auto.seconds:.0f} s left out: {'; '.join(left_out)}. "
+            "A longer --time trains them",
+        )
     facts = {
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
         "scaled": lift.factor,
@@ -127,6 +140,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         "parts": [final.facts for final in finals],
         "trials": [trial.facts for trial in trials],
         "validation": [row.as_dict() for row in comparison],
+        "left_out": left_out,
     }
     if len(finals) == 1 and lift == NO_LIFT:
         return replace(finals[0], facts=facts, settled=None, comparison=comparison)
@@ -168,6 +182,26 @@ def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float
     if held.cold is not None:
         cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, files)
     return Scored(warm, cold, min(share, max(_LEAST_COLD, held.fresh)), known, held.repeated)
+
+
+def _log_plan(run: TrainingRun, parts: Sequence[Recipe], seconds: float) -> None:
+    planned = {
+        part.name: f"{part.train.members} fits of {part.train.epochs} epochs"
+        for part in parts
+        if learns(part)
+    }
+    run.reporter.log("blend plan", **planned, most_s=seconds or None)
+
+
+def _left_out(part: Recipe, trial: Trial, final: dict[str, Any]) -> str:
+    """Return what the time limit left out of the fits of a part; empty if nothing."""
+    members = final.get("members", [final])
+    fits, planned = len(members), part.train.members
+    found = [f"{planned - fits} of {planned} fits"] if fits < planned else []
+    for name, facts in (("the trial", [trial.facts]), ("the last fits", members)):
+        if any(epochs := [fact.get("left_out", 0) for fact in facts]):
+            found.append(f"{max(epochs)} of {part.train.epochs} epochs of {name}")
+    return f"{part.name} {', '.join(found)}" if found else ""
 
 
 def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, lift: Lift) -> None:

@@ -98,6 +98,22 @@ def test_the_last_fit_has_every_judgement_and_all_members(
     assert len(np.unique(found.documents.bias[judged])) > len(judged) // 2
 
 
+def test_the_plan_is_said_and_what_the_time_limit_left_out(tmp_path: Path) -> None:
+    said = StringIO()
+    source = read_collection(write_planted(tmp_path / "planted"))
+    trainer = Trainer(source, Reporter(said), tmp_path, "blend", 1, 1, resume=False)
+    part = "clicked dimension=4 members=2 epochs=400 patience=400 batch=32 candidates=30"
+    noise = "fielded dimension=2 epochs=1 rate=0 diagonal_rate=0 bias_rate=0 init=100"
+    found = trainer.search(blend(noise, part, more=("auto.seconds=1",))).fitted
+    assert "clicked 2 fits of 400 epochs" in said.getvalue()
+    (left_out,) = found.facts["left_out"]
+    assert left_out.startswith("clicked ")
+    assert "of 400 epochs of the trial" in left_out
+    assert "the time limit of 1 s left out: clicked" in " ".join(said.getvalue().split())
+    whole = trainer.search(blend(noise, CLICKED, more=("auto.seconds=0",))).fitted
+    assert whole.facts["left_out"] == []
+
+
 def test_a_part_that_is_no_better_than_the_first_is_left_out(trainer: Trainer) -> None:
     noise = "fielded dimension=2 epochs=1 rate=0 diagonal_rate=0 bias_rate=0 init=100"
     found = trainer.search(blend("word-translation expanded=50", noise)).fitted
