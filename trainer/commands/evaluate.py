@@ -29,11 +29,16 @@ def evaluate(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Measure a bundle on a split, all documents as candidates."""
+    """Measure a bundle on a split, all documents as candidates.
+
+    A split with weights has clicks: its table shows them one by one, by whether training knew the query and the
+    document, beside BM25 and BM25 with popularity.
+    """
     from fullrank.bundle import open_bundle
 
     with needs("trainer"):
         from trainer.collection import read_collection
+        from trainer.columns import measure_columns
         from trainer.evaluation.evaluate import evaluate as run_evaluation
 
     read = read_collection(collection, strict=strict)
@@ -42,8 +47,10 @@ def evaluate(
     opened = open_bundle(resolve(bundle))
     with Reporter(as_json=json) as reporter:
         found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
+        columns = measure_columns(opened, read, split, exclude_split or (), reporter)
     if json:
-        print_json({"bundle": opened.version, **found.as_dict()})
+        columns_of = {"columns": [column.as_dict() for column in columns]} if columns else {}
+        print_json({"bundle": opened.version, **found.as_dict(), **columns_of})
         return
     table = Table(title=f"{opened.version}, {split}: {found.queries:,} queries", title_style="")
     table.add_column("measure")
@@ -52,3 +59,11 @@ def evaluate(
     for measure, value in found.measures.items():
         table.add_row(measure, f"{value.mean:.4f}", value.error_text(4))
     Console().print(table)
+    if columns:
+        clicks = Table(title="MRR of single clicks", title_style="")
+        for heading in ("column", "clicks", *columns[0].mrr):
+            clicks.add_column(heading, justify="right" if heading != "column" else "left")
+        for column in columns:
+            values = (f"{v.mean:.3f} ± {v.error_text(3)}" for v in column.mrr.values())
+            clicks.add_row(column.name, f"{column.clicks:,.0f}", *values)
+        Console().print(clicks)

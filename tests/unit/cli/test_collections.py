@@ -35,6 +35,28 @@ def test_evaluate_measures_a_split(run: Run, root: Path, collection: Path) -> No
     assert "0.7500" in table
 
 
+def test_evaluate_shows_clicks_by_what_training_knew(
+    run: Run, root: Path, collection: Path
+) -> None:
+    (collection / "weights").mkdir()
+    for split in ("train", "test"):
+        lines = (collection / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+        rows = dict.fromkeys(tuple(line.split("\t")[:2]) for line in lines)
+        weights = "".join(f"{query}\t{document}\t2\n" for query, document in rows)
+        (collection / "weights" / f"{split}.tsv").write_text(
+            f"query-id\tcorpus-id\tweight\n{weights}"
+        )
+    found = json.loads(run("evaluate", root / "mine", collection, "--json").out)
+    names = [column["column"] for column in found["columns"]]
+    assert names[-1] == "all"
+    assert set(names) <= {"known", "new", "cold", "all"}
+    assert found["columns"][-1]["clicks"] == sum(c["clicks"] for c in found["columns"][:-1])
+    assert set(found["columns"][0]["mrr"]) == {"bundle", "bm25", "bm25 + popularity"}
+    table = run("evaluate", root / "mine", collection).out
+    assert "MRR of single clicks" in table
+    assert "bm25 + popularity" in table
+
+
 def test_evaluate_skips_a_judgement_of_a_deleted_document_unless_strict(
     run: Run, root: Path, collection: Path
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +23,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
+from trainer.columns import measure_columns
 from trainer.evaluation.evaluate import Evaluation, evaluate, evenly_chosen, measure_rankings
 from trainer.evaluation.judgement import judge
 from trainer.evaluation.trec import read_run
@@ -289,3 +292,73 @@ def test_chosen_items_are_spread_over_all() -> None:
     assert evenly_chosen(range(399), 200)[-1] == 398
     assert evenly_chosen(range(5), 3) == [0, 2, 4]
     assert evenly_chosen("abc", 0) == evenly_chosen("abc", 5) == ["a", "b", "c"]
+
+
+def test_clicks_are_measured_by_what_training_knew(tmp_path: Path) -> None:
+    """Against the scores of the bundle: BM25 ranks, and ln(1 + clicks) is added by the best of four weights."""
+    words = ["ant", "bee", "cat", "dog"]
+    documents = {f"d{i:02}": f"{words[i % 4]} {words[i % 3]} thing{i}" for i in range(12)}
+    queries = {"q0": "ant", "q1": "bee thing1", "q2": "cat", "q3": "dog ant", "q4": "cat dog"}
+    before = {
+        ("q0", "d03"): 9,
+        ("q0", "d00"): 1,
+        ("q1", "d01"): 2,
+        ("q2", "d08"): 5,
+        ("q3", "d07"): 1,
+    }
+    later = {
+        ("q0", "d03"): 4,
+        ("q0", "d08"): 1,
+        ("q1", "d05"): 2,
+        ("q4", "d08"): 3,
+        ("q4", "d11"): 1,
+    }
+    for name in ("qrels", "weights"):
+        (tmp_path / name).mkdir()
+        column = "score" if name == "qrels" else "weight"
+        for split, clicks in (("train", before), ("test", later)):
+            lines = [f"{q}\t{d}\t{1 if name == 'qrels' else n}\n" for (q, d), n in clicks.items()]
+            (tmp_path / name / f"{split}.tsv").write_text(
+                f"query-id\tcorpus-id\t{column}\n{''.join(lines)}"
+            )
+    for name, named_texts in (("corpus", documents), ("queries", queries)):
+        text = "".join(f'{{"_id": "{id}", "text": "{t}"}}\n' for id, t in named_texts.items())
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    quiet = Reporter(quiet=True)
+    bundle = open_bundle(train(tmp_path, tmp_path / "out", "m", recipe="bm25", reporter=quiet).path)
+    found = {
+        column.name: column for column in measure_columns(bundle, read_collection(tmp_path), "test")
+    }
+    chosen: Counter[str] = Counter()
+    for (_, document), n in before.items():
+        chosen[document] += n
+    middle = float(np.median([np.log1p(n) for n in chosen.values()]))
+    bias = np.array([np.log1p(chosen[d]) if d in chosen else middle for d in documents])
+    scores = {q: bundle.retriever.scores(bundle.encode(text))[0] for q, text in queries.items()}
+    ids = [*documents]
+
+    def rr(query: str, document: str, weight: float) -> float:
+        order = np.argsort(-(scores[query] + weight * bias), kind="stable")
+        return 1 / (1 + [ids[row] for row in order].index(document))
+
+    def mean(clicks: Mapping[tuple[str, str], int], weight: float) -> float:
+        total = sum(n * rr(*pair, weight) for pair, n in clicks.items())
+        return total / sum(clicks.values())
+
+    best = max((0.1, 0.3, 1.0, 3.0), key=lambda weight: mean(before, weight))
+    parts = {
+        "known": [("q0", "d03"), ("q0", "d08")],
+        "new": [("q4", "d08")],
+        "cold": [("q1", "d05"), ("q4", "d11")],
+        "all": [*later],
+    }
+    assert found.keys() == parts.keys()
+    for name, pairs in parts.items():
+        clicks = {pair: later[pair] for pair in pairs}
+        assert found[name].clicks == sum(clicks.values())
+        wanted = {"bundle": 0.0, "bm25": 0.0, "bm25 + popularity": best}
+        assert {s: e.mean for s, e in found[name].mrr.items()} == pytest.approx(
+            {system: mean(clicks, weight) for system, weight in wanted.items()}, rel=1e-5
+        )
+    links = replace(read_collection(tmp_path), weights={})
+    assert measure_columns(bundle, links, "test") == []
