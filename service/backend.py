@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fullrank.events.places import places
 from service.documents.documents import Documents
 from service.documents.live import LiveDocuments
 from service.documents.logplace import place_of
@@ -17,6 +18,7 @@ from service.search.local import LocalEngine
 from service.search.mode_policy import SearchModePolicy
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
+from service.usage.clicks import REFRESH_S, ClickCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,20 @@ def local_backend(settings: Settings, metrics: Metrics) -> Backend:
         prepare=live.prepare,
         release=live.release,
     )
+    clicks = None
+    if settings.events and settings.live_clicks:
+        folder, _ = places(settings.bundles, settings.documents, settings.events_folder)
+        clicks = ClickCounter(
+            lambda: [followed.view for followed in live.views()],
+            folder,
+            metrics,
+            min(REFRESH_S, settings.usage_refresh_s),
+        )
+        clicks.start()
     engine = LocalEngine(
         Bitmaps(settings.filter_cache_mb << 20),
         SearchModePolicy(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         settings.rank_threads,
+        clicks,
     )
     return Backend(registry, live, engine)

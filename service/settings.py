@@ -248,6 +248,10 @@ class Settings(BaseSettings):
         description="how often a worker reads the log of events and the titles for completions and documents clicked "
         "together",
     )
+    live_clicks: bool = Field(
+        default=True,
+        description="count clicks in rankings within a minute, before any training",
+    )
     explore: float = Field(
         default=0,
         ge=0,

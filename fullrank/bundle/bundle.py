@@ -24,6 +24,7 @@ from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.identifiers import named_rows, spellings_of
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
+from fullrank.models.clicks import ClickParts
 from fullrank.models.contract import Model, field_text
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
@@ -337,6 +338,7 @@ class Bundle:
         if reordered is not None:
             places = reordered.places(len(ranking.rows))[offset : offset + limit]
         terms = self.model.query_terms(text) if explain else None
+        counted = ClickParts.of(self.model) if explain else None
         hits = [
             Hit(
                 self.documents.ids[row],
@@ -347,6 +349,7 @@ class Bundle:
                 self.documents.fields(row),
                 None if terms is None else self._explain(terms, query, row).words,
                 self._second_score(reordered, place) if explain else None,
+                None if counted is None else counted.share(self.encoded, row, counted.key(text)),
             )
             for place, (row, score, dense, lexical, bias) in zip(
                 places.tolist(), ranking.take(places).places(), strict=True

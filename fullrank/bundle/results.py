@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fullrank.models.clicks import ClickShare
 from fullrank.rerank.stage import SecondScore
 from fullrank.scoring import WordScore
 
@@ -17,6 +18,7 @@ class Hit:
     Attributes:
         fields: The stored fields.
         words: With explain=True, the words of the query that contributed most.
+        clicks: With explain=True, what people chose before; None if the model counts no clicks.
         second_stage: With explain=True, the score that the hit was reordered by; None if it was not.
     """
 
@@ -28,6 +30,7 @@ class Hit:
     fields: dict[str, Any]
     words: list[WordScore] | None = None
     second_stage: SecondScore | None = None
+    clicks: ClickShare | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,20 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
             cells.append(title)
         if explain:
             pulls = ((word["word"], word["dense"] + word["lexical"]) for word in hit["words"])
-            cells.append(", ".join(f"{word} {pull:+.2f}" for word, pull in pulls))
+            reasons = [f"{word} {pull:+.2f}" for word, pull in pulls]
+            cells.append(", ".join(reasons + _clicked(hit.get("clicks"))))
         table.add_row(*(f"{hit[part]:.3f}" for part in numbers), *map(escape, cells))
     Console().print(table)
+
+
+def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
+    """Say what people chose before."""
+    found = []
+    if clicks and clicks["after_query"]:
+        found.append(f"clicked {clicks['after_query']:,.4g} times for this query")
+    if clicks and clicks["in_all"]:
+        found.append(f"chosen {clicks['in_all']:,.4g} times {clicks['bias']:+.2f}")
+    return found
 
 
 def _filter(text: str) -> Any:
@@ -145,6 +156,10 @@ def _hit(hit: Hit) -> dict[str, Any]:
         del found["words"]
     else:
         found["words"] = [word._asdict() for word in hit.words]
+    if hit.clicks is None:
+        del found["clicks"]
+    else:
+        found["clicks"] = hit.clicks._asdict()
     if hit.second_stage is None:
         del found["second_stage"]
     else:

@@ -62,6 +62,8 @@ class DayDigest:
         asks: int64 (n, 8): query, person and their kind (0, 0 if unknown), whether there were hits, and day; then for
             these the searches, those that were clicked, and the sum of their uppermost clicked places, from 1.
         clicks: int64 (m, 4): document, person, session (0 if unknown), milliseconds since 1970.
+        votes: int64 (v, 4): query, document, person, and when the list was shown, in milliseconds since 1970, of each
+            click on a document that a search showed and no rule pinned. A list that names nobody is a person.
     """
 
     is_complete: bool
@@ -69,6 +71,7 @@ class DayDigest:
     documents: Sequence[Sequence[str]]
     asks: Int64
     clicks: Int64
+    votes: Int64
 
 
 def hashed(*texts: str) -> int:
@@ -190,8 +193,11 @@ def _is_of(path: Path, state: bytes) -> bool:
 def _read(path: Path) -> DayDigest | None:
     try:
         found = orjson.loads(gzip.decompress(path.read_bytes()[_STATE_BYTES:]))
-        asks, clicks = (np.array(found.pop(name), np.int64) for name in ("asks", "clicks"))
-        return DayDigest(**found, asks=asks.reshape(-1, 8), clicks=clicks.reshape(-1, 4))
+        asks, clicks, votes = (
+            np.array(found.pop(name), np.int64).reshape(-1, width)
+            for name, width in (("asks", 8), ("clicks", 4), ("votes", 4))
+        )
+        return DayDigest(**found, asks=asks, clicks=clicks, votes=votes)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
         path.unlink(missing_ok=True)
         return None
@@ -253,6 +259,7 @@ class _Making:
         self._documents: dict[tuple[str, str], int] = {}
         self._asks: dict[tuple[int, ...], list[int]] = {}
         self._clicks: list[tuple[int, ...]] = []
+        self._votes: list[tuple[int, ...]] = []
         # The clicks on each list; a list is taken out once they are joined to it.
         self._clicked = defaultdict[str, list[Event]](list)
         self._hashed = lru_cache(100_000)(hashed)
@@ -277,6 +284,7 @@ class _Making:
             "documents": list(self._documents),
             "asks": [(*key, *counts) for key, counts in self._asks.items()],
             "clicks": self._clicks,
+            "votes": self._votes,
         }
 
     def _read_lists(self) -> None:
@@ -343,7 +351,7 @@ class _Making:
             )
             kind, who = next(people, (0, None))
             key = (
-                self._queries.setdefault(query, len(self._queries)),
+                self._number(self._queries, *query),
                 0 if who is None else self._hashed(who),
                 kind,
                 int(bool(served.ids)),
@@ -353,14 +361,29 @@ class _Making:
             counts[0] += searches
             counts[1] += place > 0
             counts[2] += place
+        if clicks and served.kind in ("search", "reported") and not served.is_bot:
+            self._add_votes(served, clicks)
         self._add_clicks(served.name, None if served.is_bot else served.person, clicks)
+
+    def _add_votes(self, served: ServedList, clicks: Iterable[Event]) -> None:
+        pinned = {served.ids[place] for place in served.pinned if place < len(served.ids)}
+        votable = {*served.ids} - pinned
+        query = self._number(self._queries, served.name, normalised(served.text))
+        for event in clicks:
+            if event.object_id in votable:
+                document = self._number(self._documents, served.name, event.object_id)
+                who = served.person or event.person or f"\0{served.query_id}"
+                at = round(served.at * 1000)
+                self._votes.append((query, document, self._hashed(who), at))
+
+    def _number(self, table: dict[tuple[str, str], int], name: str, text: str) -> int:
+        return table.setdefault((name, text), len(table))
 
     def _add_clicks(self, name: str, person: str | None, clicks: Iterable[Event]) -> None:
         for event in clicks:
             who = event.person or person
             if who is not None and event.object_id is not None:
-                document = name, event.object_id
-                number = self._documents.setdefault(document, len(self._documents))
+                number = self._number(self._documents, name, event.object_id)
                 session = event.texts.get("session_id")
                 within = 0 if session is None else self._hashed(session)
                 self._clicks.append((number, self._hashed(who), within, round(event.at * 1000)))

@@ -6,22 +6,24 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from fullrank.ads import AdTable
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
 from fullrank.kernels.rows import find_columns
+from fullrank.live.clicks import Added, ClickedQuery
 from fullrank.live.ids import IdIndex
+from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.unseen import without_unseen
 from fullrank.records import used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Floor, Mask, Ranking, Retriever
-from fullrank.retrieval.explain import Explanation, explain
-from fullrank.scoring import TermShare
+from fullrank.retrieval.explain import Explanation, explain, largest
+from fullrank.scoring import InnerProduct, TermShare, WordScore
 from fullrank.storage.documents import DocumentStore
 
 # A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.
@@ -165,6 +167,40 @@ class Part:
         Returns:
             The ranking, rows of this part.
         """
+        added = self._added(query)
+        search = partial(
+            self._search, query, deleted=deleted, mode=mode, least=least, floor=floor, counted=counted
+        )  # fmt: skip
+        if added is None:
+            return search(limit, offset)
+        found = search(offset + limit, 0)
+        clicked, n_new = self._clicked(query, added, deleted, floor)
+        others = found.take(np.flatnonzero(~np.isin(found.rows, added.rows)))
+        both = Ranking(
+            np.concatenate([others.rows, clicked.rows]),
+            np.concatenate([others.scores, clicked.scores]),
+            np.concatenate([others.dense, clicked.dense]),
+            np.concatenate([others.lexical, clicked.lexical]),
+            np.concatenate([others.bias, clicked.bias]),
+            found.certified,
+            found.total,
+            None if found.found is None else found.found + n_new,
+        )
+        return both.take(np.lexsort((both.rows, -both.scores))[offset : offset + limit])
+
+    def _search(
+        self,
+        query: Encoded,
+        limit: int,
+        offset: int,
+        *,
+        deleted: Mask | None,
+        mode: str,
+        least: float,
+        floor: Floor | None,
+        counted: int | None,
+    ) -> Ranking:
+        """Rank without new clicks; arguments as for ``search``."""
         query = self.project(query)
         floor = None if floor is None else self._project_floor(floor)
         is_masked = counted is not None or self.n_removed > _MAX_EXTRA_HITS
@@ -185,16 +221,64 @@ class Part:
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return replace(found.take(kept), total=found.total - self.n_removed)
 
+    def _added(self, query: Encoded) -> Added | None:
+        """Return what new clicks add to the scores."""
+        return query.clicks.added(self, query.key) if isinstance(query, ClickedQuery) else None
+
+    def _clicked(
+        self, query: Encoded, added: Added, deleted: Mask | None, floor: Floor | None
+    ) -> tuple[Ranking, int]:
+        """Return the documents with new clicks that reach a floor, in no order, and how many only do with these."""
+        mask = self.removed if deleted is None else deleted
+        rows = added.rows if mask is None else added.rows[~mask[added.rows]]
+        dense, lexical, bias = self.retriever.score_parts(self.project(query), rows)
+        before = reached = np.ones(len(rows), np.bool_)
+        clicks = added.of(rows)
+        if floor is not None:
+            has_word = self._having(rows, self._project_floor(floor).words)
+            before = floor.reached(dense, lexical, bias) | has_word
+        lexical, bias = lexical + clicks[0], bias + clicks[1]
+        if floor is not None:
+            # Clicks after a query are evidence, but not for a score that the request asks for.
+            has_clicks = (clicks[0] > 0) & (floor.score is None)
+            reached = floor.reached(dense, lexical, bias) | has_word | has_clicks
+        found = Ranking(rows, dense + lexical + bias, dense, lexical, bias, True, len(rows))
+        return found.take(np.flatnonzero(reached)), int(np.count_nonzero(reached & ~before))
+
+    def _having(self, rows: Int64, columns: Sequence[int]) -> Mask:
+        """Return which documents have an entry in some sparse columns, where that is evidence."""
+        has = np.zeros(len(rows), np.bool_)
+        if columns and isinstance(self.retriever.scorer, InnerProduct):
+            found, places = self.retriever.documents.fetch(rows)
+            for i, place in enumerate(places.tolist()):
+                has[i] = bool(np.isin(columns, found.sparse.row(place)[0]).any())
+        return has
+
+    def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
+        """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
+        dense, lexical, bias = self.retriever.score_parts(self.project(query), rows)
+        added = self._added(query)
+        if added is None:
+            return dense, lexical, bias
+        clicks = added.of(rows)
+        return dense, lexical + clicks[0], bias + clicks[1]
+
     def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for ``search``."""
         own = self._project_floor(floor)
-        return self.retriever.count(self.project(query), own, most, deleted=deleted)
+        found = self.retriever.count(self.project(query), own, most, deleted=deleted)
+        added = self._added(query)
+        if added is not None:
+            found += self._clicked(query, added, deleted, floor)[1]
+        return min(found, most + 1)
 
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
         """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
         mask = np.ones(len(self), np.bool_)
         own = self._project_floor(floor)
         mask[self.retriever.reaching(self.project(query), own, deleted=deleted)] = False
+        if (added := self._added(query)) is not None:
+            mask[self._clicked(query, added, deleted, floor)[0].rows] = False
         return mask
 
     def project(self, query: Encoded) -> Encoded:
@@ -229,6 +313,45 @@ class Part:
         Returns:
             The parts of the score and the words with the largest shares.
         """
+        found = self._explain(terms, query, row)
+        added = self._added(query)
+        if added is None or not isinstance(query, ClickedQuery):
+            return found
+        [lexical], [bias] = (more.tolist() for more in added.of(np.array([row])))
+        words = {word.word: word for word in found.words}
+        if lexical:
+            name = f"“{query.key}”"
+            word = words.get(name, WordScore(name, 0.0, 0.0))
+            words[name] = word._replace(lexical=word.lexical + lexical)
+        return Explanation(
+            found.dense, found.lexical + lexical, found.bias + bias, largest([*words.values()])
+        )
+
+    def clicks(self, learned: ClickParts, query: Encoded, key: str | None, row: int) -> ClickShare:
+        """Return what clicks add to the score of one document.
+
+        Args:
+            learned: The parts of the model that count clicks.
+            query: The query.
+            key: Its key there; None: it is not remembered.
+            row: Row of the document in this part.
+        """
+        found = learned.share(self.retriever.documents, row, key, self.features)
+        added = self._added(query)
+        if added is None or not isinstance(query, ClickedQuery):
+            return found
+        [lexical], [bias] = (more.tolist() for more in added.of(np.array([row])))
+        id, n = self.store.ids[row], 0
+        if key is not None:
+            n = query.clicks.clicked(key).get(id, 0)
+        return ClickShare(
+            found.after_query + n,
+            found.lexical + lexical,
+            found.in_all + query.clicks.of_document.get(id, 0),
+            found.bias + bias,
+        )
+
+    def _explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
         if self.features is None:
             return explain(terms, self.retriever, self.project(query), row)
         document = self.retriever.documents.slice(row, row + 1)

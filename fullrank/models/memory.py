@@ -50,6 +50,7 @@ class MemoryModel:
         kappa: κ; the larger, the more clicks it takes to change an order.
         sources: Fields whose text is the query of a document.
         bias: b of a document that nobody clicked yet.
+        is_of_queries: Whether it is of queries, perhaps without any yet: new clicks of a service may be the first.
     """
 
     queries: Lexicon
@@ -57,6 +58,11 @@ class MemoryModel:
     kappa: float
     sources: tuple[str, ...] = ()
     bias: float = 0.0
+    is_of_queries: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.queries):
+            object.__setattr__(self, "is_of_queries", True)
 
     @property
     def n_dense(self) -> int:
@@ -72,7 +78,9 @@ class MemoryModel:
     def config(self) -> dict[str, Any]:
         """JSON settings."""
         own = {"kappa": self.kappa, "sources": list(self.sources), "bias": self.bias}
-        return {"kind": KIND, **own}
+        # Written only where the queries do not tell, so that the settings of older bundles do not change.
+        empty = {"of": "queries"} if self.is_of_queries and not len(self.queries) else {}
+        return {"kind": KIND, **own, **empty}
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weight 1 of the feature of a known query."""
@@ -162,7 +170,8 @@ class MemoryModel:
         bias = float(parts.config["bias"])
         if not math.isfinite(bias):
             raise ValueError(f"bias {bias}")
-        return cls(queries, clicks, kappa, tuple(parts.config["sources"]), bias)
+        is_of_queries = parts.config.get("of") == "queries"
+        return cls(queries, clicks, kappa, tuple(parts.config["sources"]), bias, is_of_queries)
 
 
 def _forms(words: Sequence[str]) -> tuple[str, str]:

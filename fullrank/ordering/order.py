@@ -246,7 +246,7 @@ def _kept(part: Part, mask: Mask | None) -> int:
 
 def _hits(part: Part, query: Encoded, rows: Int64, boosts: Float64 | None) -> list[LiveHit]:
     """Score some documents in float64."""
-    dense, lexical, bias = part.retriever.score_parts(part.project(query), rows)
+    dense, lexical, bias = part.score_parts(query, rows)
     boost = np.zeros(len(rows)) if boosts is None else boosts[rows]
     columns = (rows, dense + lexical + bias + boost, dense, lexical, bias, boost)
     ids = part.store.ids
@@ -292,5 +292,5 @@ def _boosted(
 
 def _scores(part: Part, query: Encoded, rows: Int64, boosts: Float64) -> Float64:
     """Return the boosted scores of some documents."""
-    dense, lexical, bias = part.retriever.score_parts(part.project(query), rows)
+    dense, lexical, bias = part.score_parts(query, rows)
     return dense + lexical + bias + boosts[rows]

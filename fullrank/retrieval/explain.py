@@ -37,6 +37,11 @@ def explain(
     words = retriever.scorer.explain(terms, query, row)
     dense = sum(word.dense for word in words)
     lexical = sum(word.lexical for word in words)
-    words.sort(key=lambda word: (-abs(word.dense + word.lexical), word.word))
-    largest = [word for word in words[:limit] if word.dense or word.lexical]
-    return Explanation(dense, lexical, float(retriever.documents.bias[row]), largest)
+    bias = float(retriever.documents.bias[row])
+    return Explanation(dense, lexical, bias, largest(words, limit))
+
+
+def largest(words: Sequence[WordScore], limit: int = 8) -> list[WordScore]:
+    """Return the words with the largest contributions, largest first; those without one are left out."""
+    ordered = sorted(words, key=lambda word: (-abs(word.dense + word.lexical), word.word))
+    return [word for word in ordered[:limit] if word.dense or word.lexical]

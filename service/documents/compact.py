@@ -125,6 +125,7 @@ def write_compacted(
                 "seq": position.seq,
             },
             "trained": parent.card.get("trained", parent.card),
+            "trained_at": parent.card.get("trained_at", parent.manifest.created),
         },
         sample_queries=_sample(view),
         created=created,

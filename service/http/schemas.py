@@ -218,6 +218,15 @@ class SecondScore(Reply):
     features: list[FeatureScore] = Field(description="the largest contribution first")
 
 
+class ClickShare(Reply):
+    """What people chose before"""
+
+    after_query: float = Field(description="clicks after this query")
+    lexical: float = Field(description="what these add to `lexical`")
+    in_all: float = Field(description="clicks after any query")
+    bias: float = Field(description="what these add to `bias`")
+
+
 class Explanation(Reply):
     """score = dense + lexical + bias + boost"""
 
@@ -226,6 +235,9 @@ class Explanation(Reply):
     bias: float
     boost: float = Field(description="what the request adds")
     words: list[WordScore] = Field(description="the words that moved the score most")
+    clicks: ClickShare | None = Field(
+        description="clicks that were learned or are new; null if the model counts none"
+    )
     second_stage: SecondScore | None = Field(
         description="what a second stage ordered the hit by; null if it did not"
     )

@@ -12,6 +12,7 @@ const decimal = new Intl.NumberFormat("en", {
   maximumFractionDigits: 2,
   signDisplay: "negative",
 });
+const count = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 export const formatNumber = (value) => decimal.format(value);
 
 // Return the length of a bar in percent.
@@ -68,6 +69,15 @@ export function showParts(target, explanation) {
     item.append(dot, `${part[0].toUpperCase()}${part.slice(1)} `, value);
     target.append(item);
   }
+  const { after_query: times = 0, in_all: chosen = 0 } = explanation.clicks ?? {};
+  if (times) target.append(clicked(`clicked ${count.format(times)} times for this query`));
+  if (chosen) target.append(clicked(`chosen ${count.format(chosen)} times`));
+}
+
+function clicked(text) {
+  const item = document.createElement("span");
+  item.textContent = text;
+  return item;
 }
 
 export function showWords(target, words) {

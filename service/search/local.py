@@ -13,6 +13,7 @@ from service.search.mode_policy import SearchModePolicy
 from service.search.ranking import rank_view
 from service.search.request import Ranked, RankRequest
 from service.telemetry.stages import Stages
+from service.usage.clicks import ClickCounter
 
 
 class LocalEngine:
@@ -22,10 +23,18 @@ class LocalEngine:
         bitmaps: Results of filters.
         policy: Chooses mode and thread.
         threads: Size of the pool.
+        clicks: Counts new clicks; None: they wait for the next training.
     """
 
-    def __init__(self, bitmaps: Bitmaps, policy: SearchModePolicy, threads: int = 2) -> None:
+    def __init__(
+        self,
+        bitmaps: Bitmaps,
+        policy: SearchModePolicy,
+        threads: int = 2,
+        clicks: ClickCounter | None = None,
+    ) -> None:
         self._bitmaps = bitmaps
+        self._clicks = clicks
         self._policy = policy
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
 
@@ -34,7 +43,10 @@ class LocalEngine:
     ) -> tuple[Encoded, Ranked]:
         """See Engine.rank."""
         mode = self._policy.mode(view.bundle, request.mode)
-        work = partial(rank_view, view, request, mode, cached, self._bitmaps, self._policy, stages)
+        clicks = None if self._clicks is None else self._clicks.of(view.bundle)
+        work = partial(
+            rank_view, view, request, mode, cached, self._bitmaps, self._policy, stages, clicks
+        )
         if request.is_plain and self._policy.fits_event_loop(view.bundle, mode):
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -43,3 +55,5 @@ class LocalEngine:
         """See Engine.close."""
         # Waiting would block the event loop, and no request needs the searches that still run.
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._clicks is not None:
+            await asyncio.to_thread(self._clicks.close)

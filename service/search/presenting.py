@@ -9,7 +9,9 @@ import orjson
 
 from fullrank.encoding import Encoded, Float32
 from fullrank.live import View
+from fullrank.live.clicks import ClickedQuery
 from fullrank.live.hits import LiveHit
+from fullrank.models.clicks import ClickParts
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
@@ -33,8 +35,15 @@ def shown(
     """
     stage = view.bundle.second_stage
     # Once for all hits.
-    terms = None
+    terms = learned = None
+    key: str | None = None
     if request.explain:
+        learned = ClickParts.of(view.bundle.model)
+        asked = query.encoded
+        if isinstance(asked, ClickedQuery):
+            key = asked.key
+        elif learned is not None:
+            key = learned.key(request.text)
         terms = [*view.model.query_terms(request.text), *query.terms]
     names = request.fields
     hits: list[dict[str, Any]] = []
@@ -53,6 +62,9 @@ def shown(
         explanation = None
         if terms is not None:
             explanation = _explained(terms, query.encoded, hit, stage)
+            if learned is not None:
+                clicks = hit.part.clicks(learned, query.encoded, key, hit.row)
+                explanation["clicks"] = clicks._asdict()
             take(len(orjson.dumps(explanation)))
         hits.append(
             {
@@ -94,6 +106,7 @@ def _explained(
             {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
             for word in found.words
         ],
+        "clicks": None,
         "second_stage": second_score(stage, hit.features),
     }
 

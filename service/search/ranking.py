@@ -5,11 +5,13 @@ All parts of an answer come from the same view.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import thread_time
 from typing import Any
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
+from fullrank.live.clicks import NewClicks
 from service.search.caching.bitmaps import Bitmaps
 from service.search.counting import counts_of
 from service.search.mode_policy import SearchModePolicy
@@ -27,6 +29,7 @@ def rank_view(
     bitmaps: Bitmaps,
     policy: SearchModePolicy,
     stages: Stages,
+    clicks: NewClicks | None = None,
 ) -> tuple[Encoded, Ranked]:
     """Rank documents.
 
@@ -38,6 +41,8 @@ def rank_view(
         bitmaps: Results of filters.
         policy: Learns from the time that this takes.
         stages: The stopwatch.
+        clicks: That the bundle has not learned yet. They count where a person typed the query, but on no page of a
+            cursor, whose list does not change.
 
     Returns:
         The encoded text, and the answer.
@@ -57,6 +62,8 @@ def rank_view(
         encoded = view.model.encode_queries([request.text])
         stages.done("encode")
     query = widened(view, request, encoded)
+    if clicks is not None and request.after is None and not request.is_document:
+        query = replace(query, encoded=clicks.asked(query.encoded, request.text))
     floor, text = floor_of(view, request), reordered_text(view, request)
     search = Search.of(view, request, mode, query.encoded, checked, floor, text)
     facets: dict[str, Any] = {}

@@ -165,6 +165,14 @@ class Metrics:
         self.usage_read = each("usage_read_timestamp_seconds", about)
         about = "1 while completions and documents clicked together lack a part of the log: its oldest days"
         self.usage_incomplete = each("usage_incomplete", about)
+        self.click_queries = each(
+            "new_clicks_queries", "Queries with clicks that a loaded bundle has not learned yet"
+        )
+        self.click_documents = each(
+            "new_clicks_documents", "Documents with clicks that a loaded bundle has not learned yet"
+        )
+        about = "When the log was last read for new clicks, in seconds since 1970"
+        self.clicks_read = each("new_clicks_read_timestamp_seconds", about)
         about = "When fullrank loop last ended without a failure, in seconds since 1970"
         self.loop_last_success = each("loop_last_success_timestamp_seconds", about)
         self.events_full = each("events_full", "1 while the log of events takes nothing more")
