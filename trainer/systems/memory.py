@@ -31,7 +31,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         chosen = np.bincount(rows, clicks, count)
         bias = np.log1p(chosen).astype(np.float32)
         # Nobody had the chance to choose a new document, so it counts as one of the middle.
-        middle = float(np.median(bias[~corpus.unjudged]))
+        middle = 0.0 if corpus.unjudged.all() else float(np.median(bias[~corpus.unjudged]))
         bias[corpus.unjudged] = middle
         model = MemoryModel(*nothing, kappa, sources, middle)
         documents = Encoded.from_rows(Rows.empty(count, 0), bias=bias)
@@ -39,7 +39,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     keys, features = _keys(corpus)
     known = features >= 0
     totals = np.bincount(features[known], clicks[known], len(keys)).astype(np.float32)
-    model = MemoryModel(Lexicon.of(keys), totals, kappa, sources)
+    model = MemoryModel(Lexicon.of(keys), totals, kappa, sources, is_of_queries=True)
     entries = clicks[known].astype(np.float32), (rows[known], features[known])
     table = sp.csr_array(entries, shape=(count, len(keys)))
     table.sum_duplicates()

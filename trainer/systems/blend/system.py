@@ -13,6 +13,7 @@ After a warm start only the last fit is made (``warm``).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,6 +39,9 @@ from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import CALIBRATING
 
+# Of memory and popularity beside BM25 where no clicks can choose the weights: shares of ln(1 + documents), which idf
+# grows with.
+_MEMORY_SHARE, _POPULARITY_SHARE = 1 / 2, 1 / 12
 _LEAST_COLD = 0.02  # share of cold documents in the quality, however rarely people click new ones
 
 
@@ -68,19 +72,23 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
-    if recipe.blend.clicks and context.corpus.pairs.weights is not None and not linked:
-        parts += [MEMORY, POPULARITY]
+    alone, pairs = parts[:1], context.corpus.pairs
+    # Without judgements the clicks of a service will be the first.
+    has_clicks = not len(pairs) or (pairs.weights is not None and not linked)
+    if recipe.blend.clicks and has_clicks:
+        alone += [MEMORY, POPULARITY]
+        parts += alone[1:]
     final_context = _last_context(context, recipe, run)
     if final_context is not context:
         run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")
     if run.warm is not None:
         return go_on(fit_part, final_context, parts, recipe, run)
     if not len(context.corpus.pairs):
-        return _first_alone(fit_part, context, parts[0], run, "no pair is judged to learn from")
+        return _first_alone(fit_part, context, alone, run, "no pair is judged to learn from")
     held = hold_out(context.corpus, recipe.train.valid_queries)
     if not held.is_measurable:
         reason = "too few queries are judged to measure a blend"
-        return _first_alone(fit_part, context, parts[0], run, reason)
+        return _first_alone(fit_part, context, alone, run, reason)
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
@@ -161,13 +169,29 @@ def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
 
 
 def _first_alone(
-    fit_part: Fit, context: TrainingContext, part: Recipe, run: TrainingRun, reason: str
+    fit_part: Fit,
+    context: TrainingContext,
+    parts: Sequence[Recipe],
+    run: TrainingRun,
+    reason: str,
 ) -> FittedModel:
-    """Fit the first part when it cannot be compared with a blend."""
-    run.reporter.log("warning", reason=f"{reason}, so {part.name} serves alone")
-    fitted = fit_part(context, part, replace(part_run(run, part, "final-0"), valid=None))
-    facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
-    return replace(fitted, facts=facts, settled=None)
+    """Fit the first part when it cannot be compared with a blend, and those that count clicks."""
+    run.reporter.log("warning", reason=f"{reason}, so {parts[0].name} serves alone")
+    fitted = [
+        fit_part(context, part, replace(part_run(run, part, f"final-{i}"), valid=None))
+        for i, part in enumerate(parts)
+    ]
+    scale = math.log1p(len(context.corpus.collection.document_ids))
+    weights = [1.0, scale * _MEMORY_SHARE, scale * _POPULARITY_SHARE][: len(parts)]
+    facts: dict[str, Any] = {
+        "weights": {part.name: weight for part, weight in zip(parts, weights, strict=True)},
+        "parts": [part.facts for part in fitted],
+        "trials": [],
+        "validation": [],
+    }
+    if len(parts) == 1:
+        return replace(fitted[0], facts=facts, settled=None)
+    return add_up(fitted, weights, facts)
 
 
 def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float) -> Scored:
