@@ -122,6 +122,12 @@ class Bundle:
             text: The query.
             is_known: Whether a piece of a word that the model does not know is known elsewhere.
         """
+        floor = self._floor_of_words(text, is_known)
+        known = -1 if floor is None or self.click_parts is None else self.click_parts.feature(text)
+        # What people clicked after the query answers it, whatever its words are.
+        return floor if floor is None or known < 0 else floor.or_having(known)
+
+    def _floor_of_words(self, text: str, is_known: Callable[[str], bool]) -> Floor | None:
         floor = self.floor
         if floor is None or not floor.share:
             return floor
@@ -135,6 +141,11 @@ class Bundle:
             return floor
         known = len(self._familiar.known(text, floor.odds))
         return floor.of_words(known, self.word_features(text))
+
+    @cached_property
+    def click_parts(self) -> ClickParts | None:
+        """The parts of the model that count clicks; None if it counts none."""
+        return ClickParts.of(self.model)
 
     def word_features(self, text: str, *, is_live: bool = False) -> set[int]:
         """Return the features of documents that have a word of a query; of live documents also of unknown words."""
@@ -338,7 +349,7 @@ class Bundle:
         if reordered is not None:
             places = reordered.places(len(ranking.rows))[offset : offset + limit]
         terms = self.model.query_terms(text) if explain else None
-        counted = ClickParts.of(self.model) if explain else None
+        counted = self.click_parts if explain else None
         hits = [
             Hit(
                 self.documents.ids[row],

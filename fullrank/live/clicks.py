@@ -21,7 +21,6 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int32, Int64
 from fullrank.live.ids import hashes_of
 from fullrank.models.clicks import ClickParts
-from fullrank.models.contract import Model
 from fullrank.models.memory import MemoryModel
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import DocumentStore
@@ -99,17 +98,18 @@ class NewClicks:
     _added: dict[tuple[str, str | None], Added | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model, votes: Iterable[tuple[str, str, int]]) -> NewClicks | None:
+    def of(
+        cls, parts: ClickParts | None, votes: Iterable[tuple[str, str, int]]
+    ) -> NewClicks | None:
         """Count clicks.
 
         Args:
-            model: Of the bundle.
+            parts: Of the bundle's model.
             votes: Query, id of the document, and how often it was clicked; most queries are repeated.
 
         Returns:
-            The counts; None if the model does not count clicks after queries.
+            The counts; None if the model counts no clicks.
         """
-        parts = ClickParts.of(model)
         if parts is None:
             return None
         of_query = defaultdict[str, dict[str, int]](dict)

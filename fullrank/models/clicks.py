@@ -71,6 +71,11 @@ class ClickParts:
         row = self.known.find(text)
         return query_key(text) if row < 0 else self.known.queries[row]
 
+    def feature(self, text: str) -> int:
+        """Return the sparse feature of the known query that a query is looked up as; -1 without one."""
+        row = self.known.find(text)
+        return row if row < 0 else self.first + row
+
     def learned(
         self,
         documents: Documents,

@@ -10,9 +10,9 @@ looked up without its spaces, by its words in any order, and then with its typin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from fullrank.text.words import query_words
 KIND = "memory"
 MAX_WORDS = 16
 """Queries with more words are not remembered: they are documents or pasted text."""
+
+_CACHED = 1 << 10
 
 
 def query_key(text: str) -> str | None:
@@ -93,8 +95,12 @@ class MemoryModel:
         bias = np.full(len(documents), self.bias, np.float32)
         return Encoded.from_rows(Rows.empty(len(documents), self.n_sparse), bias=bias)
 
-    def find(self, text: str) -> int:
-        """Return the feature of a query; -1 for an unknown one."""
+    @cached_property
+    def find(self) -> Callable[[str], int]:
+        """Returns the feature of a query, given its text; -1 for an unknown one. A search asks several times."""
+        return lru_cache(_CACHED)(self._find)
+
+    def _find(self, text: str) -> int:
         if not len(self.queries) or (key := query_key(text)) is None:
             return -1
         row = self.queries.find(key)

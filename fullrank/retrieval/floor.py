@@ -120,6 +120,10 @@ class Floor:
         words = {*self.words, *features}
         return self if len(words) == len(self.words) else replace(self, words=_ascending(words))
 
+    def or_having(self, feature: int) -> Floor:
+        """Return the floor that documents with a feature reach, too."""
+        return replace(self, words=_ascending({*self.words, feature}))
+
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
         """Return which documents reach the floor without a look at their words.
 

@@ -11,7 +11,6 @@ from fullrank.encoding import Encoded, Float32
 from fullrank.live import View
 from fullrank.live.clicks import ClickedQuery
 from fullrank.live.hits import LiveHit
-from fullrank.models.clicks import ClickParts
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
@@ -38,7 +37,7 @@ def shown(
     terms = learned = None
     key: str | None = None
     if request.explain:
-        learned = ClickParts.of(view.bundle.model)
+        learned = view.bundle.click_parts
         asked = query.encoded
         if isinstance(asked, ClickedQuery):
             key = asked.key

@@ -27,7 +27,6 @@ from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
 from fullrank.live import View
 from fullrank.live.clicks import NewClicks
-from fullrank.models.clicks import ClickParts
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file
 from service.repeating import Repeater
 from service.telemetry.metrics import Metrics
@@ -207,9 +206,7 @@ class ClickCounter:
         if not is_due and all(view.bundle.bundle_id in self._found for view in views):
             return
         starts = [
-            learned_until(view.bundle)
-            for view in views
-            if ClickParts.of(view.bundle.model) is not None
+            learned_until(view.bundle) for view in views if view.bundle.click_parts is not None
         ]
         before = self._read[1]
         if starts and self._log.folder.is_dir():
@@ -242,7 +239,7 @@ def _count(view: View, votes: Votes) -> NewClicks | None:
     )
     texts, ids = votes.queries, votes.documents
     found = NewClicks.of(
-        bundle.model, [(texts[q][1], ids[d][1], count) for (q, d), count in pairs.items()]
+        bundle.click_parts, [(texts[q][1], ids[d][1], count) for (q, d), count in pairs.items()]
     )
     if found is not None:
         for part in view.parts:  # so that no request waits for it

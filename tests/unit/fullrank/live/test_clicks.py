@@ -14,7 +14,7 @@ from fullrank.bundle import write_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.live.clicks import MAX_DOCUMENTS, NewClicks
-from fullrank.models.clicks import ClickParts
+from fullrank.live.known import floor_of
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.ordering.boosts import Boost
@@ -38,7 +38,8 @@ WORDS = [
     "coat",
     "hat",
 ]
-QUERIES = ["red shoe", "warm coat", "wool hat", "kids rain coat", "blue"]
+QUERIES = ["zzz", "red shoe", "warm coat", "wool hat", "kids rain coat", "blue"]
+FLOOR = Floor(lexical=6.0, unseen=6.0, share=0.5, odds=1.0, per_word=1.0, common=60.0)
 KAPPA, WEIGHTS = 2.0, (1.0, 1.7, 0.6)
 Votes = Counter[tuple[str, str]]
 
@@ -85,7 +86,7 @@ def view_of(folder: Path, documents: Sequence[Document], votes: Votes) -> View:
     )
     path = write_bundle(
         folder, "shop", model=model, encoded=encoded, documents=documents,
-        golden_queries=["red"], card={},
+        golden_queries=["red"], floor=FLOOR, card={},
     )  # fmt: skip
     return View.of(open_bundle(path))
 
@@ -94,12 +95,12 @@ def view_of(folder: Path, documents: Sequence[Document], votes: Votes) -> View:
 def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: bool) -> None:
     random = np.random.default_rng(2)
     documents = documents_of(random, 120)
-    learned = votes_of(random, QUERIES[:3], 120)
+    learned = votes_of(random, QUERIES[:4], 120)
     new = votes_of(random, QUERIES, 120)
     view = view_of(tmp_path / "some", documents, learned)
     twin = view_of(tmp_path / "all", documents, learned + new)
-    clicks = NewClicks.of(view.bundle.model, [(q, d, n) for (q, d), n in new.items()])
-    of_all = ClickParts.of(twin.bundle.model)
+    clicks = NewClicks.of(view.bundle.click_parts, [(q, d, n) for (q, d), n in new.items()])
+    of_all = twin.bundle.click_parts
     assert clicks is not None
     assert of_all is not None
     written = [
@@ -114,21 +115,23 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
         plain = view.model.encode_queries([text])
         ours, theirs = clicks.asked(plain, text), twin.model.encode_queries([text])
         of_twin = {hit.id: hit.score for hit in twin.search(theirs, len(twin)).hits}
+        score = Floor(score=4.0)
+        floors = [(None, None), (score, score), (floor_of(view, text), floor_of(twin, text))]
         for matching in out:
             deleted, others = view.deleted(matching), twin.deleted(matching)
-            for floor in (None, Floor(score=4.0), Floor(lexical=3.0)):
+            for floor, their in floors:
                 for offset in (0, 3):
                     found = view.search(ours, 5, offset=offset, deleted=deleted, floor=floor)
-                    wanted = twin.search(theirs, 5, offset=offset, deleted=others, floor=floor)
+                    wanted = twin.search(theirs, 5, offset=offset, deleted=others, floor=their)
                     # Equal scores may differ in their last digit, and so in their order.
                     own = [hit.score for hit in found.hits]
                     assert own == pytest.approx([hit.score for hit in wanted.hits], abs=1e-4)
                     assert own == pytest.approx([of_twin[h.id] for h in found.hits], abs=1e-4)
                     assert (found.total, found.is_total) == (wanted.total, wanted.is_total)
                     assert found.certified
-                    if floor is not None:
+                    if floor is not None and their is not None:
                         assert rows_of(view.below(ours, floor, deleted)) == rows_of(
-                            twin.below(theirs, floor, others)
+                            twin.below(theirs, their, others)
                         )
         boosts = Ordering(boosts=[Boost("stars", 0.7)])
         hits, twins = (
@@ -151,7 +154,7 @@ def test_keeps_the_most_clicked_documents(tmp_path: Path) -> None:
     documents = [Document(f"d{i:05}", {"title": "hat"}) for i in range(MAX_DOCUMENTS + 20)]
     view = view_of(tmp_path, documents, Counter())
     votes = [("hat", document.id, 1 + (i >= 20)) for i, document in enumerate(documents)]
-    found = NewClicks.of(view.bundle.model, votes)
+    found = NewClicks.of(view.bundle.click_parts, votes)
     assert found is not None
     assert set(found.of_document) == {document.id for document in documents[20:]}
     assert query_key("hat") in found.queries.queries
