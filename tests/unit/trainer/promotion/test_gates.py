@@ -181,6 +181,28 @@ def test_judgements_may_be_missed_by_one_standard_error(
     assert passed(found) is passes
 
 
+def test_judged_clicks_count_where_training_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People click the same document again; of links, only those that training lacks would be measured."""
+    monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
+    one = bundle_with(tmp_path / "one", None)
+    ids = list(one.documents.ids)
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "weights").mkdir()
+    lines = [json.dumps({"_id": id, "t": "x"}) + "\n" for id in ids]
+    (tmp_path / "corpus.jsonl").write_text("".join(lines))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "copy files"}\n')
+    for split in ("train", "valid"):
+        for name, column in (("qrels", "score"), ("weights", "weight")):
+            text = f"query-id\tcorpus-id\t{column}\nq\t{ids[0]}\t1\n"
+            (tmp_path / name / f"{split}.tsv").write_text(text)
+    found = common_gates(one, one, ["copy files"], read_collection(tmp_path))
+    [gate] = [gate for gate in found if gate.name == "valid"]
+    assert gate.passed
+    assert gate.reason.startswith("MRR of 1 validation queries")
+
+
 def _rows(count: int) -> list[str]:
     return [f"q{i:02}\td{i:02}\t1" for i in range(count)]
 
