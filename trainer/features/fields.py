@@ -8,8 +8,11 @@ from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
 from trainer.features.clicks import FIELD as CLICKED
 from trainer.features.clicks import Clicks
-from trainer.features.corpus import Corpus
+from trainer.features.corpus import Corpus, sum_counts
 from trainer.recipes.settings import ModelSettings
+
+HEAVY = frozenset({"title", "name"})
+"""Fields that ``model.title`` gives more weight."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +55,13 @@ def cut_fields(
     counts = [corpus.counts.columns[place[name]] for name in corpus.sources]
     if joined:
         counts = [corpus.documents]
+        heavy = [name for name in corpus.sources if name.lower() in HEAVY] * (settings.title - 1)
+        if heavy and len(corpus.sources) > 1:
+            # A field that is named n times is counted n times, here and when the model reads documents.
+            names[0][1].extend(heavy)
+            counts = [
+                sum_counts([*counts, *(corpus.counts.columns[place[name]] for name in heavy)])
+            ]
     phrase_field = "title" if settings.phrases and "title" in place else ""
     are_queries = corpus.collection.documents_are_queries
     clicks = None

@@ -35,6 +35,9 @@ class ModelSettings:
 
     # "each" text field has its own diagonal; "joined" makes one field of all
     fields: str = setting("each", choices=("each", "joined"))
+    # "joined": a word of a field named title or name counts this many times if documents have other fields;
+    # of a blend: in its parts, 0: as often as they say
+    title: int = setting(0, high=20)
     # keep the most frequent words (the papers: 30,000); 0: all
     words: int = setting(0, high=_SIZE)
     # "one": U has the words of documents and training queries; "two": each side has its own words and idf

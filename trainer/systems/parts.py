@@ -26,12 +26,15 @@ def load_part(text: str, whole: Recipe) -> Recipe:
 
     Args:
         text: the part.
-        whole: the recipe that has it; its word vectors are those of the parts that can start at some.
+        whole: the recipe that has it; its word vectors are those of the parts that can start at some, its weight of
+            titles that of the parts that join all fields.
     """
     name, *overrides = text.split()
     part = load_recipe(name).override(overrides)
     if whole.train.vectors and starts_at_vectors(part):
         part = replace(part, train=replace(part.train, vectors=whole.train.vectors))
+    if whole.model.title and part.model.fields == "joined":
+        part = replace(part, model=replace(part.model, title=whole.model.title))
     return part
 
 

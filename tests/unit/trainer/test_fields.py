@@ -14,6 +14,7 @@ import pytest
 from fullrank import cli
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
+from fullrank.live import Operation, View
 from tests.planted import write_lines
 from tests.shop import product, write_shop
 from trainer.indexing.index import index
@@ -161,3 +162,28 @@ def test_values_of_mixed_types_do_not_stop_training(tmp_path: Path) -> None:
     made = train(tmp_path, tmp_path / "bundles", "x", recipe="bm25", threads=1)
     [_, code] = open_bundle(made.path).card["collection"]["fields"]
     assert code == {"name": "code", "is_read": False, "reason": "text and numbers"}
+
+
+@pytest.mark.parametrize("recipe", ["bm25", "auto"])
+def test_words_of_a_name_weigh_as_often_as_the_setting_says(recipe: str, tmp_path: Path) -> None:
+    lines = [
+        {"_id": "named", "name": "lamp", "text": "oak desk shelf"},
+        {"_id": "told", "name": "shelf", "text": "oak lamp desk"},
+        {"_id": "other", "name": "chair", "text": "pine seat back"},
+    ]
+    write_lines(tmp_path / "corpus.jsonl", lines)
+    scores = []
+    for weight in (1, 3):
+        path = train(
+            tmp_path, tmp_path / "bundles", "shop", recipe=recipe, overrides=[f"title={weight}"]
+        ).path
+        bundle = open_bundle(path)
+        hits = {hit.id: hit.score for hit in bundle.search("lamp")}
+        live = View.of(bundle).apply([Operation(1, "live", {**lines[0], "text": "oak desk shelf"})])
+        [new, *_] = live.search(live.model.encode_queries(["lamp"]), 2).hits
+        # A document that is written later weighs the same.
+        assert new.score == pytest.approx(hits["named"], rel=1e-5)
+        scores.append(hits)
+    assert scores[0]["named"] == pytest.approx(scores[0]["told"])
+    # BM25 of 3 and of 1 of 6 words, where the mean is 6: 3 · 2.2 / (3 + 1.2) against 1.
+    assert scores[1]["named"] / scores[1]["told"] == pytest.approx(6.6 / 4.2, rel=1e-5)
