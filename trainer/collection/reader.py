@@ -6,6 +6,7 @@
                           absent if the documents are the queries
     qrels/<split>.tsv     judgements, see ``judgements``
     weights/<split>.tsv   optional: of judgements, see ``weights``
+    anchors.tsv           optional, next to the corpus: texts of links, see ``anchors``
     schema.json           optional: which fields are read, see ``schema``; in the folder or next to the corpus
 
 Documents in another language: a folder under a collection of linked documents may hold queries
@@ -30,6 +31,7 @@ from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
+from trainer.collection.anchors import read_anchors
 from trainer.collection.documents import find_corpus, iter_documents, no_collection
 from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_splits
 from trainer.collection.lines import Lines, find_file
@@ -59,6 +61,7 @@ class Collection:
         fields: which fields of the documents are read, and why.
         weights: by split, of judged pairs, above zero; empty without weights/<split>.tsv.
         people: by split, how many people clicked a judged pair; empty without people/<split>.tsv.
+        anchors: text of links that no document has in its anchors → ids of the documents that it leads to.
     """
 
     path: Path
@@ -72,6 +75,7 @@ class Collection:
     fields: tuple[FieldVerdict, ...] = ()
     weights: Mapping[str, Values] = field(default_factory=dict, repr=False)
     people: Mapping[str, Values] = field(default_factory=dict, repr=False)
+    anchors: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def document_ids(self) -> Ids:
@@ -170,7 +174,9 @@ def read_collection(
     digests: list[tuple[str, str]] = []
 
     corpus = Lines(corpus_file)
-    documents = StoredDocuments(document for _, document in iter_documents(corpus, report))
+    anchors = read_anchors(corpus_file.parent, digests)
+    read = (document for _, document in iter_documents(corpus, report))
+    documents = StoredDocuments(anchors.add_to(read))
     digests.append(("corpus", corpus.digest()))
     schema = _read_schema(folder, corpus_file.parent, digests)
     if fields is not None:
@@ -219,6 +225,7 @@ def read_collection(
         fields=choose_fields(documents, schema, fields),
         weights=values[WEIGHTS],
         people=values[PEOPLE],
+        anchors=anchors.held_out,
     )
 
 

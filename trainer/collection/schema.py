@@ -4,7 +4,7 @@ The first of these that says something about a field decides:
 
     --fields title,text,brand       these fields are read, in this order, and no others
     schema.json                     {"fields": {"sku": "stored", "brand": "text"}}
-    the rule                        title and text are read, and fields whose values are words
+    the rule                        title, text and anchors are read, and fields whose values are words
 
 The rule looks at the values of a field, at most 1,000 different ones, evenly spaced over the documents in
 the order of their ids. It reads the field if at least half of them are words (see ``values``).
@@ -24,6 +24,7 @@ from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
 from fullrank.storage.documents import Document
 from fullrank.storage.strict_json import JsonError
+from trainer.collection.anchors import FIELD as ANCHORS
 from trainer.collection.values import Kind, kind_of
 
 SCHEMA = "schema.json"
@@ -33,7 +34,7 @@ MAX_FIELDS = 32
 _SAMPLE = 1000
 _MIN_SHARE = 0.5  # of the values that are words
 _MAX_DISTINCT_SHARE = 0.5  # of the values of a label; above, it is an id
-_DEFAULT = ("title", "text")
+_DEFAULT = ("title", "text", ANCHORS)
 _USES = {"text": True, "stored": False}
 _TYPE_NAMES = {bool: "true or false", int: "numbers", float: "numbers", list: "lists"}
 

@@ -23,6 +23,7 @@ from trainer.evaluation.judgement import Judgement, judge, relative_weights
 from trainer.features.corpus import Corpus
 from trainer.training.fitted import FittedModel
 
+_ALL = slice(None)
 CALIBRATING = 200
 """Queries that choose the evidence that a document needs to be found; training never learns them."""
 
@@ -35,16 +36,26 @@ class Validation:
         split: its name.
         rows: int64 (queries,), their rows.
         judgements: of each query.
+        texts: of typed queries, which have no rows; None: the rows are those of the collection.
     """
 
     split: str
     rows: Int64
     judgements: list[Judgement]
+    texts: list[str] | None = None
 
     def spread(self, limit: int) -> Validation:
         """Return at most ``limit`` of the queries, evenly spread; 0 keeps all."""
         chosen = evenly_spread(len(self.judgements), limit)
-        return Validation(self.split, self.rows[chosen], evenly_chosen(self.judgements, limit))
+        texts = None if self.texts is None else evenly_chosen(self.texts, limit)
+        judgements = evenly_chosen(self.judgements, limit)
+        return Validation(self.split, self.rows[chosen], judgements, texts)
+
+    def encode(self, fitted: FittedModel, chosen: slice = _ALL) -> Encoded:
+        """Encode some of the queries by a model."""
+        if self.texts is None:
+            return fitted.encode(self.rows[chosen])
+        return fitted.model.encode_queries(self.texts[chosen])
 
     def measure(
         self, documents: Encoded, queries: Encoded, *, depth: int = DEPTH
@@ -78,7 +89,7 @@ class Validation:
         """Return all measures of a fitted model, ranked by the code that serves."""
         documents = fitted.documents
         retriever = Retriever(documents, fitted.model.scorer(documents))
-        return self._measure(retriever, fitted.encode(self.rows), DEPTH, with_rank_loss=True)
+        return self._measure(retriever, self.encode(fitted), DEPTH, with_rank_loss=True)
 
     def _measure(
         self, retriever: Retriever, queries: Encoded, depth: int, *, with_rank_loss: bool

@@ -1,0 +1,103 @@
+"""Typed queries of a collection whose documents are the queries: short ones, made of the documents.
+
+    title        the title of a document, or neighbouring words of it
+    heading      a Markdown heading of its text
+    description  its first words, or those of a field "description" or "summary"
+    span         2 to 5 neighbouring words of it
+    anchor       the text of links to it that training does not read (``trainer.collection.anchors``)
+
+The document is the answer; of anchors, all documents that they lead to. Hashes choose, so every run asks the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from fullrank.models.contract import field_text
+from trainer.evaluation.evaluate import evenly_chosen, evenly_spread
+from trainer.evaluation.judgement import Judgement
+from trainer.features.corpus import Corpus
+from trainer.training.validation import Validation
+
+TYPED = "typed"
+_MOST = 600  # queries
+_FEWEST = 5  # fewer say nothing
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.*\w.*)$", re.MULTILINE)
+_SENTENCE = re.compile(r"[.!?]\s|\n")
+_DESCRIPTIONS = ("description", "summary")
+_DESCRIBING_WORDS = 8
+_SPAN_WORDS = (2, 5)
+
+
+def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]:
+    """Make typed queries of a counted collection.
+
+    Returns:
+        The queries, None if there are too few; and how many there are of each kind.
+    """
+    collection = corpus.collection
+    rows = collection.document_ids.rows
+    anchors = [
+        (text, [rows[id] for id in ids if id in rows]) for text, ids in collection.anchors.items()
+    ]
+    found = [("anchor", text, answers) for text, answers in evenly_chosen(anchors, _MOST // 2)]
+    titled: dict[str, list[int]] = {}
+    for row, title in enumerate(collection.field_texts("title")):
+        titled.setdefault(_same(title), []).append(row)
+    for row in evenly_spread(len(rows), _MOST - len(found)).tolist():
+        document = collection.documents[row]
+        kinds = [*_made(document.fields, corpus.sources, document.id)]
+        if kinds:
+            kind, text = kinds[_number(document.id, "kind") % len(kinds)]
+            found.append((kind, text, titled.get(_same(text), [row])))
+    found = [(kind, text, rows) for kind, text, rows in found if text and rows]
+    if len(found) < _FEWEST:
+        return None, {}
+    nothing = np.zeros(0, np.int64)
+    judgements = [
+        Judgement(text, np.unique(answers), np.ones(len({*answers}), np.int64), nothing)
+        for _, text, answers in found
+    ]
+    texts = [text for _, text, _ in found]
+    valid = Validation(TYPED, np.zeros(len(found), np.int64), judgements, texts)
+    return valid, dict(Counter(kind for kind, _, _ in found))
+
+
+def _made(
+    fields: Mapping[str, object], sources: Sequence[str], id: str
+) -> Iterator[tuple[str, str]]:
+    """Yield a query of each kind that a document allows."""
+    words = field_text(fields, ["title"]).split()
+    if words:
+        count = len(words) if _number(id, "whole") % 2 else (len(words) + 1) // 2
+        yield "title", _span(words, count, id)
+    text = field_text(fields, [name for name in sources if name != "title"])
+    headings = _HEADING.findall(text)
+    if headings:
+        yield "heading", headings[_number(id, "heading") % len(headings)].strip()
+    described = field_text(fields, _DESCRIPTIONS) or _SENTENCE.split(text.strip(), maxsplit=1)[0]
+    if described := " ".join(described.split()[:_DESCRIBING_WORDS]):
+        yield "description", described
+    least, most = _SPAN_WORDS
+    if len(words := text.split()) >= least:
+        yield "span", _span(words, least + _number(id, "length") % (most - least + 1), id)
+
+
+def _span(words: Sequence[str], count: int, id: str) -> str:
+    first = _number(id, "first") % max(1, len(words) - count + 1)
+    return " ".join(words[first : first + count])
+
+
+def _number(id: str, use: str) -> int:
+    text = f"{use}\0{id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8, person=b"typed").digest())
+
+
+def _same(text: str) -> str:
+    """Return what two spellings of one title share."""
+    return " ".join(text.casefold().split())
