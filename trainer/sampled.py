@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
 from trainer.evaluation.evaluate import evenly_chosen, query_texts
 from trainer.evaluation.floor import CalibratedFloor, calibrate_floor
 from trainer.features.corpus import Corpus
+from trainer.training.typed import typed_queries
 from trainer.training.validation import CALIBRATING, Validation
 
 _GOLDEN = 20  # replayed whenever the bundle is opened
@@ -42,7 +45,10 @@ class Sampled:
             if self.valid is None
             else [judgement.query for judgement in self.valid.judgements]
         )
-        return self._texts(evenly_chosen(ids, _TUNING))
+        texts = self._texts(evenly_chosen(ids, _TUNING))
+        if self._typed is None:
+            return texts
+        return texts[::2] + (self._typed.spread(_TUNING // 2).texts or [])
 
     def floor(self, documents: Encoded) -> CalibratedFloor | None:
         """Choose the evidence that a document needs to be found, by validation queries if there are any.
@@ -50,12 +56,22 @@ class Sampled:
         Args:
             documents: Of the collection, encoded.
         """
+        if self._typed is not None:
+            typed = self._typed.spread(CALIBRATING)
+            return calibrate_floor(self.model, documents, typed.texts or [], typed.judgements)
         if self.valid is None:
             texts = self._texts(evenly_chosen(self.corpus.query_ids, CALIBRATING))
             return calibrate_floor(self.model, documents, texts)
         judgements = self.valid.spread(CALIBRATING).judgements
         texts = self._texts([judgement.query for judgement in judgements])
         return calibrate_floor(self.model, documents, texts, judgements)
+
+    @cached_property
+    def _typed(self) -> Validation | None:
+        """Typed queries, if the model has weights for documents and others for these."""
+        if for_documents(self.model) is self.model:
+            return None
+        return typed_queries(self.corpus)[0]
 
     def _texts(self, ids: Sequence[str]) -> list[str]:
         texts = query_texts(self.corpus.collection, self.model, ids)

@@ -110,7 +110,7 @@ class SetEngine:
             stages.done("filter")
         encoded = cached
         if encoded is None:
-            encoded = view.model.encode_queries([request.text])
+            encoded = request.model(view).encode_queries([request.text])
             stages.done("encode")
         return encoded, widened(view, request, encoded)
 

@@ -4,6 +4,9 @@
 
 and more for documents that training did not judge (`Lift`).
 
+A blend of linked documents has other weights for a document that is a query than for typed text. Both meet the same
+document side, so they share b; the weights of documents are scaled so that b also suits typed text.
+
 The sum of inner products is one inner product, so a mix is served like any other model. A language model is no inner
 product, but its score too is linear in the weights of the query's words: in a mix with one, a `MixedScorer` adds up the
 scores of the models.
@@ -52,11 +55,20 @@ class MixedModel:
         models: the models.
         weights: w_m.
         lift: of documents that training did not judge.
+        document_weights: w_m of documents as queries, and of the biases; None: those of typed text.
     """
 
     models: Sequence[Model]
     weights: Sequence[float]
     lift: Lift = NO_LIFT
+    document_weights: Sequence[float] | None = None
+
+    @cached_property
+    def for_documents(self) -> MixedModel:
+        """The model that encodes documents as queries."""
+        if self.document_weights is None:
+            return self
+        return replace(self, weights=self.document_weights, document_weights=None)
 
     @property
     def n_dense(self) -> int:
@@ -74,6 +86,8 @@ class MixedModel:
         models = [dict(model.config) for model in self.models]
         config: dict[str, Any] = {"kind": KIND, "weights": list(self.weights), "models": models}
         # Written only if set, so that the settings of older bundles do not change.
+        if self.document_weights is not None:
+            config["document_weights"] = list(self.document_weights)
         if self.lift.factor != 1:
             config["scaled"] = self.lift.factor
         return config | ({"raised": self.lift.added} if self.lift.added else {})
@@ -81,7 +95,8 @@ class MixedModel:
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weighted u and s."""
         reading = Reading.of(texts)
-        return self.queries([model.encode_queries(reading) for model in self.models])
+        pairs = zip(self.models, self.weights, strict=True)
+        return self.queries([_encoded(model, reading, weight) for model, weight in pairs])
 
     def queries(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded queries of the models, weighted."""
@@ -159,7 +174,7 @@ class MixedModel:
 
     def documents(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded documents of the models."""
-        pairs = zip(encoded, self.weights, strict=True)
+        pairs = zip(encoded, self.for_documents.weights, strict=True)
         bias = np.sum([np.float32(weight) * part.bias for part, weight in pairs], axis=0)
         return replace(_weighted(encoded, [1.0] * len(encoded)), bias=np.asarray(bias, np.float32))
 
@@ -249,10 +264,13 @@ class MixedModel:
             }
             models.append(load(Parts(config, arrays, strings)))
         weights = [float(weight) for weight in parts.config["weights"]]
-        if len(weights) != len(models) or not models:
-            raise ValueError(f"{len(models)} models, {len(weights)} weights")
+        own = parts.config.get("document_weights")
+        for given in (weights, weights if own is None else own):
+            if len(given) != len(models) or not models:
+                raise ValueError(f"{len(models)} models, {len(given)} weights")
         factor, added = (float(parts.config.get(*of)) for of in (("scaled", 1.0), ("raised", 0.0)))
-        return cls(models, weights, Lift(factor, added))
+        own = None if own is None else [float(weight) for weight in own]
+        return cls(models, weights, Lift(factor, added), own)
 
 
 class ModelColumns(NamedTuple):
@@ -319,6 +337,14 @@ class MixedScorer:
             WordScore(words[0].word, sum(w.dense for w in words), sum(w.lexical for w in words))
             for words in zip(*found, strict=True)
         ]
+
+
+def _encoded(model: Model, texts: Reading, weight: float) -> Encoded:
+    """Encode queries; as zeros for a model without a weight."""
+    if weight:
+        return model.encode_queries(texts)
+    dense = np.zeros((len(texts), model.n_dense), np.float32)
+    return Encoded.from_rows(Rows.empty(len(texts), model.n_sparse), dense)
 
 
 def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:

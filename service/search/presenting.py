@@ -43,7 +43,7 @@ def shown(
             key = asked.key
         elif learned is not None:
             key = learned.key(request.text)
-        terms = [*view.model.query_terms(request.text), *query.terms]
+        terms = [*request.model(view).query_terms(request.text), *query.terms]
     names = request.fields
     hits: list[dict[str, Any]] = []
     left = request.max_bytes

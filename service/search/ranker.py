@@ -49,8 +49,10 @@ class Ranker:
         stages = Stages()
         key = cached = None
         if self._cache.on:
-            model = view.model
-            key = Key.of(view.bundle.bundle_id, request.text, model.n_dense, model.n_sparse)
+            model = request.model(view)
+            # A blend may weigh a document as a query otherwise than the same text typed.
+            id = view.bundle.bundle_id + ("" if model is view.model else "/documents")
+            key = Key.of(id, request.text, model.n_dense, model.n_sparse)
             cached = await self._cache.get(key)
             stages.done("cache")
         encoded, ranked = await self._engine.rank(view, request, cached, stages)

@@ -59,7 +59,7 @@ def rank_view(
         stages.done("filter")
     encoded = cached
     if encoded is None:
-        encoded = view.model.encode_queries([request.text])
+        encoded = request.model(view).encode_queries([request.text])
         stages.done("encode")
     query = widened(view, request, encoded)
     if clicks is not None and request.after is None and not request.is_document:

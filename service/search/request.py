@@ -14,6 +14,9 @@ from typing import Any
 from fullrank.errors import FilterError
 from fullrank.filters.ranges import Range
 from fullrank.highlight import Highlight
+from fullrank.live import View
+from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
 from fullrank.ordering.order import Ordering
 from fullrank.rules.synonyms import Replaced
 from service.ads.filling import Filled, PageFilling
@@ -76,6 +79,10 @@ class RankRequest:
     by_any_word: bool = False
     is_partial: bool = False
     max_bytes: int = sys.maxsize
+
+    def model(self, view: View) -> Model:
+        """Return the model that encodes the text."""
+        return for_documents(view.model) if self.is_document else view.model
 
     @property
     def is_counted(self) -> bool:

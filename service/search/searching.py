@@ -160,6 +160,8 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         return None
     if request.min_score is not None:
         return Floor(score=request.min_score)
+    if request.model(view) is not view.model:
+        return None  # what is known is the evidence that typed text needs
     if not request.synonyms:
         floor = known.floor_of(view, request.text, _begun(view, request))
     else:  # a rule names what the query means
@@ -172,8 +174,8 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
 def reordered_text(view: View, request: RankRequest) -> str | None:
     """Return what the second stage reads; None if there is none, or it does not fit the request."""
     stage, ordering = view.bundle.second_stage, request.ordering
-    # The trees were trained on short queries and are unreliable for a document as a query.
-    fits = stage is not None and (stage.of_documents or not request.is_document)
+    # Trees that were trained on short queries are unreliable for a document as a query, and the other way round.
+    fits = stage is not None and stage.of_documents == request.is_document
     is_by_score = ordering is None or ordering.is_by_score
     is_ranked = request.only is None and request.after is None and is_by_score
     return request.text if fits and is_ranked else None

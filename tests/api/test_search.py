@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.retrieval import Retriever
+from fullrank.models.linear import LinearModel
+from fullrank.models.mixed import MixedModel
+from fullrank.models.unseen import for_documents
+from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
 from service.http.match_schemas import MatchReply
 from service.http.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running
+from tests.bundles import linear_model
 
 pytestmark = pytest.mark.anyio
 
@@ -244,3 +248,42 @@ async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> No
         assert (await found("new-1234", min_seq=seq))[0][0] == "NEW-1234"
         assert (await found("sh-77003", min_seq=seq))[0][0] == "NEW-1234"
         assert (await found("sh-77001", min_seq=seq))[0][0] != "d2"
+
+
+async def test_documents_as_queries_have_weights_of_their_own(tmp_path: Path) -> None:
+    """The same text ranks by one part when it is typed and by another as a document, cached or not."""
+
+    def blend(model: LinearModel) -> MixedModel:
+        other = linear_model(CORPUS, n_dense=4, seed=2)
+        return MixedModel([model, other], [1.0, 0.0], document_weights=[0.0, 0.5])
+
+    version = make_bundle(tmp_path, "blend", wrap=blend, floor=Floor(lexical=1e6))
+    bundle = open_bundle(tmp_path / "blend" / version)
+    text = bundle.model.query_text(bundle.documents.fields(bundle.documents.row("linux/mv")))
+    found = {}
+    for model in (bundle.model, for_documents(bundle.model)):
+        scores = Retriever(bundle.encoded.whole()).scores(model.encode_queries([text]))[0]
+        found[model is bundle.model] = dict(zip(bundle.documents.ids, scores.tolist(), strict=True))
+    async with running(tmp_path) as client:
+        for _ in range(2):
+            typed = await search(client, query=text, min_score=-100, limit=100)
+            response = await client.get("/v1/documents/linux/mv/similar?limit=100")
+            page = {
+                "page": {"text": text},
+                "placements": [{"id": "a", "count": 7}],
+                "explain": True,
+            }
+            matched = (await client.post("/v1/match", json=page)).json()["placements"][0]["hits"]
+            for hits, wanted in (
+                (typed["hits"], found[True]),
+                (response.json()["hits"], found[False]),
+                (matched, found[False]),
+            ):
+                assert len(hits) >= len(CORPUS) - 1
+                for hit in hits:
+                    assert hit["score"] == pytest.approx(wanted[hit["id"]], abs=1e-5)
+        for hit in matched:
+            shares = hit["explanation"]["words"]
+            assert sum(one["dense"] + one["lexical"] for one in shares) == pytest.approx(
+                hit["score"], abs=1e-4
+            )

@@ -27,6 +27,7 @@ from fullrank.measures import (
     ranking_measures,
 )
 from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
 from trainer.collection import Collection
@@ -236,6 +237,8 @@ def evaluate(
     rows = {id: row for row, id in enumerate(ids)}
     judgements, left_out = judge(collection, split, exclude_splits, rows=rows)
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
+    is_typed = not collection.documents_are_queries
+    model = bundle.model if is_typed else for_documents(bundle.model)
     parts: list[dict[str, Float64]] = []
     reporter = progress or Reporter(quiet=True)
     is_plain = bundle.second_stage is None
@@ -261,7 +264,7 @@ def evaluate(
             parts.append(
                 measure_rankings(
                     bundle.retriever,
-                    bundle.model.encode_queries(texts[start:stop]),
+                    model.encode_queries(texts[start:stop]),
                     judgements[start:stop],
                     documents=len(ids),
                     depth=depth,

@@ -65,6 +65,7 @@ def add_up(
     facts: dict[str, Any],
     lift: Lift = NO_LIFT,
     unjudged: npt.NDArray[np.bool_] | None = None,
+    document_weights: Sequence[float] | None = None,
 ) -> FittedModel:
     """Return the model Σ_m w_m f_m of fitted parts.
 
@@ -74,12 +75,13 @@ def add_up(
         facts: for the model card.
         lift: of unjudged documents, and of documents added later.
         unjudged: bool (documents,); given if ``lift`` is.
+        document_weights: w_m of documents as queries; None: the same.
     """
-    model = MixedModel([part.model for part in parts], weights, lift)
+    model = MixedModel([part.model for part in parts], weights, lift, document_weights)
     documents = model.documents([part.documents for part in parts])
     if unjudged is not None:
         documents = model.lifted(documents, unjudged)
-    return FittedModel(model, documents, partial(_encode, model, parts), facts)
+    return FittedModel(model, documents, partial(_encode, model.for_documents, parts), facts)
 
 
 def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Encoded:

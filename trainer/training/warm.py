@@ -108,10 +108,11 @@ class WarmStart:
         model = self.model
         if not isinstance(model, MixedModel):
             return [self]
-        pairs = list(zip(model.models, model.weights, strict=True))
+        weights = model.for_documents.weights
+        pairs = list(zip(model.models, weights, strict=True))
         level = sum(w * one.settings["bias"] for one, w in pairs if isinstance(one, LinearModel))
         unjudged = np.isclose(self.bias, level + model.lift.added, rtol=0, atol=1e-6)
-        total = sum(w for w, has in zip(model.weights, biased, strict=True) if has)
+        total = sum(w for w, has in zip(weights, biased, strict=True) if has)
         bias = (self.bias - np.float32(model.lift.added) * unjudged) / np.float32(total or 1.0)
         return [
             replace(self, model=one, bias=bias if has else np.zeros_like(bias))

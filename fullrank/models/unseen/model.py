@@ -11,6 +11,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Mask, Model, Parts
+from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, rule_of
@@ -51,6 +52,12 @@ class OpenModel:
     def config(self) -> dict[str, Any]:
         """JSON settings; those of the model are under `model`."""
         return {"kind": KIND, "rows": self.rows, "model": dict(self.model.config)}
+
+    @cached_property
+    def for_documents(self) -> OpenModel:
+        """The model that encodes documents as queries."""
+        own, rule = for_documents(self.model), rule_of(self.model, for_documents=True)
+        return self if own is self.model or rule is None else replace(self, model=own, rule=rule)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and [s | s′]."""
@@ -217,6 +224,11 @@ class OpenModel:
         if rule is None or type(rows) is not int or rows < 1:
             raise ValueError(f"rows is {rows!r}, or the model cannot take live documents")
         return cls(model, rule, rows)
+
+
+def for_documents(model: Model) -> Model:
+    """Return the model that encodes documents as queries: the same, unless a blend has weights of its own for them."""
+    return model.for_documents if isinstance(model, MixedModel | OpenModel) else model
 
 
 def live_model(model: Model) -> OpenModel | None:

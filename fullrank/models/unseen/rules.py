@@ -54,8 +54,13 @@ class Rule(Protocol):
         """Weigh documents, given their columns."""
 
 
-def rule_of(model: Model) -> Rule | None:
-    """Return the rule of a model; None for a model that cannot take live documents."""
+def rule_of(model: Model, *, for_documents: bool = False) -> Rule | None:
+    """Return the rule of a model; None for a model that cannot take live documents.
+
+    Args:
+        model: Any model.
+        for_documents: Weigh documents as queries.
+    """
     match model:
         case LinearModel():
             return _linear(model)
@@ -68,7 +73,7 @@ def rule_of(model: Model) -> Rule | None:
         case LanguageModel():
             return LikelihoodRule(model)
         case MixedModel():
-            return _mixed(model)
+            return _mixed(model, (model.for_documents if for_documents else model).weights)
     return None
 
 
@@ -98,16 +103,16 @@ def _linear(model: LinearModel) -> Rule:
     )
 
 
-def _mixed(model: MixedModel) -> Rule | None:
-    """Weigh as the first model with words in its lexical part, times its weight."""
+def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
+    """Weigh as the first model with words in its lexical part, times its scale."""
+    own = zip(model.models, model.weights, scales, strict=True)
     # What people clicked says nothing about words, so unknown ones need no rule there.
-    own = zip(model.models, model.weights, strict=True)
-    rules = [(rule_of(part), weight) for part, weight in own if not isinstance(part, MemoryModel)]
-    found = [(rule, weight) for rule, weight in rules if rule]
-    if not found or len(found) < len(rules):
+    parts = [one for one in own if not isinstance(one[0], MemoryModel)]
+    rules = [(rule, weight, scale) for part, weight, scale in parts if (rule := rule_of(part))]
+    if not rules or len(rules) < len(parts):
         return None
-    best = next((one for one in found if one[1] > 0 and len(one[0].words)), found[0])
-    return ScaledRule(*best)
+    best = next((one for one in rules if one[1] > 0 and len(one[0].words)), rules[0])
+    return ScaledRule(best[0], best[2])
 
 
 @dataclass(frozen=True, eq=False)

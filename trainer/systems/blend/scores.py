@@ -133,7 +133,7 @@ def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:
     """Score all documents by a model, into float32 (queries, documents)."""
     retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
     starts = range(0, len(valid.rows), _BATCH)
-    encoded = [fitted.encode(valid.rows[start : start + _BATCH]) for start in starts]
+    encoded = [valid.encode(fitted, slice(start, start + _BATCH)) for start in starts]
     with ThreadPoolExecutor(numba.get_num_threads()) as pool:
         for start, batch in zip(starts, pool.map(retriever.scores, encoded), strict=True):
             out[start : start + len(batch)] = batch

@@ -4,7 +4,8 @@
    clicks on other queries where judgements are clicks (``hold_out``).
 2. Choose the weights by the quality on known queries, new queries and cold documents. Choose in the same way what
    documents without a judgement get on top.
-3. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
+3. If documents are the queries, choose weights for typed text by queries made of the documents (``typed``).
+4. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
    matrices read no judgement goes on from its first fit if there is no time to start anew. With ``learn_valid`` the
    last fits also learn the queries of the validation split, which have chosen by then.
 
@@ -27,7 +28,8 @@ from trainer.features.pairs import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import Trial, learns, part_run, try_part
-from trainer.systems.blend.warm import go_on
+from trainer.systems.blend.typed import Typed
+from trainer.systems.blend.warm import blend_of, go_on
 from trainer.systems.blend.weights import Scored, choose, lift_unjudged
 from trainer.systems.memory import MEMORY, POPULARITY
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
@@ -93,6 +95,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
     _log_plan(run, parts, recipe.auto.seconds)
+    typed = Typed.empty(context, len(parts)) if linked else None
     trials = []
     for i, part in enumerate(parts):
         own = part_run(run, part, f"trial-{i}")
@@ -101,19 +104,31 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         trials.append(trial)
         for scores in scored.measured:
             scores.score(i, fitted)
+        if typed is not None:
+            typed.score(i, fitted)
         # The tables of a model are the largest arrays, so the next part does not start before they are dropped.
         del fitted
         context.files.release()
     weights = choose(scored)
     # A first part that serves alone learned nothing that documents without a judgement lack.
-    lift = NO_LIFT if weights[0] == 1 else lift_unjudged(scored, weights, recipe.auto.most_lost)
+    lift = NO_LIFT
+    if weights[0] != 1:
+        lift = lift_unjudged(scored, weights, recipe.auto.most_lost, typed is None)
     _log(run, parts, weights, lift)
-    comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, lift)
-    del scored
+    measured = [(scores, weights, lift) for scores in scored.measured]
+    text_weights, scale = weights, 1.0
+    if typed is not None:
+        text_weights, scale = typed.choose(weights, lift)
+        measured.append((typed.scores, np.append(text_weights, typed.bias_weight), NO_LIFT))
+        names = [part.name for part in parts]
+        chosen = dict(zip(names, text_weights.round(4).tolist(), strict=True))
+        run.reporter.log("typed blend", **chosen, **typed.kinds)
+    comparison = _compare(fit_part, trial_context, recipe, run, parts, measured)
+    del scored, measured
     trial_context.clear_cache()
     context.files.release()
-    used = np.flatnonzero(weights)
-    for i in np.flatnonzero(weights == 0).tolist():
+    used = np.flatnonzero(weights + text_weights)
+    for i in np.flatnonzero(weights + text_weights == 0).tolist():
         final_context.forget_features(parts[i].model)
     finals = []
     learning = [i for i in used.tolist() if learns(parts[i])]
@@ -150,9 +165,13 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         "validation": [row.as_dict() for row in comparison],
         "left_out": left_out,
     }
-    if len(finals) == 1 and lift == NO_LIFT:
-        return replace(finals[0], facts=facts, settled=None, comparison=comparison)
-    total = add_up(finals, weights[used].tolist(), facts, lift, final_context.corpus.unjudged)
+    if typed is not None:
+        facts["typed"] = {
+            "weights": {parts[i].name: float(text_weights[i]) for i in used.tolist()},
+            "scale": scale,
+            "queries": typed.kinds,
+        }
+    total = blend_of(finals, facts, lift, final_context.corpus.unjudged)
     return replace(total, comparison=comparison)
 
 
@@ -246,28 +265,26 @@ def _compare(
     recipe: Recipe,
     run: TrainingRun,
     parts: Sequence[Recipe],
-    scored: Scored,
-    weights: Float64,
-    lift: Lift,
+    measured: Sequence[tuple[PartScores, Float64, Lift]],
 ) -> tuple[ResultRow, ...]:
-    """Measure the blend and the baselines, warm and cold, before the judgements set aside are put back."""
-    measured = scored.measured
-    tables = [[(recipe.name, scores.measures(weights, lift))] for scores in measured]
+    """Measure the blend and the baselines on each column, before the judgements set aside are put back."""
+    tables = [[(recipe.name, scores.measures(weights, lift))] for scores, weights, lift in measured]
+    columns = [scores for scores, _, _ in measured]
     for baseline in map(load_recipe, BASELINES):
         if baseline in parts:  # its scores are there
-            alone = np.eye(len(parts))[parts.index(baseline)]
-            lines = [scores.measures(alone) for scores in measured]
+            alone = parts.index(baseline)
+            lines = [scores.measures(np.eye(len(scores.parts))[alone]) for scores in columns]
         else:
             fitted = fit_part(
                 context, baseline, part_run(run, baseline, f"baseline-{baseline.name}")
             )
-            lines = [scores.of_other(fitted).measures(np.ones(1)) for scores in measured]
+            lines = [scores.of_other(fitted).measures(np.ones(1)) for scores in columns]
             del fitted
             context.forget_features(baseline.model)
         for table, measures in zip(tables, lines, strict=True):
             table.append((baseline.name, measures))
     return tuple(
         ResultRow(system, scores.valid.split, len(scores.judgements), measures)
-        for scores, table in zip(measured, tables, strict=True)
+        for scores, table in zip(columns, tables, strict=True)
         for system, measures in table
     )

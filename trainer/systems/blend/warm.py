@@ -9,6 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 from fullrank.models.contract import Model
@@ -74,9 +78,34 @@ def go_on(
         "parts": [final.facts for final in finals],
         "warm": warm.version,
     }
-    if len(finals) == 1 and lift == NO_LIFT:
-        return replace(finals[0], facts=facts, settled=None)
-    return add_up(finals, list(weights.values()), facts, lift, context.corpus.unjudged)
+    if "typed" in warm.facts:
+        facts["typed"] = warm.facts["typed"]
+    return blend_of(finals, facts, lift, context.corpus.unjudged)
+
+
+def blend_of(
+    parts: Sequence[FittedModel],
+    facts: dict[str, Any],
+    lift: Lift,
+    unjudged: npt.NDArray[np.bool_],
+) -> FittedModel:
+    """Return the blend of some parts.
+
+    Args:
+        parts: the models.
+        facts: for the model card: ``weights``, and ``typed`` if typed text has weights of its own.
+        lift: of unjudged documents, in the score of ``weights``.
+        unjudged: bool (documents,).
+    """
+    weights, typed = list(facts["weights"].values()), facts.get("typed")
+    if typed is not None and (len(parts) > 1 or typed["scale"] != 1):
+        scale = typed["scale"]
+        lift = lift._replace(added=scale * lift.added)
+        scaled = [scale * weight for weight in weights]
+        return add_up(parts, list(typed["weights"].values()), facts, lift, unjudged, scaled)
+    if len(parts) == 1 and lift == NO_LIFT:
+        return replace(parts[0], facts=facts, settled=None)
+    return add_up(parts, weights, facts, lift, unjudged)
 
 
 def _settled(part: Recipe, model: Model) -> Recipe:

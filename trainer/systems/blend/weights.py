@@ -140,7 +140,9 @@ def choose(scored: Scored) -> Float64:
     return weights if gain > error else first
 
 
-def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
+def lift_unjudged(
+    scored: Scored, weights: Float64, most_lost: float, can_scale: bool = True
+) -> Lift:
     """Choose what every document without a judgement gets.
 
     Training only ever raised the scores of judged documents, so an unjudged one that answers a query just as well ranks
@@ -150,6 +152,7 @@ def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
         scored: the scores of the parts.
         weights: float64 (parts,), of the parts; they add up to 1.
         most_lost: the largest share of their mean average precision that warm queries may lose.
+        can_scale: whether a factor is allowed: typed text meets the scaled documents too.
 
     Returns:
         The lift with the best quality that costs cold queries nothing; none unless there are queries of both kinds.
@@ -161,7 +164,8 @@ def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
     least_warm, least_cold = (1 - most_lost) * plain.warm.mean(), plain.cold.mean()
     least_known = (1 - most_lost) * plain.known.sum()
     # A factor could raise a document without clicks above one that people clicked after the same query.
-    has_lexical = bool(scored.warm.lexical[weights > 0].any()) and scored.known is None
+    is_alone = scored.known is None and can_scale
+    has_lexical = is_alone and bool(scored.warm.lexical[weights > 0].any())
     tried = [
         Lift(factor, step * _STEP * spread)
         for factor in (_FACTORS if has_lexical else _FACTORS[:1])

@@ -97,6 +97,12 @@ def test_a_mix_weighs_unknown_words_as_its_first_model() -> None:
     assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 0.25}
 
 
+def test_documents_as_queries_weigh_unknown_words_by_the_same_part() -> None:
+    model = opened(MixedModel([BM25, BM25], [0.25, 0.75], document_weights=[0.5, 0.1]))
+    assert unseen(model.for_documents.encode_queries(["qx"]), model) == {row("qx"): 0.5}
+    assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 0.25}
+
+
 def test_words_of_one_bucket_share_its_weight_by_their_counts() -> None:
     model = opened(rows=1)
     query = model.encode_queries(["qx qx qy copy"])

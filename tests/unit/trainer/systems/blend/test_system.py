@@ -134,6 +134,33 @@ def test_documents_that_are_the_queries_have_a_list_of_their_own(linked: Trainer
     assert list(found.facts["weights"]) == ["tfidf", "fielded"]
 
 
+def test_typed_text_has_weights_of_its_own(
+    linked: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it ranks by BM25 alone, and documents as queries rank by the learned part with its biases."""
+    monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.0, 1.0]))
+    monkeypatch.setattr("trainer.systems.blend.typed.choose", lambda _: np.array([1.0, 0.0, 0.0]))
+    parts = f"blend.linked=bm25;{FIELDED} rate=0.3"
+    best = linked.search(blend("bm25", TRANSLATION, more=(parts, ONE_RATE)))
+    found, model = best.fitted, best.fitted.model
+    assert isinstance(model, MixedModel)
+    assert found.facts["weights"] == {"bm25": 0.0, "fielded": 1.0}
+    assert found.facts["typed"]["weights"] == {"bm25": 1.0, "fielded": 0.0}
+    texts = ["t1w3 t1w5", str(linked.collection.documents[7].fields["text"])]
+    scale, everything = found.facts["typed"]["scale"], found.documents
+    for asked, part, factor in ((model, 0, 1.0), (model.for_documents, 1, scale)):
+        scores = Retriever(everything).scores(asked.encode_queries(texts)) - everything.bias
+        own, documents = (
+            model.models[part].encode_queries(texts),
+            model.places()[part].of(everything),
+        )
+        wanted = own.dense @ documents.dense.T + own.sparse.csr() @ documents.sparse.csr().T
+        np.testing.assert_allclose(scores, factor * wanted, rtol=1e-3, atol=1e-5)
+    assert 0 < np.std(everything.bias) < 0.01 * np.std(scores / scale)
+    columns = {row.split: row.queries for row in linked.compare(best)}
+    assert columns["typed"] == sum(found.facts["typed"]["queries"].values())
+
+
 def test_a_trial_that_time_cut_short_is_continued_with_all_judgements(linked: Trainer) -> None:
     parts = f"blend.linked=tfidf;{FIELDED} epochs=4 patience=9 rate=0.3"
     found = linked.search(
