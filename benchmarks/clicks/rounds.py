@@ -112,7 +112,11 @@ class Workbench:
             return found[-1].parent
         recipe = recipe or self._recipe
         how = [] if recipe is None else ["--recipe", recipe]
-        how += ["--set", "spelling=0", "--set", "title=1"] if recipe == "bm25" else []
+        how += (
+            ["--set", "spelling=0", "--set", "title=1", "--set", "title_forms=false"]
+            if recipe == "bm25"
+            else []
+        )
         how += [] if self._time is None else ["--time", self._time]
         if folder is not None:
             how += [word for setting in OVERRIDES for word in ("--set", setting)]

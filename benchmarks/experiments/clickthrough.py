@@ -98,7 +98,7 @@ MIXED = (
     _with_tfidf("s2net", "S2Net", 0.340, 0.407, 0.483),
 )
 OTHERS = (
-    System("bm25", overrides=("spelling=0", "title=1"), formula="BM25"),
+    System("bm25", overrides=("spelling=0", "title=1", "title_forms=false"), formula="BM25"),
     System("dssm", overrides=("train.epochs=60",), formula="DSSM", time_factor=3),
     System("dssm-batch", formula="DSSM, in-batch negatives"),
     System("dssm-modern", formula="the same beside the fielded model"),

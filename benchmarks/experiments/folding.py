@@ -49,9 +49,11 @@ def measure(split: str) -> tuple[list[Judgement], Found]:
     return judgements, {
         "bm25s": _ranks(peer["mrr"]),
         "bm25 without folding": _fullrank(
-            trainer, judgements, ["spelling=0", "title=1", "folded=0", "plurals=0"]
+            trainer,
+            judgements,
+            ["spelling=0", "title=1", "title_forms=false", "folded=0", "plurals=0"],
         ),
-        "bm25": _fullrank(trainer, judgements, ["spelling=0", "title=1"]),
+        "bm25": _fullrank(trainer, judgements, ["spelling=0", "title=1", "title_forms=false"]),
     }
 
 

@@ -159,7 +159,11 @@ def prepare(name: str, data: PeerData, work: Path, encoders: Sequence[str]) -> N
         if not folder.is_dir():
             command = [sys.executable, "-m", "fullrank", "train", str(data.collection.path)]
             options = ["--out", str(folder.parent), "--name", folder.name, "--recipe", recipe]
-            options += ["--set", "spelling=0", "--set", "title=1"] if recipe == "bm25" else []
+            options += (
+                ["--set", "spelling=0", "--set", "title=1", "--set", "title_forms=false"]
+                if recipe == "bm25"
+                else []
+            )
             subprocess.run([*command, *options], cwd=_REPOSITORY, check=True)
     for encoder_name in encoders:
         vectors = _vector_file(name, encoder_name, work)

@@ -7,7 +7,8 @@ spaces, like a 2-gram.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -19,6 +20,15 @@ from fullrank.text.words import words
 
 MAX_PARTS = 4
 _MAX_LETTERS = 40
+_LEAST_JOINED = 5
+_READ_TITLES, _READ_WORDS = 20_000, 12
+_INCHES = re.compile(r"""(?<![\w.,])(\d+) ?(?:"|\u2033|\u201d|(?:in|inch|inches)\b)""", re.I)
+# Not those of one letter, which are letters.
+_ROMAN = {
+    "ii": "2", "iii": "3", "iv": "4", "vi": "6", "vii": "7", "viii": "8", "ix": "9", "xi": "11", "xii": "12",
+    "xiii": "13", "xiv": "14", "xv": "15", "xvi": "16",
+}  # fmt: skip
+_NUMERALS = {**_ROMAN, **{number: roman for roman, number in _ROMAN.items()}}
 _CACHED = 1 << 14
 
 # What joins the parts: hyphens, apostrophes, full stops, low lines, middle dots, ampersands, quotation marks (Hebrew
@@ -44,7 +54,13 @@ KINDS = np.array(
 
 def parts_of(compound: str) -> list[str]:
     """Return the parts of a compound."""
-    return compound.split(" ")
+    return compound.partition("=")[2].split(" ") if "=" in compound else compound.split(" ")
+
+
+def key_of(compound: str) -> str:
+    """Return what is written in place of the parts of a compound, before folding."""
+    own, is_short, _ = compound.partition("=")
+    return own if is_short else compound.replace(" ", "")
 
 
 def count_compounds(text: str) -> dict[str, int]:
@@ -95,6 +111,46 @@ def _in_chain(chain: str) -> list[str]:
         found.append(" ".join(parts))
     # Digits with digits are dates and versions.
     return [c for c in found if len(c) <= _MAX_LETTERS and not c.replace(" ", "").isdigit()]
+
+
+def title_forms(titles: Iterable[str], is_known: Callable[[str], bool]) -> list[str]:
+    """Return what people write in place of words of titles, as compounds, ascending.
+
+    Two neighbouring words are joined (cellphone). Three or four in at least two titles are also written as the letters
+    that they begin with, and a number as it is (dos 2, dos2). Numerals of two letters are numbers (ii, 2), and inches
+    are (50", 50in). All but joined words are written before their parts and "=".
+
+    Args:
+        titles: Equal ones count once; of more than 20,000, evenly spaced ones are read.
+        is_known: Whether a word has a meaning of its own, so that it is not joined, and no first letters.
+
+    Example:
+        >>> title_forms(["Dawn of Sails II", "Dawn of Sails", "Cell Phone"], lambda word: False)
+        ['2=ii', 'cell phone', 'dawn of', 'dos=dawn of sails', 'of sails', 'sails ii']
+    """
+    distinct = list(dict.fromkeys(titles))
+    counts: Counter[str] = Counter()
+    written: set[str] = set()
+    for title in distinct[:: -(-len(distinct) // _READ_TITLES) or 1]:
+        own = words(title)[:_READ_WORDS]
+        starts = range(len(own))
+        counts.update(
+            {" ".join(own[i:j]) for i in starts for j in range(i + 2, i + 5) if j <= len(own)}
+        )
+        written.update(f"{_NUMERALS[word]}={word}" for word in _NUMERALS.keys() & {*own})
+        for number in _INCHES.findall(title):
+            written |= {f"{number}in={number}", f"{number}inch={number}"}
+    for run, count in counts.items():
+        parts = parts_of(run)
+        if len(parts) == 2:
+            key, form = "".join(parts), run
+            fits = len(key) >= _LEAST_JOINED and not any(map(str.isdigit, parts))
+        else:
+            key = "".join(part if part.isdigit() else part[0] for part in parts)
+            form, fits = f"{key}={run}", count > 1 and sum(map(str.isalpha, key)) > 1
+        if fits and key[0].isalpha() and len(run) <= _MAX_LETTERS and not is_known(key):
+            written.add(form)
+    return sorted(written)
 
 
 def split_digits(word: str) -> list[str]:

@@ -23,7 +23,7 @@ from fullrank.kernels.joined import find_joined, weigh_buckets
 from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.storage.strings import StringTable
 from fullrank.text.bigrams import is_bigram
-from fullrank.text.compounds import MAX_PARTS, parts_of, split_digits
+from fullrank.text.compounds import MAX_PARTS, key_of, parts_of, split_digits
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
 from fullrank.text.form_tables import FormTables, KeyedRows, RowTuple
@@ -335,7 +335,7 @@ def _folded(index: dict[str, int], compounds: Sequence[str]) -> dict[str, list[R
             rows = tuple(map(row_of, parts))
         except KeyError:  # the documents have no such word alone
             continue
-        found.setdefault(fold("".join(parts)), []).append(rows)
+        found.setdefault(fold(key_of(compound)), []).append(rows)
     return found
 
 

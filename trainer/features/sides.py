@@ -14,12 +14,12 @@ from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.linear import DenseSide, SparseSide
 from fullrank.storage.strings import StringTable
 from fullrank.text.bigrams import is_bigram
-from fullrank.text.compounds import parts_of
+from fullrank.text.compounds import parts_of, title_forms
 from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
 from fullrank.text.phrases import Phrases
 from fullrank.text.words import trigrams
 from trainer.features.corpus import Corpus, document_frequency, sum_counts
-from trainer.features.fields import TextFields
+from trainer.features.fields import HEAVY, TextFields
 from trainer.features.hashing import training_frequency
 from trainer.recipes.settings import ModelSettings
 
@@ -131,7 +131,7 @@ def sparse_side(
         mean_lengths=tuple(_mean_length(counts, words) for counts in fields.counts),
         folded=settings.folded,
         plurals=settings.plurals,
-        compounds=known_compounds(corpus, vocabulary) if settings.folded else [],
+        compounds=known_compounds(corpus, vocabulary, settings) if settings.folded else [],
     )
     if side.forms is not None:
         # Every evaluation during training makes a new side with other weights, but with the same words.
@@ -139,13 +139,23 @@ def sparse_side(
     return side, document_phrases
 
 
-def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> StringTable:
+def known_compounds(corpus: Corpus, vocabulary: Vocabulary, settings: ModelSettings) -> StringTable:
     """Return the compounds of the documents whose parts are all known, ascending."""
-    parts = list(map(parts_of, corpus.compounds))
+    compounds = corpus.compounds
+    if settings.title_forms:
+        titles = (
+            t
+            for name in corpus.sources
+            if name.lower() in HEAVY
+            for t in corpus.collection.field_texts(name)
+        )
+        forms = title_forms(titles, vocabulary.known.__contains__)
+        compounds = sorted({*compounds, *forms})
+    parts = list(map(parts_of, compounds))
     rows = vocabulary.known.rows([*chain.from_iterable(parts)])
     starts = np.cumsum([0, *map(len, parts)])[:-1]
     least = np.minimum.reduceat(rows, starts) if len(rows) else rows
-    known = zip(corpus.compounds, least.tolist(), strict=True)
+    known = zip(compounds, least.tolist(), strict=True)
     return StringTable.of([compound for compound, row in known if row >= 0])
 
 

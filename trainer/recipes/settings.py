@@ -88,6 +88,8 @@ class ModelSettings:
     # lexical part: discount of a document's word that equals one of the query but for accents and other optional marks,
     # the spelling of letters, or how its parts are joined; 0: no such match
     folded: float = setting(0.0, high=1)
+    # with folded: so do words of titles and names that are joined (cellphone), and their first letters
+    title_forms: bool = setting(False)
     # lexical part: discount of one that equals it but for its number, by the rules of English; 0: no such match
     plurals: float = setting(0.0, high=1)
     # lexical part: a document's whole title is a feature

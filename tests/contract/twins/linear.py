@@ -236,8 +236,9 @@ class Twin:
             keys = spellings(word)
             known.append(((row,), keys, singular(keys[0])))
         for compound in self.strings.get("compounds", []):
-            parts = compound.split(" ")
-            key = fold("".join(parts))
+            written, _, whole = compound.rpartition("=")
+            parts = whole.split(" ")
+            key = fold(written or "".join(parts))
             known.append((tuple(place[part] for part in parts), (key,), singular(key)))
         return known
 
@@ -249,7 +250,9 @@ class Twin:
         place, number = self.place["sparse.words"], singular(fold(word))
         discount: dict[tuple[int, ...], float] = {}
         own_keys = set(spellings(word))
-        for rows, keys, other in self.known_forms[: len(place) if parts else None]:
+        for rows, keys, other in self.known_forms:
+            if parts and len(rows) > 1:
+                continue
             if folded and own_keys.intersection(keys):
                 discount[rows] = folded
             elif plurals and (number in keys or other == number):

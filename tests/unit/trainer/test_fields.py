@@ -15,6 +15,7 @@ from fullrank import cli
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
 from fullrank.live import Operation, View
+from fullrank.progress import Reporter
 from tests.planted import write_lines
 from tests.shop import product, write_shop
 from trainer.indexing.index import index
@@ -187,3 +188,46 @@ def test_words_of_a_name_weigh_as_often_as_the_setting_says(recipe: str, tmp_pat
     assert scores[0]["named"] == pytest.approx(scores[0]["told"])
     # BM25 of 3 and of 1 of 6 words, where the mean is 6: 3 · 2.2 / (3 + 1.2) against 1.
     assert scores[1]["named"] / scores[1]["told"] == pytest.approx(6.6 / 4.2, rel=1e-5)
+
+
+NAMES = {
+    "d": "Dawn of Sails II",
+    "e": "Dawn of Sails 4 gold",
+    "f": "Cell phone case",
+    "g": "Drive 40GB",
+    "h": "Drive 500 ml bottle",
+    "i": 'Screen 50"',
+    "j": "Oak desk",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("cellphone", "f"), ("cell phone", "f"), ("cellphones", "f"), ("dawnof sails", "d"), ("dos", "d"),
+        ("dos 4", "e"), ("dawn 2", "d"), ("dawn iv", "e"), ("40 gb", "g"), ("40gb", "g"), ("500ml", "h"),
+        ("50in", "i"), ("50 inch", "i"), ('50" screen', "i"), ("50-inch", "i"), ("screens", "i"),
+    ],
+)  # fmt: skip
+def test_names_are_found_as_people_write_them(query: str, wanted: str, shortened: Bundle) -> None:
+    assert shortened.search(query)[0].id == wanted
+    assert shortened.search(query)[0].score > 0
+
+
+def test_letters_that_begin_one_title_alone_are_no_word(shortened: Bundle) -> None:
+    assert matched(shortened, "cpc") == set()
+    assert not matched(
+        open_bundle(write_names(shortened.path.parents[1], "title_forms=false")), "dos"
+    )
+
+
+def write_names(root: Path, *overrides: str) -> Path:
+    """Train BM25 on names."""
+    write_lines(root / "corpus.jsonl", [{"_id": id, "name": name} for id, name in NAMES.items()])
+    quiet = Reporter(quiet=True)
+    return train(root, root / "b", "shop", recipe="bm25", overrides=overrides, reporter=quiet).path
+
+
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return open_bundle(write_names(tmp_path_factory.mktemp("names")))
