@@ -143,7 +143,17 @@ class OpenShard:
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
         # The router reorders the hits of all shards.
-        search = Search.of(view, request, mode, asked.query, checked, asked.floor, None)
+        search = Search.of(
+            view,
+            request,
+            mode,
+            asked.query,
+            checked,
+            asked.floor,
+            None,
+            asked.required,
+            asked.choice,
+        )
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
         ads: Sequence[Ad | None] = ()
@@ -174,6 +184,7 @@ class OpenShard:
             ads,
             dearest,
             _features(view, request.text, hits) if asked.is_reordered else None,
+            search.choice,
         )
 
     def _count_ads(self, view: View, asked: CountAds) -> LeftOut | LedgerBehind:

@@ -24,7 +24,7 @@ from fleet.serving.head import Head, HeadView
 from fleet.serving.merge import Hit, Merged, Place, scored
 from fleet.serving.pages import SetPage
 from fleet.serving.transport import Shards
-from fleet.serving.wire import Describe, Described, Page, Question, Rank, Show, Shown
+from fleet.serving.wire import Describe, Described, Found, Page, Question, Rank, Show, Shown
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.models.widening import Widened
@@ -38,7 +38,7 @@ from service.search.counting import counts_of
 from service.search.paging import After
 from service.search.presenting import second_score
 from service.search.request import Ranked, RankRequest
-from service.search.searching import check, floor_of, reordered_text, widened
+from service.search.searching import check, floor_of, reordered_text, required_of, widened
 from service.telemetry.stages import Stages
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
@@ -190,7 +190,15 @@ class _SetSearch:
 
     async def _merged(self, depth: int, *, is_all: bool = False) -> Merged:
         """Return the first hits of every shard, merged; is_all: all that shards send, not only as many as each does."""
-        found = await self.asking.all(self._rank(depth))
+        asked = self._rank(depth)
+        found: dict[int, Found] = await self.asking.all(asked)
+        if asked.required is not None and found:
+            chosen = {number: one.choice for number, one in found.items() if one.choice}
+            choice = asked.required.together(chosen.values())
+            again = replace(asked, choice=choice)
+            others = [number for number, own in chosen.items() if own != choice]
+            found |= await self.asking.each(dict.fromkeys(others, again))
+            found = {n: one for n, one in found.items() if one.choice == choice}
         if not is_all:
             # One more shows whether there is a next page.
             return Merged.of(found, self._stage, max(depth, REORDERED) + 1)
@@ -222,6 +230,7 @@ class _SetSearch:
             page,
             wanted,
             is_reordered,
+            required_of(self.view, request),
         )
 
     async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:

@@ -25,7 +25,8 @@ from fullrank.ads import Ad, PriceFloor
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.ordering.groups import Group
-from fullrank.retrieval import Floor
+from fullrank.retrieval import Floor, Required
+from fullrank.retrieval.required import Choice
 from fullrank.scoring import TermShare
 from service.ads.eligible import Conditions
 from service.ads.ledger import Excerpt
@@ -60,6 +61,8 @@ class Rank:
         wanted: The documents that the page lacks.
         is_reordered: Whether a second stage reorders the first documents of the merged ranking, for which the shard
             sends their features.
+        required: Words that a document must have; None: none.
+        choice: Of these words, by all shards; None: by this shard alone.
     """
 
     request: RankRequest
@@ -70,6 +73,8 @@ class Rank:
     page: Page | None = None
     wanted: Wanted | None = None
     is_reordered: bool = False
+    required: Required | None = None
+    choice: Choice | None = None
 
 
 class Scored(NamedTuple):
@@ -125,6 +130,7 @@ class Found:
         dearest: As of ``service.ads.placing.Candidates``.
         features: float32 (R, K), what the second stage reads of the first hits, as far as it may reorder them; None: it
             was not asked for, or there are no hits.
+        choice: Of the required words, that was asked for or of this shard; None: none is required.
     """
 
     hits: Scored
@@ -141,6 +147,7 @@ class Found:
     ads: Sequence[Ad | None] = ()
     dearest: float = 0.0
     features: Float32 | None = None
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, slots=True)

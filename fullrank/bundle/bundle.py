@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,13 @@ from fullrank.models.clicks import ClickParts
 from fullrank.models.contract import Model, field_text
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
+from fullrank.models.memory import MemoryModel
+from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
-from fullrank.retrieval import Floor, Mask, Ranking, Retriever
+from fullrank.retrieval import MATCHES, Floor, Mask, Match, Ranking, Required, Retriever
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.rules.places import Page
@@ -153,6 +157,43 @@ class Bundle:
         return self._familiar.word_features(text, floor.odds, floor.common, model)
 
     @cached_property
+    def match(self) -> Match:
+        """How searches match unless they say: "auto" for a model that had nothing to learn from, else "any".
+
+        What a model learned finds documents without the words of a query, and training measures it so.
+        """
+        return "auto" if _learned_nothing(self.model) else "any"
+
+    def required(
+        self,
+        text: str,
+        match: Match | None = None,
+        *,
+        is_live: bool = False,
+        also: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    ) -> Required | None:
+        """Return the words of a query that a document must have; None: none of them.
+
+        Args:
+            text: The query.
+            match: What to require; None: as this bundle does.
+            is_live: Whether words of live documents count, which the model does not know.
+            also: Texts that will do in place of a word of the query.
+        """
+        match = match or self.match
+        if match == "any":
+            return None
+        floor, model = self.floor or Floor(), self.live_model if is_live else self.model
+        words = self._familiar.required(text, floor.odds, model, also)
+        if not words:
+            return None
+        weights = (math.log1p(self.n_documents / max(1.0, own.frequency)) for own in words)
+        features = (tuple(sorted(own.features)) for own in words)
+        clicked = -1 if self.click_parts is None else self.click_parts.feature(text)
+        kept = (clicked,) if match == "auto" and clicked >= 0 else ()
+        return Required(tuple(features), tuple(weights), match == "auto", kept)
+
+    @cached_property
     def _familiar(self) -> Familiar:
         return Familiar(self.model, self.known_words)
 
@@ -259,6 +300,7 @@ class Bundle:
         mode: str = "exact",
         min_score: float | None = None,
         explain: bool = False,
+        match: Match | None = None,
     ) -> SearchResult:
         """Search the documents; those that the query names by id or SKU come first (fullrank.filters.identifiers).
 
@@ -271,9 +313,11 @@ class Bundle:
             mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact).
             min_score: The score that a hit must reach, in place of the evidence that the bundle asks for.
             explain: Attach to each hit the words that contributed most.
+            match: Which words of the query a hit must have: "all" that some document has, "any", or "auto", which
+                requires fewer where no document has all. None: as `Bundle.match` says.
 
         Raises:
-            ArgumentError: An argument is of the wrong type, or the mode is unknown.
+            ArgumentError: An argument is of the wrong type, or the mode or `match` is unknown.
             FilterError: The filter is malformed or does not fit the stored fields.
 
         Example:
@@ -289,11 +333,13 @@ class Bundle:
         require(_is_count(offset), "offset", offset, "a number from 0 on")
         require(not isinstance(exclude, str), "exclude", exclude, "a collection of ids")
         require(mode in ("exact", "fast"), "mode", mode, "'exact' or 'fast'")
+        require(match in (None, *MATCHES), "match", match, "'all', 'any', 'auto' or None")
         is_number = min_score is None or isinstance(min_score, Real)
         require(is_number, "min_score", min_score, "a number")
         deleted = self._deleted(filter, exclude)
         rank = partial(self._rank, text, mode=mode, explain=explain)
         named = self._named(text, deleted)
+        deleted = self._matching(text, match, deleted)
         if not named:
             return rank(limit, offset, deleted, min_score)
         others = np.ones(len(self.documents), np.bool_)
@@ -498,6 +544,14 @@ class Bundle:
     def _explain(self, terms: Any, query: Encoded, row: int, limit: int = 8) -> Explanation:
         return explain(terms, self.retriever, query, row, limit)
 
+    def _matching(self, text: str, match: Match | None, deleted: Mask | None) -> Mask | None:
+        """Return ``deleted`` with the documents that lack required words."""
+        required = self.required(text, match)
+        if required is None:
+            return deleted
+        bits = self.retriever.words_had(required)
+        return required.lacking(bits, required.choice(bits, None, deleted), deleted)
+
     def _deleted(self, filter: Mapping[str, Any] | None, exclude: Collection[str]) -> Mask | None:
         """Mark the documents that must not be returned, bool (n,); None where all may be."""
         if filter is None and not exclude:
@@ -511,6 +565,18 @@ class Bundle:
             except KeyError:
                 continue
         return deleted
+
+
+def _learned_nothing(model: Model) -> bool:
+    match model:
+        case OpenModel():
+            return _learned_nothing(model.model)
+        case MixedModel():
+            return all(map(_learned_nothing, model.models))
+        case MemoryModel():
+            return not len(model.queries)
+        case _:
+            return bool(model.config.get("match") == "auto")
 
 
 def _check_query(text: object, limit: object) -> None:

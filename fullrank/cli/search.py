@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from fullrank.errors import FilterError
 
 if TYPE_CHECKING:
     from fullrank import Hit
+    from fullrank.retrieval import Match
 
 
 def search(
@@ -41,6 +42,13 @@ def search(
             "--filter", metavar="JSON", help='Which documents may be found: {"section": "net"}.'
         ),
     ] = None,
+    match: Annotated[
+        Literal["all", "any", "auto"] | None,
+        typer.Option(
+            help="Which words a hit must have: all, any, or auto, which is all while that leaves a document; "
+            "default: as the bundle requires."
+        ),
+    ] = None,
     url: Annotated[
         str | None, typer.Option(help="Ask a service in place of a bundle.", envvar="FULLRANK_URL")
     ] = None,
@@ -56,9 +64,9 @@ def search(
     text = asked[-1]
     if len(asked) == 1:
         assert url is not None
-        answer = _answer_of_service(url, key, text, limit, condition, explain)
+        answer = _answer_of_service(url, key, text, limit, condition, explain, match)
     else:
-        answer = _answer_of_bundle(Path(asked[0]), text, limit, condition, explain)
+        answer = _answer_of_bundle(Path(asked[0]), text, limit, condition, explain, match)
     if json:
         print_json(answer)
         return
@@ -69,12 +77,18 @@ def search(
 
 
 def _answer_of_service(
-    url: str, key: str | None, text: str, limit: int, condition: Any, explain: bool
+    url: str,
+    key: str | None,
+    text: str,
+    limit: int,
+    condition: Any,
+    explain: bool,
+    match: Match | None,
 ) -> dict[str, Any]:
     with needs("client"):
         from fullrank.client import Client
     with Client(url, key=key) as client:
-        found = client.search(text, limit=limit, filter=condition, explain=explain)
+        found = client.search(text, limit=limit, filter=condition, explain=explain, match=match)
     answer: dict[str, Any] = dict(found)
     for hit in answer["hits"]:
         hit |= hit.pop("explanation") or {}
@@ -82,13 +96,13 @@ def _answer_of_service(
 
 
 def _answer_of_bundle(
-    bundle: Path, text: str, limit: int, condition: Any, explain: bool
+    bundle: Path, text: str, limit: int, condition: Any, explain: bool, match: Match | None
 ) -> dict[str, Any]:
     from fullrank.bundle import open_bundle
 
     opened = open_bundle(resolve(bundle), verify=False)
     started = time.perf_counter()
-    found = opened.search(text, limit, filter=condition, explain=explain)
+    found = opened.search(text, limit, filter=condition, explain=explain, match=match)
     return {
         "bundle": opened.version,
         "query": text,

@@ -23,6 +23,7 @@ class SearchOptions(TypedDict, total=False):
     explain: bool
     highlight: Mapping[str, Any] | None
     prefix: Literal["last", "none"]
+    match: Literal["all", "any", "auto"] | None
     min_score: float | None
     boost: Sequence[Mapping[str, Any]]
     sort: Sequence[Mapping[str, str]]

@@ -21,8 +21,9 @@ from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.unseen import without_unseen
 from fullrank.records import used_columns
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.retrieval import Floor, Mask, Ranking, Retriever
+from fullrank.retrieval import Floor, Mask, Ranking, Required, Retriever
 from fullrank.retrieval.explain import Explanation, explain, largest
+from fullrank.retrieval.required import Choice
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 from fullrank.storage.documents import DocumentStore
 
@@ -263,6 +264,24 @@ class Part:
         clicks = added.of(rows)
         return dense, lexical + clicks[0], bias + clicks[1]
 
+    def words_had(self, required: Required) -> Int64:
+        """Return which words each document has, as ``Retriever.words_had`` does."""
+        words = tuple(map(self._columns, required.words))
+        return self.retriever.words_had(
+            required._replace(words=words, kept=self._columns(required.kept))
+        )
+
+    def lacking(
+        self, required: Required, bits: Int64, choice: Choice, deleted: Mask | None, query: Encoded
+    ) -> Mask | None:
+        """Return ``deleted`` with documents that lack words; auto leaves those with new clicks after the query."""
+        mask = required.lacking(bits, choice, deleted)
+        added = self._added(query) if required.is_auto and mask is not deleted else None
+        if mask is not None and added is not None:
+            clicked = added.rows[added.lexical > 0]
+            mask[clicked] = False if deleted is None else deleted[clicked]
+        return mask
+
     def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for ``search``."""
         own = self._project_floor(floor)
@@ -291,16 +310,17 @@ class Part:
 
     def _project_floor(self, floor: Floor) -> Floor:
         """Return a floor with its words in the sparse columns of these documents."""
-        if not floor.words:
-            return floor
+        words = self._columns(floor.words)
+        return floor if words == floor.words else replace(floor, words=words)
+
+    def _columns(self, words: tuple[int, ...]) -> tuple[int, ...]:
+        """Return features of the model, ascending, as sparse columns of these documents."""
         if self.features is None:
-            inside = bisect_left(floor.words, self.retriever.documents.width)  # they ascend
-            return (
-                floor if inside == len(floor.words) else replace(floor, words=floor.words[:inside])
-            )
-        words = np.array(floor.words, np.int32)
-        own, _ = find_columns(self.features, words, np.ones(len(words), np.float32))
-        return replace(floor, words=tuple(own.tolist()))
+            return words[: bisect_left(words, self.retriever.documents.width)]
+        own, _ = find_columns(
+            self.features, np.array(words, np.int32), np.ones(len(words), np.float32)
+        )
+        return tuple(own.tolist())
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
         """Split the score of one document.

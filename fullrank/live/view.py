@@ -37,8 +37,9 @@ from fullrank.live.segments import (
 from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH
-from fullrank.retrieval import Floor, Mask
+from fullrank.retrieval import Floor, Mask, Required
 from fullrank.retrieval.evidence import COUNTED
+from fullrank.retrieval.required import Choice
 from fullrank.storage.documents import Document
 from fullrank.storage.lexicon import Names
 
@@ -315,6 +316,38 @@ class View:
         return [
             part.below(query, floor.of_live(part is not self.base), mask) for part, mask in pairs
         ]
+
+    def lacking(
+        self,
+        query: Encoded,
+        required: Required,
+        deleted: Sequence[Mask | None],
+        allowed: Sequence[Mask | None],
+        choice: Choice | None = None,
+    ) -> tuple[list[Mask | None], Choice]:
+        """Leave out the documents that lack required words.
+
+        Args:
+            query: As for ``search``.
+            required: Its words.
+            deleted: As ``self.deleted`` returned it.
+            allowed: The same, of the documents among which one must be left.
+            choice: Of the words; None: that of these documents.
+
+        Returns:
+            ``deleted`` with those documents, and the choice.
+        """
+        bits = [part.words_had(required) for part in self.parts]
+        if choice is None:
+            parts = zip(self.parts, bits, allowed, strict=True)
+            choice = required.together(
+                required.choice(own, part.removed, mask) for part, own, mask in parts
+            )
+        chosen = [
+            part.lacking(required, own, choice, mask, query)
+            for part, own, mask in zip(self.parts, bits, deleted, strict=True)
+        ]
+        return chosen, choice
 
     def search(
         self,

@@ -18,9 +18,11 @@ its typing error. Its other features, such as those of translations, are weaker 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from types import MappingProxyType
 
 from fullrank.models.contract import Model
 from fullrank.models.known import MAX_WORDS, KnownWords
@@ -29,6 +31,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
+from fullrank.text.reading import Reading
 from fullrank.text.words import query_words, tokens, words
 
 _CACHED = 1 << 14
@@ -162,6 +165,51 @@ class Familiar:
             found.update(*map(model.unseen_features, unknown))
         rare = [word for word in known if word.frequency <= common]
         return found.union(*(word.features for word in (rare if rare or found else known)))
+
+    def required(
+        self,
+        text: str,
+        odds: float,
+        model: Model | None = None,
+        also: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    ) -> list[Word]:
+        """Return what documents with each word of a query have; nothing for a text that is a document.
+
+        A word of several pieces counts as any of its pieces. Neighbours that are one word of documents, "play station",
+        count for each of them.
+
+        Args:
+            text: The query.
+            odds: The least odds of a known typing error.
+            model: As for ``word_features``.
+            also: Texts that will do in place of a word.
+        """
+        if len(query_words(text)) > MAX_WORDS:
+            return []
+        late = model.features_by_word(text) if isinstance(model, OpenModel) else {}
+        found = {token: set[int]() for token in tokens(text)}
+        frequency = dict.fromkeys(found, math.inf)
+        for token, features in found.items():
+            for piece in words(token):
+                own = self._word(piece) if self._is_known(piece, odds) else Word(0.0, frozenset())
+                features.update(own.features, late.get(piece, ()))
+                frequency[token] = min(frequency[token], own.frequency)
+            for other in also.get(token, ()):
+                more = self.required(other, odds, model)
+                features.update(*(word.features for word in more))
+        for several, joined in chain(self._joined(text), late.items()):
+            for part in several.split(" ") if " " in several else ():
+                if part in found:
+                    found[part] |= joined
+        return [Word(frequency[token], frozenset(own)) for token, own in found.items() if own]
+
+    def _joined(self, text: str) -> Iterator[tuple[str, set[int]]]:
+        """Yield neighbours that documents have as one word, parted by spaces, and the features of that word."""
+        neighbours = Reading([text]).neighbours
+        for first, model in self._parts:
+            if isinstance(model, LinearModel) and (forms := model.sparse.forms) is not None:
+                for several in forms.count_joined(neighbours):
+                    yield several, {first + row for row, _ in forms.of(several)}
 
     def odds(self, piece: str) -> float:
         """Return the odds of a piece: infinite for a known word, 0 for an unknown one."""

@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence
+from fullrank.kernels.required import words_had
 from fullrank.records import Documents, Records
 from fullrank.retrieval.evidence import rows_reaching
 from fullrank.retrieval.fast import fast_candidates
@@ -28,6 +30,7 @@ from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery, coded
 from fullrank.retrieval.index_scan import index_candidates
 from fullrank.retrieval.ranking import Mask, Ranking, remaining
+from fullrank.retrieval.required import Required
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import Ranked, Scorer
@@ -170,6 +173,19 @@ class Retriever:
         mask = np.zeros(count, np.bool_)
         mask[having] = mask[found] = True
         return np.flatnonzero(mask)
+
+    def words_had(self, required: Required) -> Int64:
+        """Return which words each document has, int64 (n,): a bit a word; the next one is of those that are kept."""
+        words = (*required.words, required.kept)
+        features = np.array(list(chain.from_iterable(words)), np.int32)
+        numbers = np.repeat(np.arange(len(words)), list(map(len, words)))
+        if self.index is None:
+            lists = self._full_scan.postings
+            arrays = lists.indptr, lists.indices, np.zeros(0, np.int32)
+        else:
+            own = self.index.postings
+            arrays = own.indptr, own.slots, self.index.cells.rows
+        return words_had(*arrays, features, numbers, len(self.documents))
 
     def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for `reaching`."""

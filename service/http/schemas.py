@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import BaseModel, Field
 
+from fullrank.retrieval import Match
 from service.documents.reading import MAX_ID_CHARS
 from service.http.search_schemas import (
     HighlightRequest,
@@ -47,6 +48,14 @@ Mode = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1)]
+Matched = Annotated[
+    Match | None,
+    Field(
+        description="which words of the query a hit must have. all: every word that some document has; "
+        "any: none; auto: all, or fewer where no document has all; absent: auto for a model that had no "
+        "judgements to learn from, else any"
+    ),
+]
 MinSeq = Annotated[
     int,
     Field(
@@ -137,6 +146,7 @@ class SearchRequest(Request, Asked, OrderRequest):
         default=None,
         description="the score that a hit must reach; absent: the evidence that the model asks for",
     )
+    match: Matched = None
     mode: Mode = "auto"
     rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
     partial: bool = Field(
@@ -161,6 +171,7 @@ class SearchQuery(QueryString, Asked):
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
     explain: bool = False
     min_score: float | None = Field(default=None, allow_inf_nan=False)
+    match: Matched = None
     mode: Mode = "auto"
     rules: bool = True
     partial: bool = False

@@ -17,7 +17,14 @@ from service.search.counting import counts_of
 from service.search.mode_policy import SearchModePolicy
 from service.search.presenting import shown
 from service.search.request import Ranked, RankRequest
-from service.search.searching import Search, check, floor_of, reordered_text, widened
+from service.search.searching import (
+    Search,
+    check,
+    floor_of,
+    reordered_text,
+    required_of,
+    widened,
+)
 from service.telemetry.stages import Stages
 
 
@@ -65,7 +72,8 @@ def rank_view(
     if clicks is not None and request.after is None and not request.is_document:
         query = replace(query, encoded=clicks.asked(query.encoded, request.text))
     floor, text = floor_of(view, request), reordered_text(view, request)
-    search = Search.of(view, request, mode, query.encoded, checked, floor, text)
+    required = required_of(view, request)
+    search = Search.of(view, request, mode, query.encoded, checked, floor, text, required)
     facets: dict[str, Any] = {}
     ranges: dict[str, Any] = {}
     if request.is_counted:

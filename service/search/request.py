@@ -18,6 +18,7 @@ from fullrank.live import View
 from fullrank.models.contract import Model
 from fullrank.models.unseen import for_documents
 from fullrank.ordering.order import Ordering
+from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
 from service.ads.filling import Filled, PageFilling
 from service.search.paging import After
@@ -48,6 +49,7 @@ class RankRequest:
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     pinned       ids with fixed places: not ranked, but counted in facets
+    match        which words of the query a document must have; None: as the bundle requires
     by_any_word  a document that has any word of the query has evidence
     is_partial   answer without documents that cannot be searched now; else they fail the request
     max_bytes    most bytes of fields, explanations and highlights of all hits together
@@ -76,6 +78,7 @@ class RankRequest:
     filling: PageFilling | None = None
     ordering: Ordering | None = None
     highlight: Highlight | None = None
+    match: Match | None = "any"
     by_any_word: bool = False
     is_partial: bool = False
     max_bytes: int = sys.maxsize

@@ -11,8 +11,10 @@ from fullrank.live import View, known
 from fullrank.live.hits import Hits
 from fullrank.models.widening import Widened, widen
 from fullrank.ordering.order import Order, Ordering
-from fullrank.retrieval import Floor
+from fullrank.retrieval import Floor, Required
+from fullrank.retrieval.required import Choice
 from fullrank.rules.synonyms import features_of
+from fullrank.text.words import tokens
 from service.ads.filling import Filled
 from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.highlighting import check_highlight
@@ -27,11 +29,13 @@ class Checked(NamedTuple):
     Attributes:
         order: Of the hits; None: by score.
         deleted: For each part the documents to leave out; None: no document.
+        allowed: The same, but ids of the request are left in.
         is_restricted: Whether a filter or a list of ids leaves documents out.
     """
 
     order: Order | None
     deleted: Sequence[Mask | None]
+    allowed: Sequence[Mask | None]
     is_restricted: bool
 
 
@@ -53,8 +57,10 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
         asked = Ordering(boosts=asked.boosts, now=asked.now) if asked.boosts else None
     if asked is not None:
         order = Order(view, asked)
-    deleted = view.deleted(matching, [*request.exclude, *request.pinned])
-    return Checked(order, deleted, matching is not None or bool(request.exclude))
+    allowed = view.deleted(matching)
+    ids = [*request.exclude, *request.pinned]
+    deleted = view.deleted(matching, ids) if ids else allowed
+    return Checked(order, deleted, allowed, matching is not None or bool(request.exclude))
 
 
 def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
@@ -77,6 +83,7 @@ class Search(NamedTuple):
         deleted: For each part the documents that are not found; None: all are.
         floor: The evidence that a document needs; None: every document is found.
         text: What the second stage reads; None leaves that stage out.
+        choice: Of the words that documents must have; None: none is required.
     """
 
     view: View
@@ -87,6 +94,7 @@ class Search(NamedTuple):
     deleted: Sequence[Mask | None]
     floor: Floor | None
     text: str | None
+    choice: Choice | None
 
     @classmethod
     def of(
@@ -98,13 +106,22 @@ class Search(NamedTuple):
         checked: Checked,
         floor: Floor | None,
         text: str | None,
+        required: Required | None,
+        choice: Choice | None = None,
     ) -> Search:
-        """Prepare a checked request; floor and text: as ``floor_of`` and ``reordered_text`` return them."""
+        """Prepare a checked request.
+
+        Args:
+            floor, text, required: As ``floor_of``, ``reordered_text`` and ``required_of`` return them.
+            choice: Of the required words; None: that of these documents.
+        """
         deleted = checked.deleted
+        if required is not None:
+            deleted, choice = view.lacking(query, required, deleted, checked.allowed, choice)
         if floor is not None and (request.is_counted or checked.order is not None):
             # Counting values, and any order but that of scores, needs every document with evidence.
             deleted, floor = view.below(query, floor, deleted), None
-        return cls(view, request, mode, query, checked.order, deleted, floor, text)
+        return cls(view, request, mode, query, checked.order, deleted, floor, text, choice)
 
     @property
     def counted(self) -> Sequence[Mask | None]:
@@ -169,6 +186,21 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         floor = view.bundle.floor
         floor = None if floor is None else known.with_words(view, floor, texts)
     return floor.of_any_word() if floor is not None and request.by_any_word else floor
+
+
+def required_of(view: View, request: RankRequest) -> Required | None:
+    """Return the words that a document must have; None: none of them."""
+    if request.match == "any" or request.only is not None:
+        return None
+    also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
+    for replaced in request.synonyms:
+        for word in also.keys() - tokens(replaced.text):
+            also[word].append(replaced.synonym)
+    begun = _begun(view, request)
+    if begun in also:
+        also[begun] += known.begun_by(view, request.text).terms
+    is_live = bool(view.added)
+    return view.bundle.required(request.text, request.match, is_live=is_live, also=also)
 
 
 def reordered_text(view: View, request: RankRequest) -> str | None:

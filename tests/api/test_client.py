@@ -65,6 +65,7 @@ def test_each_call_gets_what_the_service_answers(tmp_path: Path) -> None:
         assert found["hits"][0]["id"] in ("linux/cp", "linux/scp")
         assert len(found["hits"]) == 2
         assert found["facets"]["section"]["distinct"] == 1
+        assert client.search("remote ssh", match="all")["total"] == 2
         [first, second] = client.search_batch(
             [{"query": "copy files", "limit": 2}, {"query": "ssh"}]
         )

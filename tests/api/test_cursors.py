@@ -191,7 +191,7 @@ CHANGES: dict[str, Any] = {
     "explain": True, "prefix": "none", "min_score": -50.0, "mode": "exact", "rules": False, "partial": True,
     "model": "bm25", "boost": [{"field": "section", "log": True}], "client_id": "c", "session_id": "s",
     "user_id": "u", "application": "a", "record": False, "sort": [{"field": "section"}],
-    "group_by": {"field": "section"}, "diversity": 0.5, "offset": 1,
+    "group_by": {"field": "section"}, "diversity": 0.5, "offset": 1, "match": "all",
 }  # fmt: skip
 
 
@@ -212,7 +212,7 @@ async def test_a_page_is_the_next_one_of_its_list_or_is_refused(client: httpx.As
         kept.add(name)
     assert CHANGES.keys() - kept == {
         "query", "filter", "prefix", "min_score", "rules", "partial", "model", "boost",
-        "sort", "group_by", "diversity", "offset",
+        "sort", "group_by", "diversity", "offset", "match",
     }  # fmt: skip
 
 

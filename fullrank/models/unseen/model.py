@@ -75,6 +75,13 @@ class OpenModel:
         features = self.encode_queries([word]).sparse.indices
         return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
 
+    def features_by_word(self, text: str) -> dict[str, set[int]]:
+        """Return the same of each word of a query, and of neighbouring words as one, which are parted by spaces."""
+        if self._keys is None:
+            return {word: {self.model.n_sparse + self.row(word)} for word in self._unseen(text)}
+        found = self._keys.terms(text).items()
+        return {word: {self.model.n_sparse + bucket for bucket in own} for word, own in found}
+
     def features_of(self, words: Sequence[str]) -> Int32:
         """Return the feature of each unknown word itself, without those of its other forms, int32."""
         return self._vocabulary.buckets_of(words) + np.int32(self.model.n_sparse)

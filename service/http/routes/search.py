@@ -168,6 +168,7 @@ async def _search(
         ordering=asked.ordering(now),
         highlight=None if asked.highlight is None else asked.highlight.asked,
         by_prefix=asked.prefix == "last",
+        match=asked.match,
         is_partial=asked.partial,
         max_bytes=max_bytes,
     )

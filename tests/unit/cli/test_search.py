@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.bundles import make_bundle
 from tests.unit.cli.running import Run
 
 
@@ -58,6 +59,15 @@ def test_search_applies_a_filter(run: Run, root: Path) -> None:
         got = run("search", root, "ant", "--filter", asked)
         assert (got.code, got.out) == (1, "")
         assert reason in got.err
+
+
+def test_search_requires_words(run: Run, tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m")
+    hits = json.loads(run("search", tmp_path, "copy ssh", "--match", "all", "--json").out)["hits"]
+    assert [hit["id"] for hit in hits] == ["linux/scp"]
+    got = run("search", tmp_path, "copy", "--match", "most")
+    assert got.code == 2
+    assert "'all', 'any', 'auto'" in got.err
 
 
 def test_a_bundle_is_found_by_folder_name_and_version(run: Run, root: Path) -> None:

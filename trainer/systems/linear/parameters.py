@@ -163,6 +163,8 @@ def compile_model(
     settings = {**model.settings}
     if features.settings.cosine:
         settings |= {"unit": True, "dense_scale": features.settings.cosine}
+    if not len(features.pairs):
+        settings["match"] = "auto"  # nothing was learned that finds documents without the words
     settings["bias"] = float(np.median(parameters.bias)) if features.settings.bias else 0.0
     return LinearModel(settings, query, document, sparse)
 

@@ -111,6 +111,7 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
     if is_written:
         view, twin = view.apply(written), twin.apply(written)
     out = [[random.random(len(part)) < 0.5 for part in view.parts], None]
+    n_kept = 0
     for text in (*QUERIES, "coat warm", "unknown hat"):
         plain = view.model.encode_queries([text])
         ours, theirs = clicks.asked(plain, text), twin.model.encode_queries([text])
@@ -119,6 +120,14 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
         floors = [(None, None), (score, score), (floor_of(view, text), floor_of(twin, text))]
         for matching in out:
             deleted, others = view.deleted(matching), twin.deleted(matching)
+            # Documents that were clicked after the query need none of its words.
+            required = view.bundle.required(text, "auto", is_live=is_written)
+            same = twin.bundle.required(text, "auto", is_live=is_written)
+            if required is not None and same is not None:
+                left, _ = view.lacking(ours, required, deleted, deleted)
+                assert rows_of(left) == rows_of(twin.lacking(theirs, same, others, others)[0])
+                without, _ = view.lacking(plain, required, deleted, deleted)
+                n_kept += rows_of(left) != rows_of(without)
             for floor, their in floors:
                 for offset in (0, 3):
                     found = view.search(ours, 5, offset=offset, deleted=deleted, floor=floor)
@@ -148,6 +157,7 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
             assert hit.part.clicks(clicks.parts, ours, ours.key, hit.row) == pytest.approx(
                 share, abs=1e-2
             )
+    assert n_kept > 5
 
 
 def test_keeps_the_most_clicked_documents(tmp_path: Path) -> None:

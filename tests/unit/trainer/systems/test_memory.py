@@ -97,6 +97,12 @@ def test_the_clicks_of_a_query_without_words_in_common_are_found(bundle: Bundle)
     assert ranked(bundle, "nba2k12")[0] == "skies"
 
 
+def test_required_words_leave_documents_that_people_clicked_after_the_query(bundle: Bundle) -> None:
+    assert {hit.id for hit in bundle.search("gears", match="all")} == {"gears"}
+    assert {hit.id for hit in bundle.search("gears", match="auto")} == {"gears", "reach"}
+    assert bundle.match == "any"
+
+
 def test_scores_are_those_of_the_counts(bundle: Bundle) -> None:
     model = bundle.model
     assert isinstance(model, MixedModel)

@@ -1,0 +1,191 @@
+"""`match`: which words of a query a hit must have, against the words of all documents read one by one."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank import Bundle, open_bundle
+from fullrank.bundle import find_bundle
+from fullrank.progress import Reporter
+from fullrank.storage.documents import Document
+from fullrank.text.words import words
+from tests.api.support import make_bundle, running
+from trainer.train import train
+
+pytestmark = pytest.mark.anyio
+
+WORDS = [
+    "amber",
+    "basil",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "haven",
+    "ivory",
+    "jolly",
+    "koala",
+    "lemon",
+]
+LATE = ["nylon", "ozone"]  # of live documents alone
+Stored = dict[str, dict[str, Any]]
+
+
+def document(rng: random.Random, known: list[str]) -> dict[str, Any]:
+    # The first words are common, the last ones rare.
+    weights = [1 / (1 + place) for place in range(len(known))]
+    title, text = (" ".join(rng.choices(known, weights, k=k)) for k in (2, rng.randint(0, 6)))
+    return {"title": title, "text": text, "shelf": rng.choice(["low", "high"])}
+
+
+def required(
+    bundle: Bundle, documents: Stored, query: str, match: str, shelf: str | None
+) -> set[str]:
+    """Read all documents for those that a search may find."""
+    texts = {id: {*words(f"{d['title']} {d['text']}")} for id, d in documents.items()}
+    asked = {word for word in words(query) if any(word in text for text in texts.values())}
+    allowed = {id for id, d in documents.items() if shelf in (None, d["shelf"])}
+    if match == "any":
+        return allowed
+    full = {id for id in allowed if asked <= texts[id]}
+    if full or match == "all":
+        return full
+    frequency = bundle.known_words.document_frequency
+    weight = {w: math.log1p(bundle.n_documents / max(1.0, frequency(w))) for w in asked}
+    weighed = {id: sum(weight[word] for word in asked & texts[id]) for id in allowed}
+    best = max(weighed.values(), default=0.0)
+    return {id for id in allowed if weighed[id] >= best / 2 - 1e-9}
+
+
+async def test_hits_totals_and_facets_are_those_of_the_required_words(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    stored: Stored = {f"d{n:02}": document(rng, WORDS) for n in range(80)}
+    make_bundle(tmp_path, "m", [Document(id, fields) for id, fields in stored.items()])
+    bundle = open_bundle(find_bundle(tmp_path, "m"))
+    n_fewer = n_paged = 0
+    async with running(tmp_path) as client:
+        for n_live in (0, 1):
+            if n_live:
+                for id in rng.sample(sorted(stored), 15):
+                    await client.delete(f"/v1/documents/{id}")
+                    del stored[id]
+                for n in range(75, 95):
+                    id = f"d{n:02}"
+                    stored[id] = document(rng, [*WORDS[4:], *LATE])
+                    seq = (await client.put(f"/v1/documents/{id}", json=stored[id])).json()["seq"]
+            for _ in range(25):
+                query = " ".join(rng.choices([*WORDS, *LATE, "zzyzx"], k=rng.randint(1, 5)))
+                shelf = rng.choice([None, "low"])
+                asked: dict[str, Any] = {"query": query, "prefix": "none", "match": "any"}
+                asked |= {"filter": {"shelf": shelf}} if shelf else {}
+                asked |= {"min_seq": seq} if n_live else {}
+                every = await found(client, asked, limit=100)
+                for match in ("all", "auto"):
+                    asked["match"] = match
+                    wanted = required(bundle, stored, query, match, shelf)
+                    n_fewer += match == "auto" and wanted != required(
+                        bundle, stored, query, "all", shelf
+                    )
+                    answer = await found(client, asked, limit=100, facets=["shelf"])
+                    hits = [hit for hit in every["hits"] if hit["id"] in wanted]
+                    assert answer["hits"] == hits, asked
+                    assert answer["total"] == len(wanted)
+                    counted = answer["facets"]["shelf"]["values"]
+                    assert sum(value["count"] for value in counted) == len(wanted)
+                    if not n_live:
+                        condition = asked.get("filter")
+                        own = bundle.search(query, 100, filter=condition, match=match)
+                        assert [hit.id for hit in own] == [hit["id"] for hit in hits]
+                        assert own.total == len(wanted)
+                    page = await found(client, asked, limit=3, offset=2)
+                    assert page["hits"] == hits[2:5]
+                    if len(hits) >= 40:
+                        continue
+                    cursor: str | None = "*"
+                    paged = list[Any]()
+                    while cursor is not None:
+                        page = await found(client, asked, limit=7, cursor=cursor)
+                        paged, cursor = paged + page["hits"], page["cursor"]
+                        n_paged += 1
+                    assert paged == hits
+    assert (n_fewer > 8, n_paged > 60) == (True, True), (n_fewer, n_paged)
+
+
+async def found(client: httpx.AsyncClient, asked: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={**asked, **more})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+TITLES = {
+    "bottle": "Thermos bottle steel",
+    "bottles": "Two bottles of glass",
+    "notebook": "Playhouse notebook",
+    "house": "Play house of wood",
+    "steel": "Steel wool",
+    **{word: f"{word.title()} wreath" for word in WORDS},
+}
+
+
+@pytest.fixture(scope="module")
+def untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of bundles, with one trained on documents alone."""
+    folder = tmp_path_factory.mktemp("untaught")
+    lines = [json.dumps({"_id": id, "title": title}) for id, title in TITLES.items()]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    train(folder, folder / "bundles", "m", reporter=Reporter(quiet=True))
+    return folder / "bundles"
+
+
+async def test_a_word_occurs_in_other_forms_too(untaught: Path) -> None:
+    rule = {"synonyms": [["flask", "thermos"]]}
+    async with running(untaught) as client:
+        reply = await client.put("/v1/rules/flask", json=rule)
+        assert reply.status_code in (200, 201), reply.text
+        for query, wanted in (
+            ("steel bottle", {"bottle"}),
+            ("steel bottel", {"bottle"}),  # a typing error
+            ("glass bottle", {"bottles"}),  # the plural
+            ("play house", {"house", "notebook"}),  # two words that are one elsewhere
+            ("steel therm", {"bottle"}),  # the beginning of a word
+            ("flask steel", {"bottle"}),  # a synonym
+            ("steel qqqwwwx", {"bottle", "steel"}),  # a word that no document has
+            ("glass wool", set()),
+        ):
+            answer = await found(client, {"query": query, "match": "all"})
+            assert {hit["id"] for hit in answer["hits"]} == wanted, query
+        await client.put("/v1/documents/new", json={"title": "Paper qqqwwwx"})
+        answer = await found(client, {"query": "steel qqqwwwx", "match": "all", "min_seq": 1})
+        assert answer["hits"] == []
+
+
+async def test_a_bundle_that_learned_nothing_requires_words(untaught: Path) -> None:
+    """Unless the request says otherwise; bundles of earlier releases do not."""
+    bundle = open_bundle(find_bundle(untaught, "m"))
+    assert bundle.match == "auto"
+    assert {hit.id for hit in bundle.search("steel wool")} == {"steel"}
+    assert {hit.id for hit in bundle.search("steel wool", match="any")} == {"steel", "bottle"}
+    make_bundle(untaught, "other")
+    assert open_bundle(find_bundle(untaught, "other")).match == "any"
+    async with running(untaught) as client:
+        for query, total in (({"q": "steel wool"}, 1), ({"q": "steel wool", "match": "any"}, 2)):
+            reply = await client.get("/v1/search", params={**query, "model": "m"})
+            assert reply.json()["total"] == total
+        reply = await client.post("/v1/search", json={"query": "steel", "match": "most"})
+        assert (reply.status_code, reply.json()["errors"][0]["field"]) == (422, "body.match")
+        first = await found(
+            client, {"query": "steel wool", "model": "m", "match": "any"}, limit=1, cursor="*"
+        )
+        asked = {"query": "steel wool", "model": "m", "cursor": first["cursor"]}
+        reply = await client.post("/v1/search", json=asked)
+        assert (reply.status_code, reply.json()["errors"][0]["field"]) == (422, "cursor")
