@@ -2,6 +2,7 @@
 
 1. check the request against the fields of the set, encode and widen the query: once, in the router
 2. ask every shard for the first documents of its own ranking, and merge them
+   where words are required, ask those again that chose others than all shards together
 3. where more than scores decides the order, ask for what does: groups further down, encodings for diversity
    where the placements of a page are filled, ask for more candidates until they are (pages.py)
    where a second stage reorders the first documents of all, shards send what it reads (merge.py)

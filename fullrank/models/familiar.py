@@ -18,12 +18,15 @@ its typing error. Its other features, such as those of translations, are weaker 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from types import MappingProxyType
 
+import numpy as np
+
+from fullrank.encoding import Float32
 from fullrank.models.contract import Model
 from fullrank.models.known import MAX_WORDS, KnownWords
 from fullrank.models.language import LanguageModel
@@ -188,12 +191,11 @@ class Familiar:
             return []
         late = model.features_by_word(text) if isinstance(model, OpenModel) else {}
         found = {token: set[int]() for token in tokens(text)}
-        frequency = dict.fromkeys(found, math.inf)
         for token, features in found.items():
             for piece in words(token):
-                own = self._word(piece) if self._is_known(piece, odds) else Word(0.0, frozenset())
-                features.update(own.features, late.get(piece, ()))
-                frequency[token] = min(frequency[token], own.frequency)
+                features.update(late.get(piece, ()))
+                if self._is_known(piece, odds):
+                    features |= self._word(piece).features
             for other in also.get(token, ()):
                 more = self.required(other, odds, model)
                 features.update(*(word.features for word in more))
@@ -201,7 +203,22 @@ class Familiar:
             for part in several.split(" ") if " " in several else ():
                 if part in found:
                     found[part] |= joined
-        return [Word(frequency[token], frozenset(own)) for token, own in found.items() if own]
+        return [Word(self._frequency(own), frozenset(own)) for own in found.values() if own]
+
+    def _frequency(self, features: Set[int]) -> float:
+        """Return how often features of words occur in documents, as ``KnownWords.document_frequency`` does."""
+        first, idf, rarest = self._idf
+        own = [f - first for f in features if first <= f < first + len(idf)]
+        return float(np.exp(rarest - idf[own].astype(np.float64)).sum())
+
+    @cached_property
+    def _idf(self) -> tuple[int, Float32, float]:
+        """The first feature, the idf and the largest idf of the first words that are features."""
+        for first, model in self._parts:
+            if isinstance(model, LinearModel):
+                idf = model.sparse.idf
+                return first, idf, float(idf.max(initial=0.0))
+        return 0, np.zeros(0, np.float32), 0.0
 
     def _joined(self, text: str) -> Iterator[tuple[str, set[int]]]:
         """Yield neighbours that documents have as one word, parted by spaces, and the features of that word."""
