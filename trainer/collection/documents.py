@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,21 @@ from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
+
+_TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
+# Without an end of an element, <p> may be a key to press.
+_MARKUP = re.compile(r"</[a-z][a-z0-9]*>|<br\s*/?>", re.I)
+# Only tags of texts: anything else between < and > may be the text itself.
+_INLINE = re.compile(
+    _TAG.format("a|abbr|b|big|code|em|font|i|s|small|span|strong|sub|sup|tt|u"), re.I
+)
+_BLOCK = re.compile(
+    _TAG.format(
+        "blockquote|br|center|dd|div|dl|dt|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul"
+    ),
+    re.I,
+)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,31});", re.I)
 
 _LAYOUT = (
     "A collection is a folder of these files (README.md#your-data):",
@@ -72,6 +89,27 @@ def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Docu
 
 
 def to_document(item: dict[str, Any]) -> Document:
-    """Turn the object of a corpus line into a document, which keeps ``item`` as its fields."""
+    """Turn the object of a corpus line into a document, which keeps ``item`` as its fields.
+
+    Markup of HTML in text becomes plain text, and blank text is left out.
+    """
     id = item.pop("_id")
+    for name, value in list(item.items()):
+        if isinstance(value, str):
+            if "<" in value or "&" in value:
+                item[name] = value = _plain(value)
+            if not value or value.isspace():
+                del item[name]
     return Document(id, item)
+
+
+def _plain(text: str) -> str:
+    """Return text without tags of HTML, and with the characters that its entities name.
+
+    Example:
+        >>> _plain("Fish &amp; <b>chips</b><br>H<sub>2</sub>O, a &lt; b, vector<int>")
+        'Fish & chips H2O, a < b, vector<int>'
+    """
+    if _MARKUP.search(text):
+        text = _BLOCK.sub(" ", _INLINE.sub("", text))
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)

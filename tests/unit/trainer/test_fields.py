@@ -231,3 +231,30 @@ def write_names(root: Path, *overrides: str) -> Path:
 @pytest.fixture(scope="module")
 def shortened(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return open_bundle(write_names(tmp_path_factory.mktemp("names")))
+
+
+def test_markup_becomes_text_and_blank_values_are_missing(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"_id": "a", "title": "Fish &amp; chips&#33;", "text": "<p>with <b class=x>p</b>eas</p>", "colour": " "},
+        {"_id": "b", "title": "press <p>", "text": "vector<int> a < b & c", "colour": "", "note": None},
+        {"_id": "c", "title": "soup", "text": "<br>", "colour": "red"},
+    ]  # fmt: skip
+    write_lines(tmp_path / "corpus.jsonl", lines)
+    quiet = Reporter(quiet=True)
+    bundle = open_bundle(
+        train(tmp_path, tmp_path / "b", "shop", recipe="bm25", reporter=quiet).path
+    )
+    assert bundle.documents.fields(0) == {"title": "Fish & chips!", "text": " with peas "}
+    # Neither is markup.
+    assert bundle.documents.fields(1) == {
+        "title": "press <p>",
+        "text": "vector<int> a < b & c",
+        "note": None,
+    }
+    assert matched(bundle, "peas") == {"a"}
+    assert matched(bundle, "amp") == set()
+    missing = {"colour": {"exists": False}}
+    assert {hit.id for hit in bundle.search("soup", filter=missing, min_score=-1)} == {"a", "b"}
+    # `fullrank index` reads documents in the same way.
+    other = index(bundle.path, tmp_path, tmp_path / "b", "other", reporter=quiet)
+    assert open_bundle(other.path).documents.fields(0)["title"] == "Fish & chips!"

@@ -435,7 +435,10 @@ def test_any_corpus_round_trips(
     )
     write(folder, {"corpus.jsonl": text})
     collection = read_collection(folder)
-    assert {document.id: document.fields for document in collection.documents} == documents
+    assert {document.id: document.fields for document in collection.documents} == {
+        id: {n: v for n, v in fields.items() if not isinstance(v, str) or v.strip()}
+        for id, fields in documents.items()
+    }
     assert [document.id for document in collection.documents] == sorted(documents)
 
 
