@@ -29,6 +29,7 @@ from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
+from fullrank.records import Documents
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
@@ -78,7 +79,8 @@ def build_segment(
     lines = StringTable.of([fields_line(id, documents[id]) for id in ids])
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
     reading = DocumentReading.of(fields)
-    encoded = _with_clicks(model, model.encode_documents(reading), ids, earlier[0])
+    own, base = model.encode_documents(reading), earlier[0]
+    encoded = with_clicks(model, own, ids, base.store, base.retriever.documents)
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, earlier[0])
     return replace(part, ads=AdTable.of_documents(fields), new_words=_new_words(model, reading))
 
@@ -160,17 +162,27 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     return replace(part, fields=_columns_of(fields, tables, base.columns.refused))
 
 
-def _with_clicks(model: Model, encoded: Encoded, ids: Sequence[str], base: Part) -> Encoded:
-    """Give new documents the clicks of the bundle's documents with their ids."""
+def with_clicks(
+    model: Model, encoded: Encoded, ids: Sequence[str], store: DocumentStore, earlier: Documents
+) -> Encoded:
+    """Give new documents the clicks of earlier documents with their ids.
+
+    Args:
+        model: Encoded the documents, earlier ones too.
+        encoded: The new documents.
+        ids: Their ids.
+        store: Of the earlier documents.
+        earlier: Those, encoded.
+    """
     blend = model.model if isinstance(model, OpenModel) else model
     if not isinstance(blend, MixedModel) or not blend.has_memory:
         return encoded
     known = {}
     for place, id in enumerate(ids):
         with suppress(KeyError):
-            known[place] = base.store.row(id)
+            known[place] = store.row(id)
     places, rows = (np.array([*numbers], np.int64) for numbers in (known, known.values()))
-    return blend.with_clicks(encoded, places, base.retriever.documents.take(rows))
+    return blend.with_clicks(encoded, places, earlier.take(rows))
 
 
 def _new_words(model: Model, reading: DocumentReading) -> Sequence[str]:

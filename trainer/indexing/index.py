@@ -1,8 +1,9 @@
 """Encode a corpus of any size with a trained model and write a new bundle of that model.
 
 The model encodes every document again. The new bundle lacks what training learned about single documents (their biases,
-the document vectors of half transductive models) and clicked text that was collected from queries. A second stage
-stays; of single documents it knows how many training queries led to those whose ids are in the corpus.
+the document vectors of half transductive models) and clicked text that was collected from queries. If the model counts
+clicks, documents whose ids are in the corpus keep theirs, and their biases. A second stage stays; of single documents it
+knows how many training queries led to those whose ids are in the corpus.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import log_position_of, open_model, open_stage, stream_bundle
+from fullrank.bundle import log_position_of, open_bundle, open_model, open_stage, stream_bundle
 from fullrank.bundle.manifest import Manifest, check_name
 from fullrank.bundle.write import Batch
+from fullrank.live.segments import with_clicks
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from trainer.collection import read_queries
@@ -160,8 +162,10 @@ def _encoded(
         reporter.stage("encode", total=len(source)) as stage,
         closing(encode_batches(batches, model, bundle, processes)) as found,
     ):
+        parent = open_bundle(bundle, verify=False)
         for documents, encoded in found:
-            yield documents, encoded
+            ids = [document.id for document in documents]
+            yield documents, with_clicks(model, encoded, ids, parent.documents, parent.encoded)
             stage.advance(len(documents))
 
 
@@ -203,4 +207,5 @@ def _card(parent: Manifest, source: CorpusFile, counts: dict[str, int]) -> dict[
         "parent_bundle_id": parent.bundle_id,
         "collection": {"fingerprint": source.fingerprint, **counts},
         "trained": parent.card.get("trained", parent.card),
+        "trained_at": parent.card.get("trained_at", parent.created),
     }

@@ -180,6 +180,9 @@ def test_without_judgements_the_default_serves_bm25_and_corrects_typos(tmp_path:
     ):
         assert [hit.id for hit in bundle.search(word)][:1] == [answer]
         assert [hit.id for hit in bundle.search(typo)][:1] == [answer]
+    # A service may count the clicks that will come.
+    assert bundle.click_parts is not None
+    assert {hit.bias for hit in bundle.search("determinant")} == {0.0}
 
 
 def test_scores_of_zero_are_no_judgements_to_learn_from(tmp_path: Path) -> None:

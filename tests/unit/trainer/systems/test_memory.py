@@ -18,6 +18,7 @@ from fullrank.models.registry import load_model
 from fullrank.progress import Reporter
 from fullrank.storage.lexicon import Lexicon
 from tests.planted import write_lines
+from trainer.indexing.index import index
 from trainer.train import train
 
 PRODUCTS = {
@@ -155,6 +156,22 @@ def test_a_document_that_is_replaced_keeps_its_clicks(bundle: Bundle) -> None:
     assert 0 < score["reach"].lexical < before.lexical
     view = view.apply([Operation(3, "reach", None), Operation(4, "reach", {"title": "back"})])
     assert view.search(view.model.encode_queries(["halo"]), 9).hits[0].id == "reach"
+
+
+def test_indexing_documents_anew_keeps_their_clicks(bundle: Bundle, tmp_path: Path) -> None:
+    texts = {**PRODUCTS, "reach": "halo reach, second edition", "new": "halo new"}
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": i, "title": t} for i, t in texts.items()])
+    found = index(
+        bundle.path, tmp_path / "corpus.jsonl", tmp_path, processes=1, reporter=Reporter(quiet=True)
+    )
+    again = open_bundle(found.path)
+    for query in ("halo", "nba 2k12"):
+        before, after = (
+            {hit.id: hit.clicks for hit in one.search(query, explain=True)}
+            for one in (bundle, again)
+        )
+        assert {id: after[id] for id in before} == before
+    assert before["skies"].after_query == 25
 
 
 def test_words_of_a_text_that_is_no_query_have_no_key() -> None:
