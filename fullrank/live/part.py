@@ -175,7 +175,9 @@ class Part:
         if added is None:
             return search(limit, offset)
         found = search(offset + limit, 0)
-        clicked, n_new = self._clicked(query, added, deleted, floor)
+        if len(found.rows) == offset + limit:
+            least = max(least, float(found.scores[-1]))
+        clicked, new = self._clicked(query, added, deleted, floor, least)
         others = found.take(np.flatnonzero(~np.isin(found.rows, added.rows)))
         both = Ranking(
             np.concatenate([others.rows, clicked.rows]),
@@ -185,7 +187,7 @@ class Part:
             np.concatenate([others.bias, clicked.bias]),
             found.certified,
             found.total,
-            None if found.found is None else found.found + n_new,
+            None if found.found is None else found.found + len(new),
         )
         return both.take(np.lexsort((both.rows, -both.scores))[offset : offset + limit])
 
@@ -227,32 +229,46 @@ class Part:
         return query.clicks.added(self, query.key) if isinstance(query, ClickedQuery) else None
 
     def _clicked(
-        self, query: Encoded, added: Added, deleted: Mask | None, floor: Floor | None
-    ) -> tuple[Ranking, int]:
-        """Return the documents with new clicks that reach a floor, in no order, and how many only do with these."""
+        self,
+        query: Encoded,
+        added: Added,
+        deleted: Mask | None,
+        floor: Floor | None,
+        least: float = math.inf,
+    ) -> tuple[Ranking, Int64]:
+        """Return documents with new clicks that reach a floor and a score, and the rows that only reach it with these.
+
+        The documents are in no order.
+        """
         mask = self.removed if deleted is None else deleted
         rows = added.rows if mask is None else added.rows[~mask[added.rows]]
         dense, lexical, bias = self.retriever.score_parts(self.project(query), rows)
-        before = reached = np.ones(len(rows), np.bool_)
         clicks = added.of(rows)
-        if floor is not None:
-            has_word = self._having(rows, self._project_floor(floor).words)
-            before = floor.reached(dense, lexical, bias) | has_word
-        lexical, bias = lexical + clicks[0], bias + clicks[1]
+        more = lexical + clicks[0], bias + clicks[1]
+        score = dense + more[0] + more[1]
+        reached, is_new = score >= least, np.zeros(len(rows), np.bool_)
         if floor is not None:
             # Clicks after a query are evidence, but not for a score that the request asks for.
-            has_clicks = (clicks[0] > 0) & (floor.score is None)
-            reached = floor.reached(dense, lexical, bias) | has_word | has_clicks
-        found = Ranking(rows, dense + lexical + bias, dense, lexical, bias, True, len(rows))
-        return found.take(np.flatnonzero(reached)), int(np.count_nonzero(reached & ~before))
+            own = floor.reached(dense, *more) | ((clicks[0] > 0) & (floor.score is None))
+            unsure = np.flatnonzero(reached | own)
+            has_word = np.zeros(len(rows), np.bool_)
+            has_word[unsure] = self._having(rows[unsure], self._project_floor(floor).words)
+            is_new = own & ~floor.reached(dense, lexical, bias) & ~has_word
+            reached &= own | has_word
+        found = Ranking(rows, score, dense, *more, True, len(rows))
+        return found.take(np.flatnonzero(reached)), rows[is_new]
 
     def _having(self, rows: Int64, columns: Sequence[int]) -> Mask:
         """Return which documents have an entry in some sparse columns, where that is evidence."""
         has = np.zeros(len(rows), np.bool_)
-        if columns and isinstance(self.retriever.scorer, InnerProduct):
+        if columns and len(rows) and isinstance(self.retriever.scorer, InnerProduct):
             found, places = self.retriever.documents.fetch(rows)
-            for i, place in enumerate(places.tolist()):
-                has[i] = bool(np.isin(columns, found.sparse.row(place)[0]).any())
+            entries = found.sparse.take(places)
+            has[
+                np.repeat(np.arange(len(rows)), np.diff(entries.indptr))[
+                    np.isin(entries.indices, columns)
+                ]
+            ] = True
         return has
 
     def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
@@ -288,7 +304,7 @@ class Part:
         found = self.retriever.count(self.project(query), own, most, deleted=deleted)
         added = self._added(query)
         if added is not None:
-            found += self._clicked(query, added, deleted, floor)[1]
+            found += len(self._clicked(query, added, deleted, floor)[1])
         return min(found, most + 1)
 
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
@@ -297,7 +313,7 @@ class Part:
         own = self._project_floor(floor)
         mask[self.retriever.reaching(self.project(query), own, deleted=deleted)] = False
         if (added := self._added(query)) is not None:
-            mask[self._clicked(query, added, deleted, floor)[0].rows] = False
+            mask[self._clicked(query, added, deleted, floor)[1]] = False
         return mask
 
     def project(self, query: Encoded) -> Encoded:
