@@ -170,26 +170,24 @@ class Part:
         """
         added = self._added(query)
         search = partial(
-            self._search, query, deleted=deleted, mode=mode, least=least, floor=floor, counted=counted
-        )  # fmt: skip
-        if added is None:
-            return search(limit, offset)
-        found = search(offset + limit, 0)
-        if len(found.rows) == offset + limit:
-            least = max(least, float(found.scores[-1]))
-        clicked, new = self._clicked(query, added, deleted, floor, least)
-        others = found.take(np.flatnonzero(~np.isin(found.rows, added.rows)))
-        both = Ranking(
-            np.concatenate([others.rows, clicked.rows]),
-            np.concatenate([others.scores, clicked.scores]),
-            np.concatenate([others.dense, clicked.dense]),
-            np.concatenate([others.lexical, clicked.lexical]),
-            np.concatenate([others.bias, clicked.bias]),
-            found.certified,
-            found.total,
-            None if found.found is None else found.found + len(new),
+            self._search, query, deleted=deleted, mode=mode, floor=floor, counted=counted
         )
-        return both.take(np.lexsort((both.rows, -both.scores))[offset : offset + limit])
+        if added is None:
+            return search(limit, offset, least=least)
+        wanted = offset + limit
+        # One that is not among these scores at most `least` without its clicks, and these add at most so much.
+        raw = search(wanted, 0, least=least - float(added.bias.max()))
+        found = raw.raised(*added.of(raw.rows))
+        rest = self._left(added.rows[~np.isin(added.rows, raw.rows)], deleted)
+        if len(raw.rows) == wanted:
+            least = max(least, float(found.scores.min()))
+        elif floor is None or floor.score is None:
+            rest = rest[added.of(rest)[0] > 0]  # only clicks after the query are evidence
+        more, new = self._clicked(query, added, rest, floor, least)
+        both = found.with_others(more)
+        if both.found is not None:
+            both = replace(both, found=both.found + len(new))
+        return both.take(np.lexsort((both.rows, -both.scores))[offset:wanted])
 
     def _search(
         self,
@@ -228,35 +226,47 @@ class Part:
         """Return what new clicks add to the scores."""
         return query.clicks.added(self, query.key) if isinstance(query, ClickedQuery) else None
 
+    def _left(self, rows: Int64, deleted: Mask | None) -> Int64:
+        """Return the rows that are not left out."""
+        mask = self.removed if deleted is None else deleted
+        return rows if mask is None else rows[~mask[rows]]
+
     def _clicked(
         self,
         query: Encoded,
         added: Added,
-        deleted: Mask | None,
+        rows: Int64,
         floor: Floor | None,
         least: float = math.inf,
     ) -> tuple[Ranking, Int64]:
-        """Return documents with new clicks that reach a floor and a score, and the rows that only reach it with these.
+        """Score documents with new clicks.
 
-        The documents are in no order.
+        Returns:
+            Those that reach a floor and a score, in no order, and the rows that only reach the floor with their clicks.
         """
-        mask = self.removed if deleted is None else deleted
-        rows = added.rows if mask is None else added.rows[~mask[added.rows]]
         dense, lexical, bias = self.retriever.score_parts(self.project(query), rows)
+        raw = Ranking(rows, dense + lexical + bias, dense, lexical, bias, True, len(rows))
         clicks = added.of(rows)
-        more = lexical + clicks[0], bias + clicks[1]
-        score = dense + more[0] + more[1]
-        reached, is_new = score >= least, np.zeros(len(rows), np.bool_)
-        if floor is not None:
-            # Clicks after a query are evidence, but not for a score that the request asks for.
-            own = floor.reached(dense, *more) | ((clicks[0] > 0) & (floor.score is None))
-            unsure = np.flatnonzero(reached | own)
-            has_word = np.zeros(len(rows), np.bool_)
-            has_word[unsure] = self._having(rows[unsure], self._project_floor(floor).words)
-            is_new = own & ~floor.reached(dense, lexical, bias) & ~has_word
-            reached &= own | has_word
-        found = Ranking(rows, score, dense, *more, True, len(rows))
+        found = raw.raised(*clicks)
+        if floor is None:
+            return found.take(np.flatnonzero(found.scores >= least)), rows[:0]
+        # Clicks after a query are evidence, but not for a score that the request asks for.
+        own = floor.reached(found.dense, found.lexical, found.bias)
+        own |= (clicks[0] > 0) & (floor.score is None)
+        unsure = np.flatnonzero(own | (found.scores >= least))
+        has_word = np.zeros(len(rows), np.bool_)
+        has_word[unsure] = self._having(rows[unsure], self._project_floor(floor).words)
+        is_new = own & ~has_word & ~floor.reached(dense, lexical, bias)
+        reached = (own | has_word) & (found.scores >= least)
         return found.take(np.flatnonzero(reached)), rows[is_new]
+
+    def _new(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Int64:
+        """Return the rows of the documents that only reach a floor with new clicks."""
+        added = self._added(query)
+        if added is None:
+            return np.zeros(0, np.int64)
+        rows = added.rows if floor.score is not None else added.rows[added.lexical > 0]
+        return self._clicked(query, added, self._left(rows, deleted), floor)[1]
 
     def _having(self, rows: Int64, columns: Sequence[int]) -> Mask:
         """Return which documents have an entry in some sparse columns, where that is evidence."""
@@ -302,9 +312,7 @@ class Part:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for ``search``."""
         own = self._project_floor(floor)
         found = self.retriever.count(self.project(query), own, most, deleted=deleted)
-        added = self._added(query)
-        if added is not None:
-            found += len(self._clicked(query, added, deleted, floor)[1])
+        found += len(self._new(query, floor, deleted))
         return min(found, most + 1)
 
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
@@ -312,8 +320,7 @@ class Part:
         mask = np.ones(len(self), np.bool_)
         own = self._project_floor(floor)
         mask[self.retriever.reaching(self.project(query), own, deleted=deleted)] = False
-        if (added := self._added(query)) is not None:
-            mask[self._clicked(query, added, deleted, floor)[1]] = False
+        mask[self._new(query, floor, deleted)] = False
         return mask
 
     def project(self, query: Encoded) -> Encoded:

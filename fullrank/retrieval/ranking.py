@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,19 @@ class Ranking:
             lexical=self.lexical[places],
             bias=self.bias[places],
         )
+
+    def raised(self, lexical: Float64, bias: Float64) -> Ranking:
+        """Return these documents in the same order with more added to the parts of their scores, float64 (k,) each."""
+        lexical, bias = self.lexical + lexical, self.bias + bias
+        return replace(self, scores=self.dense + lexical + bias, lexical=lexical, bias=bias)
+
+    def with_others(self, others: Ranking) -> Ranking:
+        """Return the ranking with documents of another one behind its own."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(others, name)])
+            for name in ("rows", "scores", "dense", "lexical", "bias")
+        }
+        return replace(self, **columns)
 
     def places(self) -> Iterator[tuple[int, float, float, float, float]]:
         """Yield (row, score, dense, lexical, bias) of each document."""

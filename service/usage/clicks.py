@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,14 +48,14 @@ class Votes:
         since: First day that was read, in days since 1970.
         state: Of the digests that they come from.
         queries, documents: (bundle name, text or id); the name is "" for lists that name no model.
-        rows: Query, document, and when the list was shown, in milliseconds since 1970, of each vote.
+        rows: int64 (v, 3): query, document, and when the list was shown, in milliseconds since 1970.
     """
 
     since: int
     state: Sequence[Sequence[str | int]]
     queries: _Names = ()
     documents: _Names = ()
-    rows: Sequence[Sequence[int]] = field(default_factory=list)
+    rows: Int64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
 
 def learned_until(bundle: Bundle) -> float:
@@ -108,15 +107,17 @@ def refresh_votes(
             os.utime(path)
         else:
             votes = _collect(days, since, state)
-            replace_file(path, orjson.dumps(votes).decode(), 0o600)
+            content = orjson.dumps(votes, option=orjson.OPT_SERIALIZE_NUMPY)
+            replace_file(path, content.decode(), 0o600)
     return path
 
 
 def read_votes(path: Path) -> Votes | None:
     """Read what a worker has made; None if there is nothing, or it is damaged."""
     try:
-        return Votes(**orjson.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        found = orjson.loads(path.read_bytes())
+        return Votes(**{**found, "rows": np.array(found["rows"], np.int64).reshape(-1, 3)})
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
@@ -142,7 +143,7 @@ def _collect(days: Days, since: int, state: Sequence[Sequence[str | int]]) -> Vo
     query, document, person, at = _once_a_day(np.concatenate(votes)).T
     kept = within_caps(person, document, at / 1000, np.ones(len(at), np.bool_))
     kept &= ~np.isin(person, programs)
-    rows = np.stack([query, document, at], axis=1)[kept].tolist()
+    rows = np.stack([query, document, at], axis=1)[kept]
     return Votes(since, state, [*queries], [*documents], rows)
 
 
@@ -231,16 +232,17 @@ class ClickCounter:
 def _count(view: View, votes: Votes) -> NewClicks | None:
     """Count the votes on a bundle that it has not learned."""
     bundle = view.bundle
-    names, after = ("", bundle.name), round(learned_until(bundle) * 1000)
-    pairs = Counter(
-        (query, document)
-        for query, document, at in votes.rows
-        if at > after and votes.queries[query][0] in names and votes.documents[document][0] in names
-    )
+    after = round(learned_until(bundle) * 1000)
     texts, ids = votes.queries, votes.documents
-    found = NewClicks.of(
-        bundle.click_parts, [(texts[q][1], ids[d][1], count) for (q, d), count in pairs.items()]
-    )
+    is_ours = [
+        np.array([name in ("", bundle.name) for name, _ in table], np.bool_)
+        for table in (texts, ids)
+    ]
+    query, document, at = votes.rows.T
+    kept = (at > after) & is_ours[0][query] & is_ours[1][document]
+    pairs, counts = np.unique(votes.rows[kept, :2], axis=0, return_counts=True)
+    rows = zip(*pairs.T.tolist(), counts.tolist(), strict=True)
+    found = NewClicks.of(bundle.click_parts, ((texts[q][1], ids[d][1], n) for q, d, n in rows))
     if found is not None:
         for part in view.parts:  # so that no request waits for it
             found.added(part, None)
