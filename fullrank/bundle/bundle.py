@@ -167,7 +167,7 @@ class Bundle:
     def required(
         self,
         text: str,
-        match: Match | None = None,
+        match: Match,
         *,
         is_live: bool = False,
         also: Mapping[str, Iterable[str]] = MappingProxyType({}),
@@ -176,11 +176,10 @@ class Bundle:
 
         Args:
             text: The query.
-            match: What to require; None: as this bundle does.
+            match: What to require.
             is_live: Whether words of live documents count, which the model does not know.
             also: Texts that will do in place of a word of the query.
         """
-        match = match or self.match
         if match == "any":
             return None
         floor, model = self.floor or Floor(), self.live_model if is_live else self.model
@@ -546,7 +545,7 @@ class Bundle:
 
     def _matching(self, text: str, match: Match | None, deleted: Mask | None) -> Mask | None:
         """Return ``deleted`` with the documents that lack required words."""
-        required = self.required(text, match)
+        required = self.required(text, match or self.match)
         if required is None:
             return deleted
         bits = self.retriever.words_had(required)

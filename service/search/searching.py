@@ -190,7 +190,8 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
 
 def required_of(view: View, request: RankRequest) -> Required | None:
     """Return the words that a document must have; None: none of them."""
-    if request.match == "any" or request.only is not None:
+    match = request.match or view.bundle.match
+    if match == "any" or request.only is not None:
         return None
     also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
     for replaced in request.synonyms:
@@ -200,7 +201,7 @@ def required_of(view: View, request: RankRequest) -> Required | None:
     if begun in also:
         also[begun] += known.begun_by(view, request.text).terms
     is_live = bool(view.added)
-    return view.bundle.required(request.text, request.match, is_live=is_live, also=also)
+    return view.bundle.required(request.text, match, is_live=is_live, also=also)
 
 
 def reordered_text(view: View, request: RankRequest) -> str | None:
