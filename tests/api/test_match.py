@@ -66,11 +66,15 @@ def required(
     return {id for id in allowed if weighed[id] >= best / 2 - 1e-9}
 
 
-async def test_hits_totals_and_facets_are_those_of_the_required_words(tmp_path: Path) -> None:
+async def test_hits_totals_and_facets_are_those_of_the_required_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(3)
     stored: Stored = {f"d{n:02}": document(rng, WORDS) for n in range(80)}
+    monkeypatch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
     make_bundle(tmp_path, "m", [Document(id, fields) for id, fields in stored.items()])
     bundle = open_bundle(find_bundle(tmp_path, "m"))
+    assert bundle.retriever.index is not None
     n_fewer = n_paged = 0
     async with running(tmp_path) as client:
         for n_live in (0, 1):
