@@ -86,6 +86,29 @@ def test_what_is_typed_is_completed(typed: str, found: Sequence[str]) -> None:
     assert [one.text for one in TEXTS.complete(typed, 2)] == found[:2]
 
 
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("tower 10", ["tower 100"]),
+        ("10", []),  # a number alone completes nothing
+        ("garden 10", []),
+        ("tower case 10", ["tower case 100"]),
+        ("tower ca", ["tower case", "tower cable"]),
+        ("garden ca", ["garden cable", "garden case"]),
+        ("tower 100 ca", ["tower 100 case", "tower 100 cable"]),
+    ],
+)
+def test_words_that_stand_together_come_first(typed: str, found: Sequence[str]) -> None:
+    several = Completions(
+        [
+            *(candidate(title, Kind.TITLE) for title in ("Case for Tower 100", "Long garden cable", "Radio 1000")),
+            *(candidate(word, Kind.WORD, 9 if word == "cable" else 1) for word in ("tower", "case", "cable", "garden")),
+        ]
+    )  # fmt: skip
+    assert [one.text for one in several.complete(typed, 10)] == found
+    assert [one.text for one in several.complete(typed, 1)] == found[:1]
+
+
 def test_what_begins_with_the_typed_text_comes_before_an_edit_of_it() -> None:
     several = Completions(
         [
