@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain, islice
+from typing import Any
 
 from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
 from fullrank.models.known import MAX_WORDS
 from fullrank.models.widening import Additions
 from fullrank.retrieval import Floor
-from fullrank.text.words import query_words
+from fullrank.text.words import query_words, words
 
 
-def did_you_mean(view: View, text: str) -> str | None:
+def did_you_mean(view: View, text: str, best: Callable[[], Mapping[str, Any]] = dict) -> str | None:
     """Return a query with each unknown word replaced by a known one that is one edit away; None if there is none.
 
-    A word that some live document has is known, although the model may not know it.
+    A word that some live document has is known, although the model may not know it. Of several words one edit away, one
+    of the best hit is meant: the search looked for all of them, so that document fits the other words too.
+
+    Args:
+        view: The documents.
+        text: The query.
+        best: Returns the fields of the best hit; none without a hit.
 
     Example:
         >>> did_you_mean(View.of(open_bundle(path)), "red aple")
         'red apple'
     """
-    return view.bundle.known_words.corrected(text, lambda word: is_in_live(view, word))
+
+    def found() -> Container[str]:
+        return frozenset(words(view.model.query_text(best())))
+
+    known = view.bundle.known_words
+    return known.corrected(text, lambda word: is_in_live(view, word), found)
 
 
 def begun_by(view: View, text: str) -> Additions:

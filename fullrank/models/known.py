@@ -5,7 +5,7 @@ frequency(w) = exp(largest idf − idf_w)     relative to the rarest words, of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -113,21 +113,37 @@ class KnownWords:
         return TypingOdds(words, self.frequencies, total, self._spelling)
 
     @cached_property
-    def _best(self) -> Callable[[str], str | None]:
-        return lru_cache(maxsize=_CACHED)(self._spelling.best)
+    def _near(self) -> Callable[[str], list[str]]:
+        def near(word: str) -> list[str]:
+            return [correction.word for correction in self._spelling.corrections(word)]
 
-    def correction(self, word: str) -> str | None:
-        """Return the known word one edit away that was most likely meant; None for a known word."""
-        return None if self.is_known(word) else self._best(word)
+        return lru_cache(maxsize=_CACHED)(near)
+
+    def correction(self, word: str, found: Callable[[], Container[str]] = tuple) -> str | None:
+        """Return the known word one edit away that was most likely meant; None for a known word.
+
+        Args:
+            word: As it was typed.
+            found: Returns words of the document that the query found: one of these was meant if it may be.
+        """
+        near = [] if self.is_known(word) else self._near(word)
+        if len(near) < 2:
+            return near[0] if near else None
+        words = found()
+        return next((other for other in near if other in words), near[0])
 
     def corrected(
-        self, text: str, is_known: Callable[[str], bool] = lambda word: False
+        self,
+        text: str,
+        is_known: Callable[[str], bool] = lambda word: False,
+        found: Callable[[], Container[str]] = tuple,
     ) -> str | None:
         """Return a query with each unknown word replaced by what was likely meant.
 
         Args:
             text: As it was typed.
             is_known: Whether an unknown word is known elsewhere, and stays.
+            found: As for ``correction``.
 
         Returns:
             The query, which keeps its other words as they were typed; None if no word was replaced.
@@ -140,7 +156,7 @@ class KnownWords:
             return None
         is_changed = False
         for place, own in enumerate(parts):
-            near = [self.correction(word) for word in own]
+            near = [self.correction(word, found) for word in own]
             best = [
                 word if other is None or is_known(word) else other
                 for word, other in zip(own, near, strict=True)

@@ -14,6 +14,7 @@ from fullrank.bundle import find_bundle, open_bundle
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import for_documents
+from fullrank.progress import Reporter
 from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
 from service.http.match_schemas import MatchReply
@@ -21,6 +22,8 @@ from service.http.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running
 from tests.bundles import linear_model
+from tests.planted import write_lines
+from trainer.train import train
 
 pytestmark = pytest.mark.anyio
 
@@ -201,6 +204,22 @@ async def test_what_was_meant_is_named_and_nothing_is_replaced(client: httpx.Asy
     typed, alone = await reply("cpoy files"), await reply("files")
     assert typed["did_you_mean"] == "copy files"
     assert [hit["score"] for hit in typed["hits"]] == [hit["score"] for hit in alone["hits"]]
+
+
+async def test_the_word_that_fits_the_others_was_meant(tmp_path: Path) -> None:
+    """Of two words one edit away; alone, the more frequent one is."""
+    titles = ["desk lamp", "floor lamp", "night lamp", "wool of a lama", "wool sock"]
+    lines = [{"_id": f"d{i}", "title": title} for i, title in enumerate(titles)]
+    write_lines(tmp_path / "corpus.jsonl", lines)
+    train(tmp_path, tmp_path / "b", "shop", recipe="bm25", reporter=Reporter(quiet=True))
+    async with running(tmp_path / "b") as client:
+        for query, meant in (
+            ("lamr", "lamp"),
+            ("wool lamr", "wool lama"),
+            ("desk lamr", "desk lamp"),
+        ):
+            reply = (await client.post("/v1/search", json={"query": query})).json()
+            assert reply["did_you_mean"] == meant
 
 
 async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> None:

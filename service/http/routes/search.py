@@ -184,6 +184,11 @@ async def _search(
         return await services.trying.rank(serving, view, request, person, asked.min_seq)
 
     found = await rank_by_rules(rules, view, request, services.ranker, rank)
+
+    def best() -> dict[str, Any]:
+        hits = found.ranked.hits
+        return orjson.loads(orjson.dumps(hits[0]["fields"])) if hits else {}
+
     answer = _Answer(
         services,
         serving,
@@ -195,7 +200,7 @@ async def _search(
         found.tried,
         rules,
         found.pinned,
-        did_you_mean(view, asked.query),
+        did_you_mean(view, asked.query, best),
     )
     reply = _search_reply(answer, "search")
     following = found.ranked.following
