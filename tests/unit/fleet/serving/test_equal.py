@@ -258,7 +258,8 @@ async def test_rules_are_applied_equally(clients: list[httpx.AsyncClient], whole
             found = await client.put(f"/v1/rules/{id}", json=rule)
             assert found.status_code == 200, found.text
     await asyncio.sleep(1)
-    for word in ("copy", "files", "host", "delete", "copy files delete"):
+    named = whole.ids[90].upper()  # a document that the query names is pinned, too
+    for word in ("copy", "files", "host", "delete", "copy files delete", named):
         for _ in range(5):
             body = {**request(rng), "query": word}
             await all_equal(clients, "POST", "/v1/search", json=body)
