@@ -13,6 +13,7 @@ import numba
 
 from fullrank.bundle import log_position_of, write_bundle
 from fullrank.bundle.manifest import LogPosition, check_name
+from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
 from trainer.collection import Collection, read_collection
@@ -81,7 +82,7 @@ def train(
     threads: int | None = None,
     resume: bool = False,
     strict: bool = False,
-    rerank: bool = False,
+    rerank: bool | None = None,
     exported_from: Path | None = None,
     fields: Sequence[str] | None = None,
     seconds: float | None = None,
@@ -104,7 +105,9 @@ def train(
             reproduce the same bits.
         resume: continue an interrupted run of the same name, recipe, seed and collection.
         strict: refuse judgements of unknown queries or documents; by default they are skipped and counted.
-        rerank: also train a second stage (trainer.rerank), and keep it if it gains enough in little time.
+        rerank: also train a second stage (trainer.rerank), and keep it if it gains enough in little time; None: do so
+            for a blend that starts anew without a time limit, if LightGBM is installed and the collection has
+            queries of its own without weights, MANY of them in valid.
         exported_from: the bundle that the corpus was exported from, if it was.
         fields: the text fields to read, in this order; by default the collection's schema.json and the
             rule of ``trainer.collection.schema`` decide.
@@ -146,6 +149,8 @@ def train(
 
             require_queries(source)
             require_unlearned(chosen)
+        elif rerank is None and start is None and seconds is None:
+            rerank = _can_gain_by_reordering(source, chosen)
         if warm is not None and not warm.has_matrix:
             reporter.log(
                 "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
@@ -164,6 +169,19 @@ def train(
             trainer.remove_checkpoints()
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
+
+
+def _can_gain_by_reordering(collection: Collection, recipe: Recipe) -> bool:
+    """Return whether a second stage is worth a try unasked."""
+    if recipe.system != "blend" or recipe.blend.learn_valid or collection.queries is None:
+        return False
+    if collection.weights or "valid" not in collection.splits:
+        return False  # where people decide by their clicks, the blend has the counts
+    try:
+        from trainer.rerank.decide import MANY, judged_queries
+    except (ImportError, TrainingError):
+        return False  # without LightGBM, which is an extra
+    return judged_queries(collection) >= MANY
 
 
 def _set_threads(threads: int | None) -> int:

@@ -98,11 +98,11 @@ def train(
         ),
     ] = None,
     rerank: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--rerank", help="Also train a second stage that reorders the first 100 hits."
+            help="Also train a second stage that reorders the first 100 hits; default: where it may gain.",
         ),
-    ] = False,
+    ] = None,
     exported_from: ExportedFrom = None,
     strict: Strict = False,
     ray: Annotated[

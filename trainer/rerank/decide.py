@@ -30,9 +30,12 @@ from trainer.training.fitted import FittedModel
 from trainer.training.validation import validation
 
 MIN_GAIN = 0.01
+_SURE = 2  # standard errors of the gain
 MAX_MS = 2.0
 # Fewer queries leave too few in each fold to learn from.
 MIN_QUERIES = 5 * FOLDS
+MANY = 250
+"""Queries of the validation split that make a second stage worth a try unasked."""
 # More queries would take long and change little.
 _MAX_QUERIES = 5000
 _TIMED_QUERIES = 200
@@ -90,9 +93,7 @@ def require_queries(collection: Collection) -> None:
             f"{collection.path}: the second stage learns from a split 'valid'; "
             "add qrels/valid.tsv, or train without --rerank"
         )
-    count = sum(
-        any(g > 0 for g in grades.values()) for grades in collection.qrels("valid").values()
-    )
+    count = judged_queries(collection)
     if count < MIN_QUERIES:
         raise TrainingError(
             f"{collection.path}: the second stage needs {MIN_QUERIES} queries in the split 'valid', "
@@ -100,10 +101,15 @@ def require_queries(collection: Collection) -> None:
         )
 
 
+def judged_queries(collection: Collection) -> int:
+    """Return how many queries of the split valid have an answer."""
+    return sum(any(g > 0 for g in grades.values()) for grades in collection.qrels("valid").values())
+
+
 def second_stage(
     corpus: Corpus, fitted: FittedModel, reporter: Reporter, *, seed: int, threads: int
 ) -> Decision:
-    """Fit a second stage and decide: on if it gains MIN_GAIN of MAP in at most MAX_MS a query.
+    """Fit a second stage and decide: on if it surely gains MIN_GAIN of MAP in at most MAX_MS a query.
 
     Args:
         corpus: the collection.
@@ -146,7 +152,7 @@ def _decide(
     first, second = candidates.measure(), candidates.measure(crossed.scores)
     weights = candidates.weights
     gain = estimate(second["map"] - first["map"], weights)
-    on, reason = verdict(gain.mean, ms)
+    on, reason = verdict(gain, ms)
     card = {
         "on": on,
         "reason": reason,
@@ -164,11 +170,13 @@ def _decide(
     return Decision(stage, facts, on, reason, gain, ms, card, queries, first, second)
 
 
-def verdict(gain: float, ms: float) -> tuple[bool, str]:
+def verdict(gain: Estimate, ms: float) -> tuple[bool, str]:
     """Apply the rule to a gain of MAP and the milliseconds of a query; return the decision and its reason."""
-    figures = f"it gains {gain:+.4f} MAP in {ms:.2f} ms a query"
-    if gain < MIN_GAIN:
+    figures = f"it gains {gain.mean:+.4f} ± {gain.standard_error:.4f} MAP in {ms:.2f} ms a query"
+    if gain.mean < MIN_GAIN:
         return False, f"off: {figures}; it needs a gain of {MIN_GAIN}"
+    if gain.mean < _SURE * gain.standard_error:
+        return False, f"off: {figures}; it needs a gain of {_SURE} standard errors"
     if ms > MAX_MS:
         return False, f"off: {figures}; it may take {MAX_MS} ms"
     return True, f"on: {figures}"

@@ -9,6 +9,7 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError, TrainingError
+from fullrank.measures import Estimate
 from tests.planted import write_lines, write_planted, write_qrels
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import evaluate
@@ -90,9 +91,31 @@ def test_a_stage_that_does_not_gain_is_left_out(tmp_path: Path) -> None:
     [(0.01, 2.0, True), (0.0099, 0.1, False), (0.5, 2.01, False), (-0.1, 0.1, False)],
 )
 def test_the_rule_asks_for_a_gain_and_for_little_time(gain: float, ms: float, on: bool) -> None:
-    found, reason = verdict(gain, ms)
+    found, reason = verdict(Estimate(gain, 0.004), ms)
     assert found is on
     assert reason.startswith("on: " if on else "off: ")
+
+
+def test_a_gain_that_may_be_luck_is_not_enough() -> None:
+    assert verdict(Estimate(0.02, 0.011), 1.0)[0] is False
+    assert verdict(Estimate(0.02, 0.009), 1.0)[0] is True
+
+
+def test_a_second_stage_is_tried_unasked_where_it_may_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "MANY", 20)
+    folder, small = write_clicked(tmp_path / "clicked"), ["blend.recipes=bm25;tfidf"]
+
+    def has_stage(name: str, **options: object) -> bool:
+        found = train(folder, tmp_path / "out", name, threads=1, overrides=small, **options)  # type: ignore[arg-type]
+        return "second_stage" in open_bundle(found.path).card
+
+    assert has_stage("unasked")
+    assert not has_stage("refused", rerank=False)
+    assert not has_stage("limited", seconds=30)
+    monkeypatch.setattr(decide, "MANY", 10_000)
+    assert not has_stage("few")
 
 
 def test_a_collection_without_a_validation_split_is_refused_first(tmp_path: Path) -> None:
