@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.encoding import Float32
+from fullrank.encoding import Float32, Int32
 from fullrank.rerank.facts import DocumentFacts, FactSettings
 from fullrank.rerank.features import Statistics, names
 from fullrank.rerank.stage import SecondStage
@@ -90,9 +90,11 @@ def stage_of(
     of_documents: bool = False,
     seed: int = 1,
     settings: FactSettings = SETTINGS,
+    clicks: Int32 | None = None,
 ) -> tuple[SecondStage, DocumentFacts]:
-    """A stage whose trees are random, and the facts of its documents."""
-    facts = DocumentFacts.of([document.fields for document in documents], settings)
+    """A stage whose trees are random, and the facts of its documents; without their clicks, all documents move."""
+    facts = DocumentFacts.of([document.fields for document in documents], settings, clicks)
     if trees is None:
         trees = random_trees(30, 7, len(names(settings.names)), seed)
-    return SecondStage(settings, Statistics.of(facts), trees, of_documents), facts
+    stage = SecondStage(settings, Statistics.of(facts), trees, of_documents, clicks is None)
+    return stage, facts

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
+from fullrank.models.contract import Mask
 from fullrank.rerank.facts import NO_DATE, DocumentFacts, UInt32, numbered
 from fullrank.text.counting import TextCounter
 from fullrank.text.words import count_words
@@ -45,6 +46,11 @@ class FirstStage(NamedTuple):
     dense: Float64
     lexical: Float64
     bias: Float64
+
+
+def was_chosen(features: Float32) -> Mask:
+    """Return which documents a training query led to, bool (R,); features float32 (R, K)."""
+    return features[:, _PLAIN.index("clicks")] > 0
 
 
 @dataclass(frozen=True, eq=False)

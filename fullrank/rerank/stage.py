@@ -1,6 +1,7 @@
 """The second stage: trees reorder the first documents of a ranking by features of each pair.
 
-Only the order changes. A document's score stays u·v + s·t + b; below the first DEPTH documents the order stays too.
+Only the order changes. A document's score stays u·v + s·t + b; below the first DEPTH documents the order stays too. So
+does the place of a document that no training query led to: the trees have learned that such documents are no answers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int64
+from fullrank.models.contract import Mask
 from fullrank.rerank.facts import DocumentFacts, FactSettings
-from fullrank.rerank.features import FirstStage, Statistics, compute, in_list, names
+from fullrank.rerank.features import FirstStage, Statistics, compute, in_list, names, was_chosen
 from fullrank.rerank.trees import Trees
 from fullrank.retrieval.ranking import Ranking
 
@@ -75,12 +77,14 @@ class SecondStage:
         trees: Whose sum is the second score.
         of_documents: Trained on queries that are documents; otherwise a document or a page as a query is unlike
             all that the trees have seen.
+        moves_all: Documents that no training query led to are reordered too, as older bundles do.
     """
 
     settings: FactSettings
     statistics: Statistics
     trees: Trees
     of_documents: bool = False
+    moves_all: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +121,8 @@ class SecondStage:
     def order_by(self, features: Float32) -> Reordered:
         """Order the first documents of a ranking by their features, float32 (R, K), best first."""
         scores = self.trees.predict(features)
-        return Reordered(np.argsort(-scores, kind="stable"), scores, features)
+        chosen = None if self.moves_all else was_chosen(features)
+        return Reordered(order_of(scores, chosen), scores, features)
 
     def explain(self, features: Float32) -> SecondScore:
         """Split the second score of one document, given its features, float32 (K,)."""
@@ -141,6 +146,7 @@ class SecondStage:
             "mean_lengths": list(self.statistics.mean_lengths),
             "features": list(self.names),
             "of_documents": self.of_documents,
+            "moves_all": self.moves_all,
         }
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -178,6 +184,7 @@ class SecondStage:
                 }
             ),
             bool(config["of_documents"]),
+            bool(config.get("moves_all", True)),
         )
         if config["depth"] != DEPTH or config["features"] != list(found.names):
             raise ValueError("the second stage was written by another release; train it again")
@@ -185,6 +192,19 @@ class SecondStage:
             raise ValueError(f"{len(lengths)} mean lengths of {len(fields)} fields")
         found.trees.check(len(found.names))
         return found
+
+
+def order_of(scores: Float64, moved: Mask | None) -> Int64:
+    """Order documents by second scores, ties by place.
+
+    Args:
+        scores: float64 (R,), second scores.
+        moved: bool (R,), the documents that move; the others keep their places. None: all move.
+    """
+    order = np.arange(len(scores))
+    rows = order if moved is None else np.flatnonzero(moved)
+    order[rows] = rows[np.argsort(-scores[rows], kind="stable")]
+    return order
 
 
 def first_of(ranking: Ranking, depth: int = DEPTH) -> FirstStage:

@@ -10,7 +10,8 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Int64
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import DEPTH, SecondStage, first_of
+from fullrank.rerank.features import was_chosen
+from fullrank.rerank.stage import DEPTH, SecondStage, first_of, order_of
 from fullrank.retrieval import Ranking, Retriever
 from trainer.evaluation.evaluate import measure_rankings, ranked_grades
 from trainer.evaluation.judgement import Judgement, relative_weights
@@ -53,7 +54,7 @@ class Candidates:
         values = {name: np.zeros(len(self)) for name in RANKING_MEASURES}
         for i, grades in enumerate(self.grades):
             if scores is not None:
-                order = np.argsort(-scores[i], kind="stable")
+                order = order_of(scores[i], was_chosen(self.features[i]))
                 grades = np.concatenate([grades[order], grades[len(order) :]])
             for name, value in ranking_measures(grades, self.ideal[i]).items():
                 values[name][i] = value

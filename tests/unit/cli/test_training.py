@@ -74,7 +74,7 @@ def test_train_passes_every_option_on(
         "threads": 2,
         "resume": True,
         "strict": True,
-        "rerank": False,
+        "rerank": None,
         "exported_from": None,
         "fields": ["title", "brand"],
         "seconds": None,

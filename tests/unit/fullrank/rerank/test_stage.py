@@ -29,6 +29,34 @@ def test_documents_are_ordered_by_the_second_score() -> None:
     assert found.scores.tolist() == stage.trees.predict(found.features).tolist()
 
 
+def test_a_document_that_nobody_chose_keeps_its_place() -> None:
+    clicks = np.array([3, 0, 1, 0, 0, 2, 5], np.int32)
+    stage, facts = stage_of(DOCUMENTS, clicks=clicks)
+    found = stage.order("copy files", first_stage(len(facts)), facts)
+    places = found.order.tolist()
+    assert [places[i] for i in (1, 3, 4)] == [1, 3, 4]
+    chosen = sorted((0, 2, 5, 6), key=lambda i: -found.scores[i])
+    assert [places[i] for i in (0, 2, 5, 6)] == chosen != [0, 2, 5, 6]
+    again = SecondStage.from_parts(stage.config(), stage.arrays())
+    assert again.order("copy files", first_stage(len(facts)), facts).order.tolist() == places
+
+
+def test_a_stage_of_an_older_bundle_moves_all_documents() -> None:
+    stage, facts = stage_of(DOCUMENTS, clicks=np.zeros(len(DOCUMENTS), np.int32))
+    config = stage.config()
+    del config["moves_all"]
+    found = SecondStage.from_parts(config, stage.arrays())
+    order = found.order("copy files", first_stage(len(facts)), facts).order.tolist()
+    assert (
+        order
+        == np.argsort(
+            -found.trees.predict(found.features("copy files", first_stage(len(facts)), facts)),
+            kind="stable",
+        ).tolist()
+        != list(range(len(facts)))
+    )
+
+
 @pytest.mark.parametrize("pieces", [1, 2, 5])
 def test_a_ranking_that_was_merged_is_ordered_as_a_whole_one(pieces: int) -> None:
     """Bit for bit, wherever the pieces have their documents."""

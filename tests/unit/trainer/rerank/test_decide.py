@@ -22,7 +22,7 @@ from trainer.train import train
 
 
 def write_clicked(folder: Path) -> Path:
-    """Pairs of documents with equal text; people choose the one that training queries chose before."""
+    """Pairs of documents with equal text; people choose the one that more training queries chose before."""
     rng = np.random.default_rng(1)
     documents, queries = [], []
     pairs: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
@@ -37,6 +37,8 @@ def write_clicked(folder: Path) -> Path:
             split = "train" if number < 2 else ("valid", "test")[number - 2]
             queries.append({"_id": f"q{topic}-{number}", "text": f"{words[number % 3]} {split}"})
             pairs[split].append((f"q{topic}-{number}", f"d{topic}-{wanted}"))
+        queries.append({"_id": f"q{topic}-other", "text": "other"})
+        pairs["train"].append((f"q{topic}-other", f"d{topic}-{1 - wanted}"))
     write_lines(folder / "corpus.jsonl", documents)
     write_lines(folder / "queries.jsonl", queries)
     for split, found in pairs.items():
