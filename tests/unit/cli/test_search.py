@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 from tests.bundles import make_bundle
 from tests.unit.cli.running import Run
+from tests.unit.fullrank.live.test_clicks import documents_of, view_of
 
 
 def test_search_prints_json(run: Run, root: Path) -> None:
@@ -83,3 +87,13 @@ def test_a_missing_bundle_is_one_line_on_stderr(run: Run, root: Path) -> None:
     assert (got.code, got.out) == (1, "")
     assert got.err.startswith("fullrank: ")
     assert len(got.err.splitlines()) == 1
+
+
+def test_search_says_how_often_people_chose_a_hit(run: Run, tmp_path: Path) -> None:
+    votes = Counter({("red hat", "d000"): 656, ("blue", "d000"): 10})
+    path = view_of(tmp_path, documents_of(np.random.default_rng(1), 5), votes).bundle.path
+    got = run("search", path, "red hat", "--explain", "--json")
+    [clicks] = [hit["clicks"] for hit in json.loads(got.out)["hits"] if hit["id"] == "d000"]
+    assert (clicks["after_query"], clicks["in_all"]) == (656, 666)
+    shown = " ".join(run("search", path, "red hat", "--explain").out.split())
+    assert "clicked 656 times for this query, chosen 666 times" in shown
