@@ -7,9 +7,8 @@
     weights/<split>.tsv              "query-id corpus-id weight"
     people/<split>.tsv               "query-id corpus-id people": how many clicked
 
-Weights of train are those of the rule. Other splits measure, by `mixture`: a judgement counts one over the probability
-that it was noticed, at most 10 times (`naive` counts clicks there, too). So each query counts about once for each of
-its documents, however often it was searched.
+Weights of train are those of the rule. Other splits measure, by `mixture`: a click counts one over the probability that
+its document was noticed, at most 10 times (`naive` counts clicks there, too).
 
 One query in ten, by a hash of its text, is in valid and one in test. The newest fifth of the clicks is `recent`, of all
 queries, and in no other split. It teaches nothing that the weights depend on. A split without judgements has no files.

@@ -2,17 +2,18 @@
 
 Σ runs over the votes on a document for a query: c is 1 for a click, p_k how likely its place was looked at.
 
-    mixture  γ, how likely the document answers the query, given its votes: see `mixture`
-    coec     r − m, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all documents
+    mixture  γ Σ c, γ how likely the document answers the query, given its votes: see `mixture`
+    coec     (r − m) Σ c, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all
     naive    Σ c
     ips      Σ c / max(p_k, 1/10)
 
-A document counts as relevant if it was clicked; for coec also if r exceeds m. Subtracting m takes away what any
-document would get in its place: clicks by mistake, and clicks out of trust in the first places.
+So weights are numbers of clicks: what many people chose for a query outweighs what one did. γ and r − m are scaled, so
+that their squares sum to 1 on average over the queries. A document counts as relevant if it was clicked; for coec also
+if r exceeds m. Subtracting m takes away what any document would get in its place: clicks by mistake, and clicks out of
+trust in the first places.
 
 Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and every rule is Σ c.
-If a log has such clicks and lists, the weights of both are numbers of clicks: those of mixture and coec times Σ c, Σ c
-and Σ c / p_k of naive and ips, plus the clicks without a list.
+Such clicks are added to those that have a list.
 
 In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
 linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
@@ -41,7 +42,7 @@ DEFAULT: Rule = "mixture"
 MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
 """Range of a of coec."""
 MIN_WEIGHT = 0.5
-"""Least weight of mixture and coec, where a query has 1 on average. Most judgements below it are clicks by mistake, and
+"""Least γ or r − m, where a query has 1 on average. Most judgements below it are clicks by mistake, and
 those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
 MAX_INVERSE = 10.0
 """A judgement that measures counts at most so often because it was unlikely to be noticed."""
@@ -89,11 +90,6 @@ def weigh(
 ) -> Judged:
     """Weigh judgements that train.
 
-    The weight takes the place of |P|^−½ in the loss of a query with |P| relevant documents. Counts of clicks differ by
-    orders of magnitude between queries, so weights of naive and ips have unit norm in each query, as |P|^−½ has.
-    Those of mixture and coec are comparable between queries and tell how sure a judgement is, so they only have it on
-    average.
-
     Args:
         votes: of one split.
         propensities: p_k.
@@ -103,7 +99,7 @@ def weigh(
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
-        least: judgements with less weight are left out.
+        least: judgements with a smaller γ or r − m, scaled, are left out.
 
     Example:
         >>> judged = weigh(votes, fit_propensities(votes.coins))
@@ -113,23 +109,22 @@ def weigh(
     counted = Clicked.of(votes, c)
     clicks = counted.total(counted.clicks)
     is_relevant = clicks > 0
-    if rule == "mixture":
-        weight = (mixture or fit_mixture(counted, propensities)).posterior(counted)
-    elif rule == "coec":
-        weight = _coec(votes, c, counted, propensities, shrinkage)
-        is_relevant &= weight > 0
+    if rule == "naive":
+        judged = _judged(votes, counted, clicks, is_relevant)
     elif rule == "ips":
         p = propensities.of(counted.place)
-        weight = counted.total(counted.clicks / np.maximum(p, 1 / MAX_INVERSE))
+        inverse = counted.total(counted.clicks / np.maximum(p, 1 / MAX_INVERSE))
+        judged = _judged(votes, counted, inverse, is_relevant)
     else:
-        weight = clicks
-    judged = _judged(votes, counted, weight, is_relevant)
-    each = rule in ("naive", "ips")
-    scaled = _scaled(judged.weight, judged.query, each=each)
-    if every.is_listed.all():
-        return replace(judged, weight=scaled).take(scaled >= least)
-    in_clicks = judged.weight if each else scaled * clicks[is_relevant]
-    return _with_counts(every, replace(judged, weight=in_clicks).take(scaled >= least), dwell)
+        if rule == "mixture":
+            sure = (mixture or fit_mixture(counted, propensities)).posterior(counted)
+        else:
+            sure = _coec(votes, c, counted, propensities, shrinkage)
+            is_relevant &= sure > 0
+        judged = _judged(votes, counted, sure, is_relevant)
+        scaled = _scaled(judged.weight, judged.query)
+        judged = replace(judged, weight=scaled * clicks[is_relevant]).take(scaled >= least)
+    return _with_counts(every, judged, dwell)
 
 
 def measure(
@@ -142,8 +137,8 @@ def measure(
 ) -> Judged:
     """Weigh judgements that measure.
 
-    γ is divided by how likely a document that answers would have been clicked at all in the places it had. So a mean
-    over judgements is what it were if people looked at every place alike.
+    γ Σ c is divided by how likely a document that answers would have been clicked at all in the places it had. So a
+    mean over clicks is what it were if people looked at every place alike.
 
     Args:
         votes: of one split.
@@ -153,11 +148,13 @@ def measure(
     every = votes
     votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
     counted = Clicked.of(votes, c)
-    is_clicked = counted.total(counted.clicks) > 0
+    clicks = counted.total(counted.clicks)
+    is_clicked = clicks > 0
     judged = _judged(votes, counted, mixture.posterior(counted), is_clicked)
     noticed = np.maximum(mixture.noticed(counted)[is_clicked], 1 / MAX_INVERSE)
-    sure = _scaled(judged.weight, judged.query, each=False) >= least
-    return _with_counts(every, replace(judged, weight=judged.weight / noticed).take(sure), dwell)
+    sure = _scaled(judged.weight, judged.query) >= least
+    weight = judged.weight * clicks[is_clicked] / noticed
+    return _with_counts(every, replace(judged, weight=weight).take(sure), dwell)
 
 
 def _with_counts(votes: Votes, judged: Judged, dwell: bool) -> Judged:
@@ -248,10 +245,10 @@ def _people(at: Int64, person: Int64, clicked: Bool, pairs: int) -> Int64:
     return np.bincount(found // span, minlength=pairs).astype(np.int64)
 
 
-def _scaled(weight: Float64, query: Int64, *, each: bool) -> Float64:
-    """Scale weights so that the squares of a query sum to 1, in each query or on average."""
+def _scaled(weight: Float64, query: Int64) -> Float64:
+    """Scale weights so that the squares of a query sum to 1 on average."""
     if not len(weight):
         return weight
     squares = np.bincount(query, weight**2)
-    asked = squares > 0
-    return weight / np.sqrt(squares[query] if each else squares[asked].mean())
+    scaled: Float64 = weight / np.sqrt(squares[squares > 0].mean())
+    return scaled

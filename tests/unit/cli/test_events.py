@@ -182,13 +182,13 @@ def dwelt(tmp_path: Path, run: Run) -> Path:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # One click on a, two on c, of unit length.
-        ([], {"a": 1 / 5**0.5, "c": 2 / 5**0.5}),
+        # One click on a, two on c.
+        ([], {"a": 1, "c": 2}),
         # 3 s of 30 are a tenth of a click: 0.1 for a, 1.1 for c.
-        (["--dwell"], {"a": 0.1 / 1.22**0.5, "c": 1.1 / 1.22**0.5}),
+        (["--dwell"], {"a": 0.1, "c": 1.1}),
         # The first places: a with one click of two, c with one.
-        (["--position-1"], {"a": 1 / 2**0.5, "c": 1 / 2**0.5}),
-        (["--position-1", "--dwell"], {"a": 1 / 2**0.5, "c": 1 / 2**0.5}),
+        (["--position-1"], {"a": 1, "c": 1}),
+        (["--position-1", "--dwell"], {"a": 0.1, "c": 0.1}),
     ],
 )
 def test_export_counts_dwell_time_and_first_places_if_asked(

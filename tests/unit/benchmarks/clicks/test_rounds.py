@@ -72,11 +72,8 @@ def test_judgements_that_are_right_are_counted_and_weighed(
     logged = Logged(lists, events)
     folder, _ = bench.export("some", logged, Policy(rule="naive"))
     assert bench.found(logged, read_judgements(folder)) == (1 / 450, 1 / 450, 1 / 450)
-    # Weights of a query have unit norm: 3 and 1 clicks are 3/√10 and 1/√10, a single one is 1.
-    first, second = 3 / 10**0.5, 1 / 10**0.5
-    assert bench.right(read_judgements(folder)) == pytest.approx(
-        (1 / 3, first / (first + second + 1))
-    )
+    # Weights are numbers of clicks: 3 right, 1 + 1 wrong.
+    assert bench.right(read_judgements(folder)) == pytest.approx((1 / 3, 3 / 5))
 
 
 def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workbench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -151,9 +152,10 @@ def test_what_measures_counts_a_judgement_by_how_likely_it_was_noticed(
         found = values(tmp_path / "clicks" / "weights" / f"{split}.tsv")
         assert found.keys() == {(query_id(query), d) for query, d in was_clicked}
         if split != "train":
+            times = Counter((votes.queries[q], votes.documents[d]) for q, d in clicks_in(part))
             wanted = {
-                (query_id(query), d): gamma[query, d] / max(0.1, 1 - missed[query, d])
-                for query, d in was_clicked
+                (query_id(query), d): n * gamma[query, d] / max(0.1, 1 - missed[query, d])
+                for (query, d), n in times.items()
             }
             assert found == pytest.approx(wanted, rel=1e-4)
 
