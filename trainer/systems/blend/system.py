@@ -43,7 +43,7 @@ from trainer.training.validation import CALIBRATING
 
 # Of memory and popularity beside BM25 where no clicks can choose the weights: shares of ln(1 + documents), which idf
 # grows with.
-_MEMORY_SHARE, _POPULARITY_SHARE = 1 / 2, 1 / 12
+_MEMORY_SHARE, _POPULARITY_SHARE = 3 / 4, 1 / 8
 _LEAST_COLD = 0.02  # share of cold documents in the quality, however rarely people click new ones
 
 
