@@ -39,6 +39,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "hash-kernels-identity": ("pairs.slots=1009", "pairs.terms=7"),
     "bltm-pr-1v": ("lambda2=0",),
     "unigram": ("lambda1=0.3",),
+    "titles": ("fields=joined",),  # the planted titles have no word of a query
     "dssm": ("dimension=16", "layers=16,8", "phi=counts", "init=0", "epochs=20", "layer_rate=0.02"),
     "dssm-batch": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
     **dict.fromkeys(

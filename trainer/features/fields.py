@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
+from trainer.collection.anchors import FIELD as ANCHORS
 from trainer.features.clicks import FIELD as CLICKED
 from trainer.features.clicks import Clicks
 from trainer.features.corpus import Corpus, sum_counts
@@ -13,6 +15,11 @@ from trainer.recipes.settings import ModelSettings
 
 HEAVY = frozenset({"title", "name"})
 """Fields that ``model.title`` gives more weight."""
+
+
+def titles_of(sources: Sequence[str]) -> list[str]:
+    """Return the fields that say what a document is called, there or by others."""
+    return [name for name in sources if name.lower() in HEAVY or name == ANCHORS]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +53,7 @@ def cut_fields(
         documents: number of documents.
 
     Raises:
-        TrainingError: the documents have a field of their own named like clicked text.
+        TrainingError: the documents have a field of their own named like clicked text, or no titles to join.
     """
     place = {name: i for i, name in enumerate(corpus.sources)}
     joined = settings.fields == "joined"
@@ -62,6 +69,11 @@ def cut_fields(
             counts = [
                 sum_counts([*counts, *(corpus.counts.columns[place[name]] for name in heavy)])
             ]
+    elif settings.fields == "titles":
+        if not (titles := titles_of(corpus.sources)):
+            raise TrainingError("model.fields: the documents have no title, name or anchors")
+        names, weights = [("titles", titles)], [1.0]
+        counts = [sum_counts([corpus.counts.columns[place[name]] for name in titles])]
     phrase_field = "title" if settings.phrases and "title" in place else ""
     are_queries = corpus.collection.documents_are_queries
     clicks = None

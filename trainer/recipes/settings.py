@@ -33,8 +33,8 @@ def setting(
 class ModelSettings:
     """The model: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or a part of it."""
 
-    # "each" text field has its own diagonal; "joined" makes one field of all
-    fields: str = setting("each", choices=("each", "joined"))
+    # "each" text field has its own diagonal; "joined" makes one field of all; "titles" one of title, name and anchors
+    fields: str = setting("each", choices=("each", "joined", "titles"))
     # "joined": a word of a field named title or name counts this many times if documents have other fields;
     # of a blend: in its parts, 0: as often as they say
     title: int = setting(0, high=20)

@@ -258,3 +258,22 @@ def test_markup_becomes_text_and_blank_values_are_missing(tmp_path: Path) -> Non
     # `fullrank index` reads documents in the same way.
     other = index(bundle.path, tmp_path, tmp_path / "b", "other", reporter=quiet)
     assert open_bundle(other.path).documents.fields(0)["title"] == "Fish & chips!"
+
+
+def test_the_part_of_titles_reads_titles_and_anchors_alone(tmp_path: Path) -> None:
+    lines = [{"_id": f"p{i}", "title": f"page {i}", "text": f"word{i} oak lamp"} for i in range(9)]
+    write_lines(tmp_path / "corpus.jsonl", lines)
+    (tmp_path / "anchors.tsv").write_text(
+        "anchor\tcorpus-id\n" + "".join(f"see{i}\tp3\n" for i in range(30))
+    )
+    made = train(tmp_path, tmp_path / "bundles", "x", recipe="titles", threads=1)
+    bundle = open_bundle(made.path)
+    assert [hit.id for hit in bundle.search("5")] == ["p5"]
+    assert not bundle.search("word5").hits
+    learned = str(bundle.documents.fields(3)["anchors"]).split("\n")
+    assert len(learned) >= 20
+    assert all([hit.id for hit in bundle.search(text)] == ["p3"] for text in learned)
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": "p0", "text": "oak"}])
+    (tmp_path / "anchors.tsv").unlink()
+    with pytest.raises(TrainingError, match="the documents have no title, name or anchors"):
+        train(tmp_path, tmp_path / "bundles", "x", recipe="titles", threads=1)

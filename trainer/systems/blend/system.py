@@ -24,6 +24,7 @@ import numpy as np
 
 from fullrank.measures import Float64
 from fullrank.models.mixed import NO_LIFT, Lift
+from trainer.features.fields import titles_of
 from trainer.features.pairs import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
@@ -74,6 +75,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
+    if not titles_of(context.corpus.sources):
+        parts = [part for part in parts if part.model.fields != "titles"]
     alone, pairs = parts[:1], context.corpus.pairs
     # Without judgements the clicks of a service will be the first.
     has_clicks = not len(pairs) or (pairs.weights is not None and not linked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
 from fullrank.models.mixed import Lift, MixedModel
 from fullrank.progress import Reporter
-from tests.planted import write_planted
+from tests.planted import write_planted, write_planted_links
+from trainer.collection import read_collection
+from trainer.collection.queries import Query
+from trainer.evaluation.evaluate import evaluate, measure_rankings
+from trainer.evaluation.judgement import judge
 from trainer.systems.blend.weights import Scored
 from trainer.systems.linear import warm as going_on
 from trainer.train import train
@@ -110,3 +115,40 @@ def test_another_sum_is_refused(planted: Path, tmp_path: Path) -> None:
     first = trained(planted, tmp_path)
     with pytest.raises(TrainingError, match="was trained with other settings of blend"):
         trained(planted, tmp_path, first.path, "blend.recipes=bm25;word-translation expanded=9")
+
+
+def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.9]))
+    monkeypatch.setattr("trainer.systems.blend.typed.choose", lambda _: np.array([0.7, 0.2, 0.1]))
+    monkeypatch.setattr(going_on, "RATE", 0.0)
+    links = write_planted_links(tmp_path / "links")
+    recipe = (f"blend.linked=bm25;fielded {SMALL}", "auto.seconds=0", "blend.linked_rates=")
+    first = trained(links, tmp_path, None, *recipe)
+    second = trained(links, tmp_path, first.path)
+    for bundle in (first, second):
+        model = bundle.model
+        assert isinstance(model, MixedModel)
+        assert list(model.weights) == [0.7, 0.2]
+        np.testing.assert_allclose(model.for_documents.weights, [0.01, 0.09])
+        assert bundle.card["training"]["typed"]["scale"] == 0.1
+    collection = read_collection(links)
+    asked = evaluate(second, collection, "valid", ["train"])
+    rows = [second.documents.row(id) for id in asked.query_ids]
+    texts = {
+        id: model.query_text(second.documents.fields(i))
+        for id, i in zip(asked.query_ids, rows, strict=True)
+    }
+    queries = [Query(id, texts.get(id, "")) for id in collection.document_ids]
+    typed = evaluate(second, replace(collection, queries=queries), "valid", ["train"])
+    judgements, _ = judge(collection, "valid", ["train"])
+    for found, encoder in ((asked, model.for_documents), (typed, model)):
+        ranked = measure_rankings(
+            second.retriever,
+            encoder.encode_queries([*texts.values()]),
+            judgements,
+            documents=len(second.documents),
+        )
+        np.testing.assert_allclose(found.per_query["map"], ranked["map"])
+    assert asked.measures["map"].mean != typed.measures["map"].mean
