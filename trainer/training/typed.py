@@ -1,6 +1,7 @@
 """Typed queries of a collection whose documents are the queries: short ones, made of the documents.
 
-    title        the title of a document, or neighbouring words of it
+    title        the title of a document
+    words        half of the words of a title, neighbouring ones
     heading      a Markdown heading of its text
     description  its first words, or those of a field "description" or "summary"
     span         2 to 5 neighbouring words of it
@@ -25,7 +26,7 @@ from trainer.features.corpus import Corpus
 from trainer.training.validation import Validation
 
 TYPED = "typed"
-_MOST = 600  # queries
+_MOST = 1000  # queries
 _FEWEST = 5  # fewer say nothing
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.*\w.*)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?]\s|\n")
@@ -74,8 +75,9 @@ def _made(
     """Yield a query of each kind that a document allows."""
     words = field_text(fields, ["title"]).split()
     if words:
-        count = len(words) if _number(id, "whole") % 2 else (len(words) + 1) // 2
-        yield "title", _span(words, count, id)
+        yield "title", " ".join(words)
+    if len(words) > 1:
+        yield "words", _span(words, (len(words) + 1) // 2, id)
     text = field_text(fields, [name for name in sources if name != "title"])
     headings = _HEADING.findall(text)
     if headings:

@@ -133,6 +133,7 @@ def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_querie
         assert list(model.weights) == [0.7, 0.2]
         np.testing.assert_allclose(model.for_documents.weights, [0.01, 0.09])
         assert bundle.card["training"]["typed"]["scale"] == 0.1
+    assert isinstance(model, MixedModel)
     collection = read_collection(links)
     asked = evaluate(second, collection, "valid", ["train"])
     rows = [second.documents.row(id) for id in asked.query_ids]
