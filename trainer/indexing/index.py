@@ -1,9 +1,9 @@
 """Encode a corpus of any size with a trained model and write a new bundle of that model.
 
-The model encodes every document again. The new bundle lacks what training learned about single documents (their biases,
-the document vectors of half transductive models) and clicked text that was collected from queries. If the model counts
-clicks, documents whose ids are in the corpus keep theirs, and their biases. A second stage stays; of single documents it
-knows how many training queries led to those whose ids are in the corpus.
+The model encodes every document again. The new bundle lacks what training learned about single documents (their
+biases, the document vectors of half transductive models) and clicked text that was collected from queries. If the
+model counts clicks, documents whose ids are in the corpus keep theirs, and their biases. A second stage stays; of
+single documents it knows how many training queries led to those whose ids are in the corpus.
 """
 
 from __future__ import annotations
