@@ -379,7 +379,7 @@ class Bundle:
     ) -> SearchResult:
         """Rank the documents that are not deleted."""
         query = self.encode(text)
-        is_reordered = self.second_stage is not None and offset < DEPTH
+        is_reordered = self._reorders(is_document=False) and offset < DEPTH
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
         search = partial(
@@ -428,15 +428,24 @@ class Bundle:
             return False
         return self.retriever.count(query, floor, 0) == 0
 
-    def reorder(self, text: str, ranking: Ranking) -> Reordered | None:
-        """Order the first documents of a ranking by the second stage; None without one.
+    def _reorders(self, *, is_document: bool) -> bool:
+        """Return whether there is a second stage for such queries."""
+        return self.second_stage is not None and self.second_stage.of_documents == is_document
+
+    def reorder(
+        self, text: str, ranking: Ranking, *, is_document: bool = False
+    ) -> Reordered | None:
+        """Order the first documents of a ranking by the second stage; None if none is for such queries.
 
         Args:
             text: The query.
             ranking: Of all documents for this query, from the first place on.
+            is_document: The query is a document.
         """
-        if self.second_stage is None or self.facts is None:
+        if not self._reorders(is_document=is_document):
             return None
+        assert self.second_stage is not None
+        assert self.facts is not None
         facts = self.facts.take(ranking.rows[:DEPTH])
         return self.second_stage.order(text, first_of(ranking), facts)
 

@@ -241,7 +241,8 @@ def evaluate(
     model = bundle.model if is_typed else for_documents(bundle.model)
     parts: list[dict[str, Float64]] = []
     reporter = progress or Reporter(quiet=True)
-    is_plain = bundle.second_stage is None
+    stage_of_bundle = bundle.second_stage
+    is_plain = stage_of_bundle is None or stage_of_bundle.of_documents == is_typed
     with (
         RunWriter(run, bundle.version) if run is not None else nullcontext() as writer,
         reporter.stage("evaluate", len(judgements)) as stage,
@@ -258,7 +259,7 @@ def evaluate(
             stop = min(start + _ENCODE_QUERIES, len(judgements))
 
             def reorder(i: int, ranking: Ranking, first: int = start) -> Ranking:
-                found = bundle.reorder(texts[first + i], ranking)
+                found = bundle.reorder(texts[first + i], ranking, is_document=not is_typed)
                 return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
 
             parts.append(

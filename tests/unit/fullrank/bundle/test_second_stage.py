@@ -187,3 +187,14 @@ def test_clicks_change_the_order_of_equal_documents(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "clicked", documents, second_stage=(stage, clicked))
     found = open_bundle(tmp_path / "clicked" / version).search("copy")
     assert [hit.id for hit in found] == ["d3", "d1", "d0", "d2", "d4"]
+
+
+def test_trees_for_documents_as_queries_leave_typed_text_alone(root: Path, plain: Bundle) -> None:
+    stage = stage_of(DOCUMENTS, of_documents=True)
+    version = make_bundle(root, "linked", DOCUMENTS, n_dense=6, second_stage=stage)
+    found = open_bundle(root / "linked" / version)
+    ids = [hit.id for hit in found.search("copy files", 50)]
+    assert ids == [hit.id for hit in plain.search("copy files", 50)]
+    [ranking] = found.retriever.search(found.encode("copy files"), DEPTH)
+    assert found.reorder("copy files", ranking) is None
+    assert found.reorder("copy files", ranking, is_document=True) is not None
