@@ -9,6 +9,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Int64
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
+from fullrank.models.contract import Mask
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.features import was_chosen
 from fullrank.rerank.stage import DEPTH, SecondStage, first_of, order_of
@@ -27,6 +28,7 @@ class Candidates:
         ideal: int64 of each query, the grades of all its relevant documents.
         names: of the features.
         weights: float64 (B,), of the queries, with a mean of 1; None: all are alike.
+        moved: bool (R_i,) of each query, the documents that a second stage moves; None: all.
     """
 
     features: Sequence[Float32]
@@ -34,6 +36,7 @@ class Candidates:
     ideal: Sequence[Int64]
     names: tuple[str, ...]
     weights: Float64 | None = None
+    moved: Sequence[Mask] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -54,7 +57,7 @@ class Candidates:
         values = {name: np.zeros(len(self)) for name in RANKING_MEASURES}
         for i, grades in enumerate(self.grades):
             if scores is not None:
-                order = order_of(scores[i], was_chosen(self.features[i]))
+                order = order_of(scores[i], None if self.moved is None else self.moved[i])
                 grades = np.concatenate([grades[order], grades[len(order) :]])
             for name, value in ranking_measures(grades, self.ideal[i]).items():
                 values[name][i] = value
@@ -96,4 +99,5 @@ def collect(
         on_ranking=keep,
     )
     ideal = [judgement.grades for judgement in judgements]
-    return Candidates(features, grades, ideal, stage.names, relative_weights(judgements))
+    moved = None if stage.moves_all else [was_chosen(found) for found in features]
+    return Candidates(features, grades, ideal, stage.names, relative_weights(judgements), moved)

@@ -60,6 +60,7 @@ def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> N
     for number in range(60):
         expected = document(number)
         id = expected.pop("_id")
+        expected = {name: value for name, value in expected.items() if value != ""}
         is_own = shard_of(partition_of(id), manifest.runs) == 1
         found = ask(server, address, Read(id))
         assert found == Answer(manifest.set_id, expected if is_own else None)
