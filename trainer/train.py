@@ -16,7 +16,7 @@ from fullrank.bundle.manifest import LogPosition, check_name
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
-from trainer.collection import Collection, read_collection
+from trainer.collection import Collection, read_collection, relevant
 from trainer.collection.schema import field_uses
 from trainer.features.corpus import Corpus
 from trainer.plan import describe, make_plan
@@ -68,6 +68,10 @@ class Candidate:
     recipe: Recipe
     fitted: FittedModel
     row: ResultRow | None
+
+
+MANY = 250
+"""Queries of the split valid that make a second stage worth a try unasked."""
 
 
 def train(
@@ -150,7 +154,7 @@ def train(
             require_queries(source)
             require_unlearned(chosen)
         elif rerank is None and start is None and seconds is None:
-            rerank = _can_gain_by_reordering(source, chosen)
+            rerank = _can_gain_by_reordering(source, chosen, reporter)
         if warm is not None and not warm.has_matrix:
             reporter.log(
                 "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
@@ -171,17 +175,20 @@ def train(
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
 
 
-def _can_gain_by_reordering(collection: Collection, recipe: Recipe) -> bool:
+def _can_gain_by_reordering(collection: Collection, recipe: Recipe, reporter: Reporter) -> bool:
     """Return whether a second stage is worth a try unasked."""
     if recipe.system != "blend" or recipe.blend.learn_valid or collection.queries is None:
         return False
     if collection.weights or "valid" not in collection.splits:
         return False  # where people decide by their clicks, the blend has the counts
+    if sum(bool(relevant(grades)) for grades in collection.qrels("valid").values()) < MANY:
+        return False
     try:
-        from trainer.rerank.decide import MANY, judged_queries
+        import trainer.rerank.boosting  # noqa: F401
     except (ImportError, TrainingError):
-        return False  # without LightGBM, which is an extra
-    return judged_queries(collection) >= MANY
+        reporter.log("second stage", decision="not tried, as LightGBM (extra rerank) is missing")
+        return False
+    return True
 
 
 def _set_threads(threads: int | None) -> int:

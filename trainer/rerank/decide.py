@@ -34,8 +34,6 @@ _SURE = 2  # standard errors of the gain
 MAX_MS = 2.0
 # Fewer queries leave too few in each fold to learn from.
 MIN_QUERIES = 5 * FOLDS
-MANY = 250
-"""Queries of the validation split that make a second stage worth a try unasked."""
 # More queries would take long and change little.
 _MAX_QUERIES = 5000
 _TIMED_QUERIES = 200
@@ -93,17 +91,14 @@ def require_queries(collection: Collection) -> None:
             f"{collection.path}: the second stage learns from a split 'valid'; "
             "add qrels/valid.tsv, or train without --rerank"
         )
-    count = judged_queries(collection)
+    count = sum(
+        any(g > 0 for g in grades.values()) for grades in collection.qrels("valid").values()
+    )
     if count < MIN_QUERIES:
         raise TrainingError(
             f"{collection.path}: the second stage needs {MIN_QUERIES} queries in the split 'valid', "
             f"there are {count}; train without --rerank"
         )
-
-
-def judged_queries(collection: Collection) -> int:
-    """Return how many queries of the split valid have an answer."""
-    return sum(any(g > 0 for g in grades.values()) for grades in collection.qrels("valid").values())
 
 
 def second_stage(

@@ -106,7 +106,7 @@ def test_a_gain_that_may_be_luck_is_not_enough() -> None:
 def test_a_second_stage_is_tried_unasked_where_it_may_gain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide, "MANY", 20)
+    monkeypatch.setattr("trainer.train.MANY", 20)
     folder, small = write_clicked(tmp_path / "clicked"), ["blend.recipes=bm25;tfidf"]
 
     def has_stage(name: str, **options: object) -> bool:
@@ -116,7 +116,7 @@ def test_a_second_stage_is_tried_unasked_where_it_may_gain(
     assert has_stage("unasked")
     assert not has_stage("refused", rerank=False)
     assert not has_stage("limited", seconds=30)
-    monkeypatch.setattr(decide, "MANY", 10_000)
+    monkeypatch.setattr("trainer.train.MANY", 10_000)
     assert not has_stage("few")
 
 
