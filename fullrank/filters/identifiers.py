@@ -16,16 +16,17 @@ _MOST = 10
 
 
 def spellings_of(query: str) -> list[str]:
-    """Return how the identifier that a query may be is written; [] for words.
+    """Return how the identifiers that a query may consist of are written; [] for words.
 
     Example:
-        >>> spellings_of("Ab-1234"), spellings_of("red apple")
-        (['Ab-1234', 'AB-1234', 'ab-1234'], [])
+        >>> spellings_of("Ab-1234"), spellings_of("190001, 190002"), spellings_of("red apple")
+        (['Ab-1234', 'AB-1234', 'ab-1234'], ['190001', '190002'], [])
     """
-    token = query.strip()
-    if not _IDENTIFIER.fullmatch(token):
+    tokens = query.replace(",", " ").split()
+    if len(tokens) > _MOST or not all(map(_IDENTIFIER.fullmatch, tokens)):
         return []
-    return list(dict.fromkeys([token, token.upper(), token.lower()]))
+    found = [form for token in tokens for form in (token, token.upper(), token.lower())]
+    return list(dict.fromkeys(found))
 
 
 def named_rows(

@@ -245,12 +245,15 @@ async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> No
         assert [id for page in pages for id in page] == ids
         assert (await found("SH-77001"))[0][0] == "d2"
         assert (await found("885909123456"))[0][0] == "d3"
+        assert set((await found("885909123456, lamp-2041"))[0][:2]) == {"d3", "LAMP-2041"}
         ids, _ = await found("lamp-2041", filter={"section": 2})
         assert ids[0] == "d2"
         assert "LAMP-2041" not in ids
         ids, _ = await found("lamp-2041", sort=[{"field": "section", "order": "desc"}])
         assert ids[-1] == "LAMP-2041"
         bundle = open_bundle(find_bundle(tmp_path, "shop"))
+        several = bundle.search("885909123456 lamp-2041", 2)
+        assert {hit.id for hit in several} == {"d3", "LAMP-2041"}
         for query in ("lamp-2041", "SH-77001"):
             for offset in range(4):  # Python answers as HTTP does
                 hits = bundle.search(query, 2, offset=offset)
