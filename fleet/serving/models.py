@@ -129,6 +129,6 @@ class SetModels:
 
 def _warm(head: Head) -> None:
     """Build the tables that the first request would build."""
-    head.model.encode_queries(["warm up"])
+    head.model.encode_queries(["warm zzqxwv"])
     head.known_words.warm()
     head.prefixes.of("warm")

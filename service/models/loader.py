@@ -89,7 +89,9 @@ class Loader:
             bundle = self.opener(path)
             # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
             bundle.retriever.warm()
-            bundle.model.encode_queries(["warm up"])
+            bundle.model.encode_queries(
+                ["warm zzqxwv"]
+            )  # a word that is unknown builds what corrects it
             bundle.known_words.warm()
             bundle.prefixes.of("warm")
             if self.prepare is not None:
