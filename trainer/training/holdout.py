@@ -25,6 +25,7 @@ from trainer.training.validation import Validation, validation, validation_of
 
 _SHARE = 0.1
 _FEWEST_QUERIES = 5  # fewer say nothing
+_FEWEST_CLICKED = 50  # queries and documents; fewer would drop BM25 or memory by chance
 _MOST_CLICKS = 4_000  # that a column measures; more move nothing
 
 
@@ -50,9 +51,11 @@ class HoldOut:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether training keeps judgements and validation has queries."""
-        columns = (self.warm, self.cold, self.known)
-        return bool(len(self.corpus.pairs.queries)) and any(c is not None for c in columns)
+        """Whether training keeps judgements and validation has queries; of clicks, enough to weigh parts by."""
+        columns = [column for column in (self.warm, self.cold, self.known) if column is not None]
+        least = 1 if self.corpus.pairs.weights is None else _FEWEST_CLICKED
+        measured = sum(len(column.judgements) for column in columns)
+        return bool(len(self.corpus.pairs.queries)) and measured >= least
 
 
 def falls_into(id: str, share: float, salt: bytes) -> bool:

@@ -59,6 +59,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     root = tmp_path_factory.mktemp("shop")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
+        patch.setattr("trainer.training.holdout._FEWEST_CLICKED", 1)
         patch.setattr(
             "trainer.systems.blend.system.choose", lambda _: np.array([0.6, 0.0, 0.3, 0.1])
         )
