@@ -124,7 +124,9 @@ class NewClicks:
         kept = nlargest(MAX_QUERIES, of_query, key=lambda key: (sum(of_query[key].values()), key))
         totals = np.array([sum(of_query[key].values()) for key in kept], np.float32)
         queries = MemoryModel(Lexicon.of(kept), totals, parts.known.kappa, is_of_queries=True)
-        queries.find("?")  # builds what corrects typing errors, so that no request waits for it
+        queries.find(
+            "zzqxwv"
+        )  # an unknown word builds what corrects typing errors, so that no request waits
         several = [_most_clicked(of_query[key], MAX_CLICKED) for key in kept]
         return cls(parts, queries, several, _most_clicked(of_document, MAX_DOCUMENTS))
 

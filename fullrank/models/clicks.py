@@ -57,11 +57,14 @@ class ClickParts:
         if not isinstance(blend, MixedModel):
             return None
         known, popularity = None, (0.0, 0.0)
-        for part, place, weight in zip(blend.models, blend.places(), blend.weights, strict=True):
-            if isinstance(part, MemoryModel) and part.is_of_queries:
+        weights = zip(blend.weights, blend.for_documents.weights, strict=True)
+        for part, place, (weight, bias) in zip(blend.models, blend.places(), weights, strict=True):
+            if not isinstance(part, MemoryModel):
+                continue
+            if part.is_of_queries and weight > 0:
                 known = part, place.sparse, weight
-            elif isinstance(part, MemoryModel):
-                popularity = weight, part.bias
+            elif not part.is_of_queries and bias > 0:
+                popularity = bias, part.bias
         if known is None:
             return None
         return ClickParts(*known, max(0.0, blend.lift.added) / known[2], popularity)

@@ -6,6 +6,7 @@ them for their bundles. A vote counts as in training: one a person, query, docum
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -63,10 +64,13 @@ def learned_until(bundle: Bundle) -> float:
     card = bundle.card
     trained = card.get("trained", card)
     facts = trained.get("clicks") if isinstance(trained, Mapping) else None
-    if isinstance(facts, Mapping) and isinstance(until := facts.get("until"), int | float):
+    until = facts.get("until") if isinstance(facts, Mapping) else None
+    if isinstance(until, int | float) and math.isfinite(until):
         return float(until)
-    created = card.get("trained_at", bundle.manifest.created)
-    return datetime.fromisoformat(str(created)).timestamp()
+    try:
+        return datetime.fromisoformat(str(card["trained_at"])).timestamp()
+    except (KeyError, ValueError):  # cards are free text
+        return datetime.fromisoformat(bundle.manifest.created).timestamp()
 
 
 def refresh_votes(
@@ -209,11 +213,12 @@ class ClickCounter:
         starts = [
             learned_until(view.bundle) for view in views if view.bundle.click_parts is not None
         ]
-        before = self._read[1]
+        before, is_read = self._read[1], True
         if starts and self._log.folder.is_dir():
             since = int(min(starts) // DAY_S)
             not_before = time.time() - (self._refresh_s / 2 if before.since <= since else 0)
             path = refresh_votes(self._log, since, not_before, lambda: self._thread.is_closing)
+            is_read = path is not None
             if path is not None and self._read[0] != (now := fingerprint(path)):
                 self._read = now, read_votes(path) or before
         votes, found = self._read[1], dict[str, NewClicks | None]()
@@ -222,7 +227,9 @@ class ClickCounter:
             is_known = votes is before and key in self._found
             found[key] = self._found[key] if is_known else _count(view, votes)
         self._found = found
-        self._refreshed, self._erased = time.monotonic(), erased
+        self._refreshed = time.monotonic()
+        if is_read:  # else another worker reads the log now, and an erased person may still be in these counts
+            self._erased = erased
         counted = [clicks for clicks in found.values() if clicks is not None]
         self._metrics.click_queries.set(max((len(one.of_query) for one in counted), default=0))
         self._metrics.click_documents.set(max((len(one.of_document) for one in counted), default=0))
@@ -232,6 +239,8 @@ class ClickCounter:
 def _count(view: View, votes: Votes) -> NewClicks | None:
     """Count the votes on a bundle that it has not learned."""
     bundle = view.bundle
+    if bundle.click_parts is None:
+        return None
     after = round(learned_until(bundle) * 1000)
     texts, ids = votes.queries, votes.documents
     is_ours = [

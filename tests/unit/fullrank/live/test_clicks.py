@@ -15,6 +15,7 @@ from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.live.clicks import MAX_DOCUMENTS, NewClicks
 from fullrank.live.known import floor_of
+from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.ordering.boosts import Boost
@@ -168,3 +169,21 @@ def test_keeps_the_most_clicked_documents(tmp_path: Path) -> None:
     assert found is not None
     assert set(found.of_document) == {document.id for document in documents[20:]}
     assert query_key("hat") in found.queries.queries
+
+
+@pytest.mark.parametrize("weights", [(0.0, 1.0), (-1.0, 1.0)])
+def test_a_blend_that_gives_clicks_no_weight_counts_none(weights: tuple[float, float]) -> None:
+    known = MemoryModel(Lexicon.of(["red shoe"]), np.ones(1, np.float32), 3.0, is_of_queries=True)
+    popular = MemoryModel(Lexicon.of([]), np.zeros(0, np.float32), 3.0)
+    assert ClickParts.of(MixedModel([known, popular], weights)) is None
+
+
+def test_popularity_weighs_as_in_the_biases() -> None:
+    """Documents as queries and typed text share the biases, so one of their weights decides."""
+    known = MemoryModel(Lexicon.of(["red shoe"]), np.ones(1, np.float32), 3.0, is_of_queries=True)
+    popular = MemoryModel(Lexicon.of([]), np.zeros(0, np.float32), 3.0, bias=2.0)
+    blend = MixedModel([known, popular], (1.0, 0.5), document_weights=(1.0, 3.0))
+    parts = ClickParts.of(blend)
+    assert parts is not None
+    weight, bias = parts.popularity
+    assert blend.encode_documents([{}]).bias.tolist() == [weight * bias]
