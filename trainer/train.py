@@ -13,7 +13,7 @@ import numba
 
 from fullrank.bundle import log_position_of, write_bundle
 from fullrank.bundle.manifest import LogPosition, check_name
-from fullrank.errors import TrainingError
+from fullrank.errors import CollectionError, TrainingError
 from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
 from trainer.collection import Collection, read_collection, relevant
@@ -147,6 +147,8 @@ def train(
         reporter.log("read", **_facts(source))
         reporter.log("fields", **field_uses(source.fields))
         if (skipped := source.report.unknown_remark()) is not None:
+            if not any(source.report.judgements.values()):
+                raise CollectionError(f"{collection}: no judgement is left to learn from; {skipped}")
             reporter.log("warning", reason=skipped)
         if rerank:
             from trainer.rerank.decide import require_queries, require_unlearned

@@ -185,6 +185,16 @@ def test_without_judgements_the_default_serves_bm25_and_corrects_typos(tmp_path:
     assert {hit.bias for hit in bundle.search("determinant")} == {0.0}
 
 
+def test_judgements_of_another_corpus_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    write_lines(folder / "corpus.jsonl", [{"_id": "a", "title": "oak table"}])
+    write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "table"}])
+    write_qrels(folder / "qrels" / "train.tsv", [("q", "elsewhere")])
+    with pytest.raises(CollectionError, match=r"no judgement is left .* 'elsewhere' \(train.tsv:2\)"):
+        train(folder, tmp_path / "out", "shop")
+    assert not (tmp_path / "out" / "shop").exists()
+
+
 def test_scores_of_zero_are_no_judgements_to_learn_from(tmp_path: Path) -> None:
     folder = write_planted(tmp_path / "c")
     file = folder / "qrels" / "train.tsv"
