@@ -148,7 +148,9 @@ def train(
         reporter.log("fields", **field_uses(source.fields))
         if (skipped := source.report.unknown_remark()) is not None:
             if not any(source.report.judgements.values()):
-                raise CollectionError(f"{collection}: no judgement is left to learn from; {skipped}")
+                raise CollectionError(
+                    f"{collection}: no judgement is left to learn from; {skipped}"
+                )
             reporter.log("warning", reason=skipped)
         if rerank:
             from trainer.rerank.decide import require_queries, require_unlearned

@@ -190,7 +190,9 @@ def test_judgements_of_another_corpus_are_refused(tmp_path: Path) -> None:
     write_lines(folder / "corpus.jsonl", [{"_id": "a", "title": "oak table"}])
     write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "table"}])
     write_qrels(folder / "qrels" / "train.tsv", [("q", "elsewhere")])
-    with pytest.raises(CollectionError, match=r"no judgement is left .* 'elsewhere' \(train.tsv:2\)"):
+    with pytest.raises(
+        CollectionError, match=r"no judgement is left .* 'elsewhere' \(train.tsv:2\)"
+    ):
         train(folder, tmp_path / "out", "shop")
     assert not (tmp_path / "out" / "shop").exists()
 
