@@ -145,7 +145,7 @@ def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
     if clicks and clicks["after_query"]:
         found.append(f"clicked {clicks['after_query']:,.4g} times for this query")
     if clicks and clicks["in_all"]:
-        found.append(f"chosen {clicks['in_all']:,.4g} times {clicks['bias']:+.2f}")
+        found.append(f"clicked {clicks['in_all']:,.4g} times in all {clicks['bias']:+.2f}")
     return found
 
 

@@ -71,7 +71,7 @@ export function showParts(target, explanation) {
   }
   const { after_query: times = 0, in_all: chosen = 0 } = explanation.clicks ?? {};
   if (times) target.append(clicked(`clicked ${count.format(times)} times for this query`));
-  if (chosen) target.append(clicked(`chosen ${count.format(chosen)} times`));
+  if (chosen) target.append(clicked(`clicked ${count.format(chosen)} times in all`));
 }
 
 function clicked(text) {

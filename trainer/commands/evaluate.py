@@ -52,6 +52,11 @@ def evaluate(
         columns_of = {"columns": [column.as_dict() for column in columns]} if columns else {}
         print_json({"bundle": opened.version, **found.as_dict(), **columns_of})
         return
+    if columns and exclude_split:
+        typer.echo(
+            f"{split} has clicks, and --exclude-split takes away what people chose before for the same query",
+            err=True,
+        )
     table = Table(title=f"{opened.version}, {split}: {found.queries:,} queries", title_style="")
     table.add_column("measure")
     table.add_column("mean", justify="right")
@@ -60,9 +65,9 @@ def evaluate(
         table.add_row(measure, f"{value.mean:.4f}", value.error_text(4))
     Console().print(table)
     if columns:
-        clicks = Table(title="MRR of single clicks", title_style="")
-        for heading in ("column", "clicks", *columns[0].mrr):
-            clicks.add_column(heading, justify="right" if heading != "column" else "left")
+        clicks = Table(title="MRR of single clicks, each alone", title_style="")
+        for heading in ("kind", "clicks", *columns[0].mrr):
+            clicks.add_column(heading, justify="right" if heading != "kind" else "left")
         for column in columns:
             values = (f"{v.mean:.3f} ± {v.error_text(3)}" for v in column.mrr.values())
             clicks.add_row(column.name, f"{column.clicks:,.0f}", *values)

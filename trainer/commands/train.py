@@ -28,9 +28,9 @@ COMPARED = ("map", "mrr", "ndcg@10")
 COLUMNS = {
     "known": "later clicks on queries of training",
     "new": "queries that this comparison did not learn",
-    "cold": "queries that ask for documents of which this comparison learned no click",
+    "cold": "queries that ask for documents of which this comparison learned no click or link",
     "typed": "titles, headings, descriptions, text and anchors of documents, as people type them; "
-    "the other columns ask with whole documents, as similar and match do",
+    "the other rows ask with whole documents, as similar and match do",
 }
 """What the splits of the table are."""
 

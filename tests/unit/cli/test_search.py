@@ -96,4 +96,4 @@ def test_search_says_how_often_people_chose_a_hit(run: Run, tmp_path: Path) -> N
     [clicks] = [hit["clicks"] for hit in json.loads(got.out)["hits"] if hit["id"] == "d000"]
     assert (clicks["after_query"], clicks["in_all"]) == (656, 666)
     shown = " ".join(run("search", path, "red hat", "--explain").out.split())
-    assert "clicked 656 times for this query, chosen 666 times" in shown
+    assert "clicked 656 times for this query, clicked 666 times in all" in shown
