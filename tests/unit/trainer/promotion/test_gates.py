@@ -127,6 +127,16 @@ def test_one_more_query_may_find_nothing(
     assert found[0].value == empty
 
 
+def test_one_more_of_six_may_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4/6 + 1/6 < 5/6, as floats are."""
+    shares = iter([4 / 6, 5 / 6])
+    monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
+    monkeypatch.setattr(gates, "empty_share", lambda *_, **__: next(shares))
+    bundle = bundle_with(tmp_path, SOME)
+    [gate, _] = common_gates(bundle, bundle, ["copy", *"abcde"], None)
+    assert gate.passed
+
+
 @pytest.mark.parametrize(
     ("losers", "change", "error", "passes"),
     [
