@@ -363,8 +363,7 @@ class Bundle:
             except KeyError:
                 return None
 
-        rows = named_rows(spellings, row_of, self.columns)
-        return [row for row in rows if deleted is None or not deleted[row]]
+        return named_rows(spellings, row_of, self.columns, deleted)
 
     def _rank(
         self,

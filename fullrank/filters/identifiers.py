@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.filters.columns import Columns, Kind
 
@@ -30,7 +31,10 @@ def spellings_of(query: str) -> list[str]:
 
 
 def named_rows(
-    spellings: Iterable[str], row_of: Callable[[str], int | None], columns: Columns
+    spellings: Iterable[str],
+    row_of: Callable[[str], int | None],
+    columns: Columns,
+    deleted: npt.NDArray[np.bool_] | None = None,
 ) -> list[int]:
     """Return the first documents whose id, or the value of one of ``FIELDS``, is one of some texts.
 
@@ -38,8 +42,10 @@ def named_rows(
         spellings: As ``spellings_of`` returned them.
         row_of: Returns the row of an id, None for an unknown one.
         columns: The stored fields of the documents.
+        deleted: bool (n,), documents to leave out; None: no document.
     """
-    by_id = {row: None for text in spellings if (row := row_of(text)) is not None}
+    found = (row for text in spellings if (row := row_of(text)) is not None)
+    by_id = {row: None for row in found if deleted is None or not deleted[row]}
     parts = [column.parts for name, column in columns.by_name.items() if name.lower() in FIELDS]
     for text in spellings:
         values: list[tuple[Kind, str | float]] = [("keyword", text)]
@@ -47,6 +53,7 @@ def named_rows(
             values.append(("number", float(text)))
         for part, value in ((kinds.get(kind), value) for kinds in parts for kind, value in values):
             if part is not None and (codes := part.codes_of(value)):
-                rows = np.flatnonzero(part.documents_with([codes]))[:_MOST]
+                has = part.documents_with([codes])
+                rows = np.flatnonzero(has if deleted is None else has & ~deleted)[:_MOST]
                 by_id |= dict.fromkeys(rows.tolist())
     return [*by_id][:_MOST]

@@ -222,15 +222,10 @@ class View:
         if not spellings:
             return []
         found = (
-            (part, named_rows(spellings, part.row, columns))
+            (part, named_rows(spellings, part.row, columns, part.removed))
             for part, columns in zip(self.parts, self.columns, strict=True)
         )
-        return [
-            part.store.ids[row]
-            for part, rows in found
-            for row in rows
-            if part.removed is None or not part.removed[row]
-        ]
+        return [part.store.ids[row] for part, rows in found for row in rows]
 
     def is_live(self, id: str) -> bool:
         """Return whether a document was written since the bundle was made. Raises KeyError without such a document."""
