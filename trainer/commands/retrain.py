@@ -84,11 +84,11 @@ def retrain(
     if json:
         print_json(found.as_dict())
     else:
-        _show(found, bundles)
+        _show(found)
     raise typer.Exit(found.published is None)
 
 
-def _show(found: Retrained, bundles: Path) -> None:
+def _show(found: Retrained) -> None:
     table = Table(title=f"candidate against {found.active}", title_style="")
     for heading in ("gate", "", "what was measured"):
         table.add_column(heading)
@@ -99,8 +99,8 @@ def _show(found: Retrained, bundles: Path) -> None:
         typer.echo("nothing was published")
     else:
         typer.echo(f"{found.published}: trained on {found.clicks} clicks, weights: {found.rule}")
-        name = found.published.rsplit("-", 2)[0]
+        model = found.published.parent
         typer.echo(
-            f"Nothing serves it yet: `fullrank experiment start {bundles / name}` lets people decide, "
-            f"`fullrank bundles activate {bundles / name}` serves it"
+            f"Nothing serves it yet: `fullrank experiment start {model}` lets people decide, "
+            f"`fullrank bundles activate {model}` serves it"
         )
