@@ -23,6 +23,7 @@ from fullrank.models.contract import field_text
 from trainer.evaluation.evaluate import evenly_chosen, evenly_spread
 from trainer.evaluation.judgement import Judgement
 from trainer.features.corpus import Corpus
+from trainer.features.fields import HEAVY
 from trainer.training.validation import Validation
 
 TYPED = "typed"
@@ -48,11 +49,12 @@ def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]
     ]
     found = [("anchor", text, answers) for text, answers in evenly_chosen(anchors, _MOST // 2)]
     titled: dict[str, list[int]] = {}
-    for row, title in enumerate(collection.field_texts("title")):
-        titled.setdefault(_same(title), []).append(row)
+    titles = [name for name in corpus.sources if name.lower() in HEAVY]
+    for row, document in enumerate(collection.documents):
+        titled.setdefault(_same(field_text(document.fields, titles)), []).append(row)
     for row in evenly_spread(len(rows), _MOST - len(found)).tolist():
         document = collection.documents[row]
-        kinds = [*_made(document.fields, corpus.sources, document.id)]
+        kinds = [*_made(document.fields, titles, corpus.sources, document.id)]
         if kinds:
             kind, text = kinds[_number(document.id, "kind") % len(kinds)]
             found.append((kind, text, titled.get(_same(text), [row])))
@@ -70,15 +72,15 @@ def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]
 
 
 def _made(
-    fields: Mapping[str, object], sources: Sequence[str], id: str
+    fields: Mapping[str, object], titles: Sequence[str], sources: Sequence[str], id: str
 ) -> Iterator[tuple[str, str]]:
     """Yield a query of each kind that a document allows."""
-    words = field_text(fields, ["title"]).split()
+    words = field_text(fields, titles).split()
     if words:
         yield "title", " ".join(words)
     if len(words) > 1:
         yield "words", _span(words, (len(words) + 1) // 2, id)
-    text = field_text(fields, [name for name in sources if name != "title"])
+    text = field_text(fields, [name for name in sources if name not in titles])
     headings = _HEADING.findall(text)
     if headings:
         yield "heading", headings[_number(id, "heading") % len(headings)].strip()

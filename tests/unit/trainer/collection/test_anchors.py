@@ -66,6 +66,20 @@ def test_typed_queries_are_parts_of_documents_and_anchors_that_none_has(tmp_path
     assert again.texts == found.texts
 
 
+def test_a_name_is_asked_for_like_a_title(tmp_path: Path) -> None:
+    documents = [{"_id": d["_id"], "name": d["title"], "text": d["text"]} for d in DOCUMENTS]
+    write_lines(tmp_path / "corpus.jsonl", documents)
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("p0", "p1"), ("p1", "p2")])
+    named, titled = (
+        typed_queries(count_collection(found, processes=1))
+        for found in (read_collection(tmp_path), read(tmp_path / "titled"))
+    )
+    assert named[1] == titled[1]
+    assert named[0] is not None
+    assert titled[0] is not None
+    assert named[0].texts == titled[0].texts
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
