@@ -17,7 +17,7 @@ from fleet.remote import Folder
 from fleet.sets import read_set
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.rerank.stage import DEPTH
-from tests.unit.fleet.serving.reordering import stage_for, stage_of_documents
+from tests.unit.fleet.serving.reordering import stage_for
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
 from tests.unit.fleet.serving.test_equal import all_equal, answer_of, condition, query
 from tests.unit.fleet.serving.test_equal import anyio_backend as anyio_backend
@@ -39,7 +39,7 @@ COUNT = 400
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(tmp_path_factory.mktemp("whole"), COUNT, make_stage=stage_of_documents)
+    return Whole(tmp_path_factory.mktemp("whole"), COUNT, make_stage=stage_for)
 
 
 async def test_pages_are_cut_from_the_reordered_list(clients: list[httpx.AsyncClient]) -> None:
