@@ -50,4 +50,4 @@ async def test_actors_answer_as_one_bundle(cluster: Any, ray: Any, tmp_path: Pat
         stop_fleet()
     assert statuses.count(200) + statuses.count(422) == COUNT
     assert statuses.count(200) > 0.8 * COUNT
-    assert (deep > 5, filtered > 100) == (True, True), (deep, filtered)
+    assert (deep > 20, filtered > 100) == (True, True), (deep, filtered)

@@ -327,7 +327,7 @@ def test_clicks_that_judge_do_not_change_what_candidates_learn(
 
 
 def imported(lists: int) -> Log:
-    """People click document i for `alias i`; nobody knows what else was shown."""
+    """People click document i for `alias i`, and the log does not say what else was shown."""
     shown, events = [], []
     for n in range(lists):
         ids = [DOCUMENTS[n % 40].id]
@@ -463,6 +463,7 @@ bias = true
 [train]
 loss = "softmax"
 epochs = 4
+rate = 0.2
 init = 0.1
 candidates = 40
 """
@@ -526,3 +527,8 @@ def test_a_days_clicks_go_on_from_the_active_version(
         found[0].clicks,
         found[2].clicks,
     ]
+    right = [
+        sum(bundle.search(f"alias{i} thing", 1)[0].id == DOCUMENTS[i].id for i in range(40))
+        for bundle in bundles_of
+    ]
+    assert right[1] > right[0] > 5  # by chance, one of 40 would be right
