@@ -16,7 +16,7 @@ from fullrank.bundle.manifest import LogPosition, check_name
 from fullrank.errors import CollectionError, TrainingError
 from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
-from trainer.collection import Collection, read_collection, relevant
+from trainer.collection import Collection, count_answered, read_collection
 from trainer.collection.schema import field_uses
 from trainer.features.corpus import Corpus
 from trainer.plan import describe, make_plan
@@ -185,7 +185,7 @@ def _can_gain_by_reordering(collection: Collection, recipe: Recipe, reporter: Re
         return False
     if collection.weights or "valid" not in collection.splits:
         return False  # where people decide by their clicks, the blend has the counts
-    if sum(bool(relevant(grades)) for grades in collection.qrels("valid").values()) < MANY:
+    if count_answered(collection.qrels("valid")) < MANY:
         return False
     try:
         import trainer.rerank.boosting  # noqa: F401

@@ -1,6 +1,6 @@
 """Read collections: corpora, queries and judgements; write the demo collection."""
 
-from trainer.collection.judgements import QRELS_HEADER, Qrels, relevant
+from trainer.collection.judgements import QRELS_HEADER, Qrels, count_answered, relevant
 from trainer.collection.queries import Query, read_queries
 from trainer.collection.reader import Collection, read_collection
 from trainer.collection.report import ReadReport
@@ -13,6 +13,7 @@ __all__ = [
     "Qrels",
     "Query",
     "ReadReport",
+    "count_answered",
     "read_collection",
     "read_queries",
     "relevant",

@@ -159,3 +159,8 @@ def find_inherited_qrels(
 def relevant(grades: Mapping[str, int]) -> Iterable[str]:
     """Iterate over the document ids with a grade above zero."""
     return (document for document, grade in grades.items() if grade > 0)
+
+
+def count_answered(qrels: Mapping[str, Mapping[str, int]]) -> int:
+    """Return how many queries have a relevant document."""
+    return sum(any(grade > 0 for grade in grades.values()) for grades in qrels.values())

@@ -18,7 +18,7 @@ from fullrank.rerank.features import Statistics
 from fullrank.rerank.stage import DEPTH, SecondStage, first_of
 from fullrank.rerank.trees import Trees
 from fullrank.retrieval import Retriever
-from trainer.collection import Collection
+from trainer.collection import Collection, count_answered
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 from trainer.recipes.recipe import Recipe
@@ -91,9 +91,7 @@ def require_queries(collection: Collection) -> None:
             f"{collection.path}: the second stage learns from a split 'valid'; "
             "add qrels/valid.tsv, or train without --rerank"
         )
-    count = sum(
-        any(g > 0 for g in grades.values()) for grades in collection.qrels("valid").values()
-    )
+    count = count_answered(collection.qrels("valid"))
     if count < MIN_QUERIES:
         raise TrainingError(
             f"{collection.path}: the second stage needs {MIN_QUERIES} queries in the split 'valid', "

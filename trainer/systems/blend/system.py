@@ -4,7 +4,7 @@
    clicks on other queries where judgements are clicks (``hold_out``).
 2. Choose the weights by the quality on known queries, new queries and cold documents. Choose in the same way what
    documents without a judgement get on top.
-3. If documents are the queries, choose weights for typed text by queries made of the documents (``typed``).
+3. If documents are the queries, choose weights for typed text by queries made of the documents (``Typed``).
 4. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
    matrices read no judgement goes on from its first fit if there is no time to start anew. With ``learn_valid`` the
    last fits also learn the queries of the validation split, which have chosen by then.
@@ -29,9 +29,8 @@ from trainer.features.pairs import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import Trial, learns, part_run, try_part
-from trainer.systems.blend.typed import Typed
 from trainer.systems.blend.warm import blend_of, go_on
-from trainer.systems.blend.weights import Scored, choose, lift_unjudged
+from trainer.systems.blend.weights import Scored, Typed, choose, lift_unjudged
 from trainer.systems.memory import MEMORY, POPULARITY
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
@@ -122,7 +121,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     text_weights, scale = weights, 1.0
     if typed is not None:
         text_weights, scale = typed.choose(weights, lift)
-        measured.append((typed.scores, np.append(text_weights, typed.bias_weight), NO_LIFT))
+        measured.append((typed.scores, np.append(text_weights, scale), NO_LIFT))
         names = [part.name for part in parts]
         chosen = dict(zip(names, text_weights.round(4).tolist(), strict=True))
         run.reporter.log("typed blend", **chosen, **typed.kinds)

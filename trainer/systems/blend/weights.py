@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fullrank.measures import Float64
 from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.systems.blend.scores import PartScores
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.typed import typed_queries
 
 # Of a part to the best one, in their spreads.
 _RATIOS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -18,6 +22,8 @@ _FACTORS = (1.0, 1.1, 1.2)
 _LEAST_ADDED, _MOST_ADDED, _STEP = -1.0, 1.5, 0.1
 _ROUNDS = 4
 _LEAST_GAIN = 0.25  # of a part, in standard errors
+# γ B spreads so little beside the scores of typed text where biases do not help; without biases γ could not divide.
+_LEAST_SPREAD = 0.001
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +186,57 @@ def lift_unjudged(
         if allowed and quality.known.sum() >= least_known and quality.value > best_value:
             best, best_value = lift, quality.value
     return best
+
+
+@dataclass(frozen=True, eq=False)
+class Typed:
+    """Typed queries and the scores of the parts for them, where documents are the queries that judgements are about.
+
+    Typed text and documents meet the same document side, so they share the biases B = Σ_m w_m b_m of the blend of
+    documents; the parts f_m are without biases here:
+
+        typed text   Σ_m w'_m f_m + γ B        a document   γ (Σ_m w_m f_m + B)
+
+    γ is chosen with w'; scaling a document's scores does not change their order.
+
+    Attributes:
+        scores: of the parts without biases, and of the biases as one more part.
+        biases: float64 (parts, documents).
+        kinds: number of queries of each kind.
+    """
+
+    scores: PartScores
+    biases: Float64
+    kinds: Mapping[str, int]
+
+    @staticmethod
+    def empty(context: TrainingContext, parts: int) -> Typed | None:
+        """Make typed queries and room for the scores of the parts; None if there are too few queries."""
+        valid, kinds = typed_queries(context.corpus)
+        if valid is None:
+            return None
+        unjudged = context.corpus.unjudged
+        scores = PartScores.empty(valid, parts + 1, unjudged, context.files)
+        return Typed(scores, np.zeros((parts, len(unjudged))), kinds)
+
+    def score(self, part: int, fitted: FittedModel) -> None:
+        """Set the scores of one part."""
+        self.biases[part] = fitted.documents.bias
+        bare = replace(fitted.documents, bias=np.zeros_like(fitted.documents.bias))
+        self.scores.score(part, replace(fitted, documents=bare))
+
+    def choose(self, weights: Float64, lift: Lift) -> tuple[Float64, float]:
+        """Choose w' and γ: the first part alone, unless the best is better by more than a standard error.
+
+        Args:
+            weights: w of documents as queries.
+            lift: of unjudged documents, without a factor.
+        """
+        self.scores.parts[-1] = weights @ self.biases + lift.added * self.scores.unjudged
+        found = choose(Scored(self.scores, None, 0.0))
+        spread = float(np.std(self.scores.parts[-1, 0]))
+        least = _LEAST_SPREAD * self.scores.spread(found) / spread if spread else 1.0
+        return found[:-1], max(float(found[-1]), least)
 
 
 def _prune(scored: Scored, weights: Float64) -> Float64:

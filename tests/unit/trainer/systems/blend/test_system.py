@@ -139,7 +139,7 @@ def test_typed_text_has_weights_of_its_own(
 ) -> None:
     """Here it ranks by BM25 alone, and documents as queries rank by the learned part with its biases."""
     monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.0, 1.0]))
-    monkeypatch.setattr("trainer.systems.blend.typed.choose", lambda _: np.array([1.0, 0.0, 0.0]))
+    monkeypatch.setattr("trainer.systems.blend.weights.choose", lambda _: np.array([1.0, 0.0, 0.0]))
     parts = f"blend.linked=bm25;{FIELDED} rate=0.3"
     best = linked.search(blend("bm25", TRANSLATION, more=(parts, ONE_RATE)))
     found, model = best.fitted, best.fitted.model
