@@ -11,6 +11,7 @@ from fleet.serving.documents import SetDocuments
 from fleet.serving.head import Head
 from fleet.sets import read_set
 from fullrank.bundle import BundleInfo
+from fullrank.models.contract import warm
 from service.models.serving import LoadedModels, Serving
 from service.models.state import Experiment
 from service.telemetry.metrics import Metrics
@@ -129,6 +130,6 @@ class SetModels:
 
 def _warm(head: Head) -> None:
     """Build the tables that the first request would build."""
-    head.model.encode_queries(["warm zzqxwv"])
+    warm(head.model)
     head.known_words.warm()
     head.prefixes.of("warm")

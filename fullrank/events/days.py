@@ -62,8 +62,9 @@ class DayDigest:
         asks: int64 (n, 8): query, person and their kind (0, 0 if unknown), whether there were hits, and day; then for
             these the searches, those that were clicked, and the sum of their uppermost clicked places, from 1.
         clicks: int64 (m, 4): document, person, session (0 if unknown), milliseconds since 1970.
-        votes: int64 (v, 4): query, document, person, and when the list was shown, in milliseconds since 1970, of each
-            click on a document that a search showed and no rule pinned. A list that names nobody is a person.
+        votes: int64 (v, 4): query, document, person, and the time of the search, in milliseconds since 1970. Each is a
+            click on a document that a search showed and that no rule had pinned. Each search of an unnamed person
+            counts as another person.
     """
 
     is_complete: bool

@@ -43,7 +43,7 @@ class ServedList:
         texts: user_id, client_id, session_id and application, where given; people as pseudonyms.
         filter, page_url: Of the request.
         is_bot: Whether the client said that it is a program.
-        only_clicked: Whether `ids` are the clicked documents alone: nobody knows what else was shown.
+        only_clicked: Whether `ids` has only the documents that were clicked, as the log does not say what was shown.
     """
 
     query_id: str

@@ -21,6 +21,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int32, Int64
 from fullrank.live.ids import hashes_of
 from fullrank.models.clicks import ClickParts
+from fullrank.models.contract import warm
 from fullrank.models.memory import MemoryModel
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import DocumentStore
@@ -124,9 +125,7 @@ class NewClicks:
         kept = nlargest(MAX_QUERIES, of_query, key=lambda key: (sum(of_query[key].values()), key))
         totals = np.array([sum(of_query[key].values()) for key in kept], np.float32)
         queries = MemoryModel(Lexicon.of(kept), totals, parts.known.kappa, is_of_queries=True)
-        queries.find(
-            "zzqxwv"
-        )  # an unknown word builds what corrects typing errors, so that no request waits
+        warm(queries)
         several = [_most_clicked(of_query[key], MAX_CLICKED) for key in kept]
         return cls(parts, queries, several, _most_clicked(of_document, MAX_DOCUMENTS))
 

@@ -96,3 +96,8 @@ def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -
     [name] = names
     values = [document.get(name) for document in documents]
     return [value if isinstance(value, str) else "" for value in values]
+
+
+def warm(model: Model) -> None:
+    """Build what the first query would build, what corrects typing errors too: the word is unknown to every model."""
+    model.encode_queries(["zzqxwv"])

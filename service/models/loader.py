@@ -10,6 +10,7 @@ from pathlib import Path
 from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
 from fullrank.bundle.manifest import MANIFEST, is_name
 from fullrank.errors import BundleError, BundleNotFound
+from fullrank.models.contract import warm
 from fullrank.storage.files import FileFingerprint, fingerprint
 from service.heap import trim_heap
 
@@ -89,9 +90,7 @@ class Loader:
             bundle = self.opener(path)
             # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
             bundle.retriever.warm()
-            bundle.model.encode_queries(
-                ["warm zzqxwv"]
-            )  # a word that is unknown builds what corrects it
+            warm(bundle.model)
             bundle.known_words.warm()
             bundle.prefixes.of("warm")
             if self.prepare is not None:
