@@ -48,6 +48,12 @@ def test_the_commands_of_the_page_run(
         more = RECIPE if arguments[0] in ("train", "retrain") else []
         got = run(*arguments, *more)
         assert got.code == 0, (arguments, got.err, got.out)
+        if arguments[0] == "evaluate":
+            assert "--exclude-split" not in got.err
+            warned = run(*arguments, "--exclude-split", "train")
+            assert "takes away what people chose before" in warned.err
+        if arguments[0] == "retrain":
+            assert "fullrank experiment start bundles/shop" in got.out
         groups = ("events", "bundles", "experiment")
         names.append(" ".join(arguments[: 2 if arguments[0] in groups else 1]))
         serving.append(active_version(folder / "bundles"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.clicks.shop import Shop, peers, read_shop, write_collection
+from benchmarks.clicks.shop import Shop, later, peers, read_shop, write_collection
 from trainer.collection import read_collection
 
 
@@ -32,6 +32,10 @@ def test_the_last_clicks_are_predicted(shop: Shop) -> None:
 def test_a_click_counts_one_over_its_rank(shop: Shop) -> None:
     found = shop.figures(lambda query: ["1", "2"] if query == "kettle" else ["2"])
     assert found == {"all": 0.75, "new": 1.0}
+
+
+def test_an_order_that_knows_the_later_clicks_misses_none(shop: Shop) -> None:
+    assert shop.figures(later(shop)) == {"all": 1.0, "new": 1.0}
 
 
 def test_peers_with_more_counts_rank_what_was_clicked_first(shop: Shop, tmp_path: Path) -> None:
