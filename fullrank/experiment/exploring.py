@@ -2,12 +2,12 @@
 
 A coin on the order of two neighbours shows how much more the upper place is clicked, whichever documents they are
 (FairPairs: F. Radlinski, T. Joachims, AAAI 2006). A document from further below in a place of the first page shows
-whether it deserves one.
+whether it deserves one. Neither lifts a document without clicks after the query above one that has some.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ def explore(
     coin: Random,
     is_new: Callable[[str], bool] = lambda _: False,
     shown: int = SHOWN,
+    clicked: Container[str] = (),
 ) -> Explored:
     """Explore one list.
 
@@ -49,21 +50,31 @@ def explore(
         coin: Random numbers.
         is_new: Whether a document is new; new ones are inserted first.
         shown: Documents that are shown. Only the first `SHOWN` places change.
+        clicked: Documents that people clicked after this query.
     """
     order = list(range(min(shown, len(ids))))
+    has_clicks = [id in clicked for id in ids]
+    first = max([_INSERT_FIRST, *(place + 1 for place in order if has_clicks[place])])
     last = min(_INSERT_LAST, len(order) - 1)
     chance = coin.random()
-    if chance < share and len(order) > 1:
+    places = [
+        place
+        for place in range(min(SHOWN, len(order)) - 1)
+        if has_clicks[place] <= has_clicks[place + 1]
+    ]
+    if chance < share and places:
         # The first places are clicked most and differ most, so a coin there teaches most.
-        places = range(min(SHOWN, len(order)) - 1)
         (pair,) = coin.choices(places, [(place + 1) ** -2 for place in places])
         swapped = coin.random() < 0.5
         if swapped:
             order[pair], order[pair + 1] = order[pair + 1], order[pair]
         return Explored(order, pair, swapped)
-    if share <= chance < 2 * share and last >= _INSERT_FIRST and len(ids) > max(SHOWN, shown):
-        below = range(max(SHOWN, shown), min(max(DEPTH, shown + 1), len(ids)))
+    below = range(max(SHOWN, shown), min(max(DEPTH, shown + 1), len(ids)))
+    # Down to the first one with clicks, which none from further below may pass.
+    clicks_below = (rank for rank in range(len(order), below.stop) if has_clicks[rank])
+    below = range(below.start, next(clicks_below, below.stop - 1) + 1)
+    if share <= chance < 2 * share and first <= last and below:
         rank = coin.choice([place for place in below if is_new(ids[place])] or below)
-        place = coin.randint(_INSERT_FIRST, last)
+        place = coin.randint(first, last)
         return Explored([*order[:place], rank, *order[place:-1]], inserted=place)
     return Explored(order)

@@ -7,10 +7,12 @@ people who are not named are interleaved on the first page only.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from random import Random, random
+from typing import Any
 
 from fullrank.errors import FilterError
 from fullrank.experiment.exploring import DEPTH, explore
@@ -110,12 +112,24 @@ class Trying:
         return ranked, Tried(experiment.candidate, "".join(pick.team for pick in picks))
 
     async def _explore(self, view: View, request: RankRequest) -> tuple[Ranked, Tried]:
-        ranked = await self._ranker.rank(view, replace(request, limit=max(request.limit, DEPTH)))
+        deep = replace(request, limit=max(request.limit, DEPTH), with_clicks=True)
+        ranked = await self._ranker.rank(view, deep)
         ids = [hit["id"] for hit in ranked.hits]
+        clicked = {hit["id"] for hit in ranked.hits if _is_clicked(hit["explanation"])}
         # This list was chosen already; each of the two ways is as likely.
-        found = explore(ids, 0.5, Random(random()), view.is_live, shown=request.limit)
+        coin = Random(random())
+        found = explore(ids, 0.5, coin, view.is_live, shown=request.limit, clicked=clicked)
         tried = Tried(pair=found.pair, swapped=found.swapped, inserted=found.inserted)
-        return replace(ranked, hits=[ranked.hits[place] for place in found.order]), tried
+        hits = [ranked.hits[place] for place in found.order]
+        if not request.explain:
+            hits = [{**hit, "explanation": None} for hit in hits]
+        return replace(ranked, hits=hits), tried
+
+
+def _is_clicked(explanation: Mapping[str, Any] | None) -> bool:
+    """Return whether people clicked a hit after this query."""
+    clicks = None if explanation is None else explanation["clicks"]
+    return clicks is not None and clicks["after_query"] > 0
 
 
 def _coin(experiment: Experiment, request: RankRequest, person: str | None) -> Random | None:

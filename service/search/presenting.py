@@ -36,13 +36,14 @@ def shown(
     # Once for all hits.
     terms = learned = None
     key: str | None = None
-    if request.explain:
+    if request.explain or request.with_clicks:
         learned = view.bundle.click_parts
         asked = query.encoded
         if isinstance(asked, ClickedQuery):
             key = asked.key
         elif learned is not None:
             key = learned.key(request.text)
+    if request.explain:
         terms = [*request.model(view).query_terms(request.text), *query.terms]
     names = request.fields
     hits: list[dict[str, Any]] = []
@@ -61,9 +62,10 @@ def shown(
         explanation = None
         if terms is not None:
             explanation = _explained(terms, query.encoded, hit, stage)
-            if learned is not None:
-                clicks = hit.part.clicks(learned, query.encoded, key, hit.row)
-                explanation["clicks"] = clicks._asdict()
+        if learned is not None:
+            clicks = hit.part.clicks(learned, query.encoded, key, hit.row)
+            explanation = {**(explanation or {}), "clicks": clicks._asdict()}
+        if terms is not None:
             take(len(orjson.dumps(explanation)))
         hits.append(
             {

@@ -35,6 +35,7 @@ class RankRequest:
     fields       stored fields of each hit; None: all
     exclude      ids of documents that must not be returned; unknown ids are ignored
     filter       JSON of fullrank.filters.query; filter_path is its name in errors
+    with_clicks  the explanation of each hit has its clicks, without anything else unless `explain` asks for it
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
@@ -60,6 +61,7 @@ class RankRequest:
     offset: int = 0
     fields: Collection[str] | None = None
     explain: bool = False
+    with_clicks: bool = False
     exclude: Collection[str] = ()
     filter: Mapping[str, Any] | None = None
     filter_path: str = "filter"

@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from fullrank.events.log import EventLog
 from fullrank.models.linear import LinearModel
 from fullrank.models.memory import MemoryModel
 from fullrank.models.mixed import MixedModel
@@ -159,3 +160,20 @@ async def test_what_a_bundle_has_learned_is_not_new(shop: Path) -> None:
                 while await metric(client, "new_clicks_read_timestamp_seconds") < now:
                     await asyncio.sleep(0.05)
             assert clicks_on(await search(client), "hat") == (expected, expected)
+
+
+async def test_exploration_lifts_nothing_above_a_clicked_document(tmp_path: Path) -> None:
+    more = [Document(f"d{i:02}", {"title": f"Red thing {i}"}) for i in range(30)]
+    make_bundle(tmp_path, "shop", more, wrap=counting, created=at(1))
+    async with serving(tmp_path, explore=0.25) as client:
+        await click(client, "d04", "ann")
+        await until(client, lambda found: first(found) == "d04")
+        found = [await search(client, explain=False) for _ in range(80)]
+        await search(client, record=False)
+    assert {first(one) for one in found} == {"d04"}
+    assert all(hit["explanation"] is None for one in found for hit in one["hits"])
+    asked = {one["query_id"] for one in found}
+    lists = [one for one in EventLog(tmp_path / ".events").lists() if one.query_id in asked]
+    assert 0 not in {one.pair for one in lists}
+    assert any(one.swapped for one in lists)
+    assert any(one.inserted for one in lists)

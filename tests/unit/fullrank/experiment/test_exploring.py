@@ -33,6 +33,30 @@ def test_a_list_keeps_its_documents(count: int, share: float, seed: int, shown: 
         assert list(found.order) == ranked
 
 
+@given(st.integers(1, 60), st.sets(st.integers(0, 59)), st.integers(0, 10**6), st.integers(1, 20))
+def test_a_clicked_document_is_passed_by_clicked_ones_only(
+    count: int, places: set[int], seed: int, shown: int
+) -> None:
+    ids = [f"d{i}" for i in range(count)]
+    clicked = {f"d{i}" for i in places}
+    found = explore(ids, 0.5, Random(seed), shown=shown, clicked=clicked)
+    for place, rank in enumerate(found.order):
+        passed = set(range(rank)) - set(found.order[:place])
+        assert ids[rank] in clicked or not clicked.intersection(ids[other] for other in passed)
+
+
+def test_what_clicks_leave_is_explored() -> None:
+    coin, ids = Random(1), [f"d{i}" for i in range(50)]
+    found = [explore(ids, 0.5, coin, clicked={"d1", "d4", "d20"}) for _ in range(20_000)]
+    pairs = Counter(one.pair for one in found if one.pair is not None)
+    assert {*pairs} == {0, 2, 3, 5, 6, 7, 8}
+    for pair in pairs:
+        swapped = [one.swapped for one in found if one.pair == pair]
+        assert sum(swapped) / len(swapped) == pytest.approx(0.5, abs=5 / len(swapped) ** 0.5)
+    assert {one.inserted for one in found} == {None, *range(5, 10)}
+    assert {rank for one in found for rank in one.order} == set(range(21))
+
+
 def test_shares_are_kept_and_the_coin_is_fair() -> None:
     coin, ids = Random(1), [f"d{i}" for i in range(50)]
     found = [explore(ids, 0.05, coin) for _ in range(20_000)]
