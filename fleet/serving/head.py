@@ -20,7 +20,6 @@ from fullrank.bundle import Bundle, open_trained
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
-from fullrank.filters.identifiers import spellings_of
 from fullrank.live import Operation, View
 from fullrank.live.ids import hashes_of
 from fullrank.live.part import Part
@@ -190,10 +189,6 @@ class HeadView(View):
         if not head.takes_writes:
             raise DocumentRefused(refusal(head.name))
         super().check(id, fields, is_storable=is_storable)
-
-    def named(self, query: str) -> list[str]:
-        """As of ``View``: live documents, and whatever the shards may have under this id."""
-        return list(dict.fromkeys([*super().named(query), *spellings_of(query)]))
 
     def is_live(self, id: str) -> bool:
         """Return whether a document was written since the set was made; False without such a document, too."""

@@ -23,7 +23,7 @@ from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
-from fullrank.filters.identifiers import named_rows, spellings_of
+from fullrank.filters.identifiers import MOST, named, spellings_of
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.clicks import ClickParts
@@ -337,22 +337,22 @@ class Bundle:
         require(is_number, "min_score", min_score, "a number")
         deleted = self._deleted(filter, exclude)
         rank = partial(self._rank, text, mode=mode, explain=explain)
-        named = self._named(text, deleted)
+        first = self._named(text, deleted, rank)
         deleted = self._matching(text, match, deleted)
-        if not named:
+        if not first:
             return rank(limit, offset, deleted, min_score)
-        others = np.ones(len(self.documents), np.bool_)
-        others[named] = False
-        deleted = ~others if deleted is None else deleted | ~others
-        page = Page(offset, limit, range(len(named)))
+        deleted = np.zeros(len(self.documents), np.bool_) if deleted is None else deleted.copy()
+        deleted[[self.documents.row(hit.id) for hit in first]] = True
+        page = Page(offset, limit, range(len(first)))
         rest = rank(max(1, page.ranked_limit), page.ranked_offset, deleted, min_score)
-        first = rank(len(named), 0, others, -np.inf)
         length = rest.total if rest.is_total else sys.maxsize
-        hits, _ = page.put(rest.hits[: page.ranked_limit], length, first.hits)
-        return replace(rest, hits=hits, total=rest.total + len(named))
+        hits, _ = page.put(rest.hits[: page.ranked_limit], length, first)
+        return replace(rest, hits=hits, total=rest.total + len(first))
 
-    def _named(self, text: str, deleted: Mask | None) -> list[int]:
-        """Return the rows of the documents that a query names and that may be returned."""
+    def _named(
+        self, text: str, deleted: Mask | None, rank: Callable[..., SearchResult]
+    ) -> Sequence[Hit]:
+        """Return the best documents that a query names and that may be returned."""
         spellings = spellings_of(text)
         if not spellings:
             return []
@@ -363,7 +363,9 @@ class Bundle:
             except KeyError:
                 return None
 
-        return named_rows(spellings, row_of, self.columns, deleted)
+        is_named = named(spellings, row_of, self.columns)
+        others = ~is_named if deleted is None else ~is_named | deleted
+        return [] if others.all() else rank(MOST, 0, others, -np.inf).hits
 
     def _rank(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,8 @@ from fullrank.filters.columns import Columns, Kind
 FIELDS = frozenset({"asin", "barcode", "ean", "gtin", "isbn", "mpn", "sku", "upc"})
 # Shorter tokens, and words without a digit, are what people search for: 360, 1080p, apple.
 _IDENTIFIER = re.compile(r"(?=\D*\d)\S{6,}")
-_MOST = 10
+MOST = 10
+"""Tokens of such a query, and documents that come first."""
 
 
 def spellings_of(query: str) -> list[str]:
@@ -24,28 +25,24 @@ def spellings_of(query: str) -> list[str]:
         (['Ab-1234', 'AB-1234', 'ab-1234'], ['190001', '190002'], [])
     """
     tokens = query.replace(",", " ").split()
-    if len(tokens) > _MOST or not all(map(_IDENTIFIER.fullmatch, tokens)):
+    if len(tokens) > MOST or not all(map(_IDENTIFIER.fullmatch, tokens)):
         return []
     found = [form for token in tokens for form in (token, token.upper(), token.lower())]
     return list(dict.fromkeys(found))
 
 
-def named_rows(
-    spellings: Iterable[str],
-    row_of: Callable[[str], int | None],
-    columns: Columns,
-    deleted: npt.NDArray[np.bool_] | None = None,
-) -> list[int]:
-    """Return the first documents whose id, or the value of one of ``FIELDS``, is one of some texts.
+def named(
+    spellings: Collection[str], row_of: Callable[[str], int | None], columns: Columns
+) -> npt.NDArray[np.bool_]:
+    """Return the documents whose id, or the value of one of ``FIELDS``, is one of some texts, bool (n,).
 
     Args:
         spellings: As ``spellings_of`` returned them.
         row_of: Returns the row of an id, None for an unknown one.
         columns: The stored fields of the documents.
-        deleted: bool (n,), documents to leave out; None: no document.
     """
-    found = (row for text in spellings if (row := row_of(text)) is not None)
-    by_id = {row: None for row in found if deleted is None or not deleted[row]}
+    found = np.zeros(columns.documents, np.bool_)
+    found[[row for text in spellings if (row := row_of(text)) is not None]] = True
     parts = [column.parts for name, column in columns.by_name.items() if name.lower() in FIELDS]
     for text in spellings:
         values: list[tuple[Kind, str | float]] = [("keyword", text)]
@@ -53,7 +50,5 @@ def named_rows(
             values.append(("number", float(text)))
         for part, value in ((kinds.get(kind), value) for kinds in parts for kind, value in values):
             if part is not None and (codes := part.codes_of(value)):
-                has = part.documents_with([codes])
-                rows = np.flatnonzero(has if deleted is None else has & ~deleted)[:_MOST]
-                by_id |= dict.fromkeys(rows.tolist())
-    return [*by_id][:_MOST]
+                found |= part.documents_with([codes])
+    return found

@@ -16,7 +16,6 @@ from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, aligned
-from fullrank.filters.identifiers import named_rows, spellings_of
 from fullrank.live.entry import Entry, NewFields
 from fullrank.live.gather import Selection, gather_facts
 from fullrank.live.hits import Hits, LiveHit
@@ -215,17 +214,6 @@ class View:
             if (row := part.row(id)) is not None:
                 return part, row
         raise KeyError(id)
-
-    def named(self, query: str) -> list[str]:
-        """Return the ids of documents that a query names (fullrank.filters.identifiers); some may not exist."""
-        spellings = spellings_of(query)
-        if not spellings:
-            return []
-        found = (
-            (part, named_rows(spellings, part.row, columns, part.removed))
-            for part, columns in zip(self.parts, self.columns, strict=True)
-        )
-        return [part.store.ids[row] for part, rows in found for row in rows]
 
     def is_live(self, id: str) -> bool:
         """Return whether a document was written since the bundle was made. Raises KeyError without such a document."""

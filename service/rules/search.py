@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fullrank.filters.identifiers import MOST, spellings_of
 from fullrank.live import View
 from fullrank.rules.places import Page, spread
 from fullrank.rules.rule import Rule
@@ -102,16 +103,19 @@ async def _pins(
     for rule in rules:
         for pin in rule.pins:
             wanted.setdefault(pin.id, (pin.place, rule.id))
-    for id in view.named(request.text) if request.ordering is None else ():
-        wanted.setdefault(id, (0, None))
-    if not wanted:
-        return []
-    alone = replace(request, only=list(wanted), offset=0, limit=len(wanted), facets=())
-    found = (await ranker.rank(view, alone)).hits
-    pins = [(wanted[hit["id"]][0], {**hit, "rule": wanted[hit["id"]][1]}) for hit in found]
-    # Rules are in the order of their ids, and so are their pins of one place.
+    names = spellings_of(request.text) if request.ordering is None else []
+    hits = []
+    for ids, most, by_name in ((list(wanted), len(wanted), False), (names, MOST, True)):
+        if ids:
+            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most, facets=())
+            hits += (await ranker.rank(view, alone)).hits
+    pins = []
+    for id, hit in {hit["id"]: hit for hit in hits}.items():
+        place, by = wanted.get(id, (0, None))
+        pins.append((place, {**hit, "rule": by}))
+    # Rules are in the order of their ids, and so are their pins of one place; then what the query names, by score.
     order = {id: number for number, id in enumerate(wanted)}
-    return sorted(pins, key=lambda pin: (pin[0], order[pin[1]["id"]]))
+    return sorted(pins, key=lambda pin: (pin[0], order.get(pin[1]["id"], len(order))))
 
 
 def shifted(tried: Tried, pinned: Sequence[int], size: int) -> Tried:

@@ -49,6 +49,7 @@ class RankRequest:
     by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
+    by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)
     pinned       ids with fixed places: not ranked, but counted in facets
     match        which words of the query a document must have; None: as the bundle requires
     by_any_word  a document that has any word of the query has evidence
@@ -76,6 +77,7 @@ class RankRequest:
     by_prefix: bool = False
     synonyms: Sequence[Replaced] = ()
     only: Collection[str] | None = None
+    by_name: bool = False
     pinned: Collection[str] = ()
     filling: PageFilling | None = None
     ordering: Ordering | None = None

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from logging import getLogger
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fullrank.errors import FilterError
+from fullrank.filters.columns import Columns
+from fullrank.filters.identifiers import named
 from fullrank.live import View
 from service.search.caching.bitmaps import Bitmaps, Mask
 
@@ -29,6 +29,7 @@ def matching_documents(
     path: str,
     restrictions: Sequence[Restriction] = (),
     only: Collection[str] | None = None,
+    by_name: bool = False,
 ) -> list[Mask] | None:
     """Return for each part of a view the documents that a search may return, bool (n,); None: all of them.
 
@@ -39,6 +40,7 @@ def matching_documents(
         path: Its name in errors.
         restrictions: Of rules. One that does not fit the fields, because another model serves now, is ignored.
         only: Ids; None: all documents.
+        by_name: ``only`` has values of identifiers such as skus, too.
 
     Raises:
         FilterError: The filter of the request does not fit the fields.
@@ -52,7 +54,7 @@ def matching_documents(
         except FilterError as error:
             _log.warning("a filter of a rule is ignored: %s", error)
     if only is not None:
-        found = _both(found, _rows(view, only))
+        found = _both(found, _rows(view, only, by_name))
     return found
 
 
@@ -63,13 +65,10 @@ def _matching(view: View, bitmaps: Bitmaps, condition: Mapping[str, Any], path: 
     ]
 
 
-def _rows(view: View, ids: Collection[str]) -> list[Mask]:
-    masks = []
-    for part in view.parts:
-        mask = np.zeros(len(part), np.bool_)
-        mask[[row for id in ids if (row := part.row(id)) is not None]] = True
-        masks.append(mask)
-    return masks
+def _rows(view: View, ids: Collection[str], by_name: bool) -> list[Mask]:
+    none = (Columns(len(part), {}, {}) for part in view.parts)
+    pairs = zip(view.parts, view.columns if by_name else none, strict=True)
+    return [named(ids, part.row, columns) for part, columns in pairs]
 
 
 def _both(one: list[Mask] | None, other: list[Mask]) -> list[Mask]:

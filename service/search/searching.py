@@ -46,8 +46,9 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
         FilterError: A field of the request does not fit.
     """
     matching = matching_documents(
-        view, bitmaps, request.filter, request.filter_path, request.restrictions, request.only
-    )
+        view, bitmaps, request.filter, request.filter_path, request.restrictions,
+        request.only, request.by_name,
+    )  # fmt: skip
     if request.highlight is not None:
         check_highlight(view.columns[0], request.highlight, "highlight")
     order = None

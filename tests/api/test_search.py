@@ -272,6 +272,22 @@ async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> No
         assert (await found("sh-77001", min_seq=seq))[0][0] != "d2"
 
 
+async def test_a_filter_is_applied_before_named_documents_are_cut(tmp_path: Path) -> None:
+    documents = [
+        Document(f"d{i:02}", {"title": f"lamp {i}", "sku": "ab-1234", "size": i}) for i in range(14)
+    ]
+    make_bundle(tmp_path, "shop", documents, floor=Floor(lexical=0.1))
+    bundle = open_bundle(find_bundle(tmp_path, "shop"))
+    async with running(tmp_path) as client:
+        for least, count in ((0, 10), (3, 10), (12, 2), (13, 1)):
+            condition = {"size": {"gte": least}}
+            found = await search(client, query="AB-1234", filter=condition, limit=20)
+            ids = [hit["id"] for hit in found["hits"]]
+            assert ids == [hit.id for hit in bundle.search("AB-1234", 20, filter=condition)]
+            assert len(ids) == found["total"] == count
+            assert min(hit["fields"]["size"] for hit in found["hits"]) >= least
+
+
 async def test_documents_as_queries_have_weights_of_their_own(tmp_path: Path) -> None:
     """The same text ranks by one part when it is typed and by another as a document, cached or not."""
 

@@ -25,7 +25,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(tmp_path_factory.mktemp("whole"), 400)
+    root = tmp_path_factory.mktemp("whole")
+    return Whole(root, 400, further=lambda number: {"sku": f"sk-{number % 30:04}"})
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +180,13 @@ async def test_searches_are_equal(clients: list[httpx.AsyncClient], seed: int) -
             assert found["covered"] == 1
     assert statuses.count(200) > 60
     assert statuses.count(200) + statuses.count(422) == 100
+
+
+async def test_named_documents_are_equal(clients: list[httpx.AsyncClient]) -> None:
+    for condition in (None, {"stars": {"gte": 4}}):
+        asked = {"query": "SK-0007", "limit": 20, "explain": True, "filter": condition}
+        _, found = await all_equal(clients, "POST", "/v1/search", json=asked)
+        assert {hit["fields"]["sku"] for hit in found["hits"][:3]} == {"sk-0007"}
 
 
 async def test_every_page_of_cursors_is_equal(clients: list[httpx.AsyncClient]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.bundle import find_bundle, open_bundle
 from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
 from fullrank.filters.columns import columns_of
@@ -27,7 +25,7 @@ from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document
-from tests.bundles import CORPUS, linear_model, make_bundle
+from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases
 
@@ -508,12 +506,3 @@ def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
     for name in ("dense", "indptr", "indices", "weights", "bias"):
         np.testing.assert_array_equal(found.arrays()[name], expected.arrays()[name])
     assert found.sparse.width == expected.sparse.width
-
-
-def test_removed_documents_hide_no_other_that_a_query_names(tmp_path: Path) -> None:
-    ids = [f"d{i:02}" for i in range(14)]
-    make_bundle(tmp_path, "m", [Document(id, {"title": "lamp", "sku": "ab-1234"}) for id in ids])
-    view = View.of(open_bundle(find_bundle(tmp_path, "m")))
-    removed = [Operation(i, id, None) for i, id in enumerate(ids[:12], 1)]
-    assert view.named("AB-1234") == ids[:10]
-    assert view.apply(removed).named("AB-1234") == ids[12:]
