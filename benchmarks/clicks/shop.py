@@ -1,6 +1,7 @@
 """Experiment, shop: what people click later in the log of a real shop.
 
     python -m benchmarks.clicks.shop [--part test|valid] [--seeds 1,2,3] [--markdown]
+    python -m benchmarks.clicks.shop --failed 20
 
 The log lists clicks without what was shown. Its first 80 % teach and its last 20 % are predicted; with --part valid, on
 which settings are chosen, the first 64 % teach and the next 16 % are predicted. A click counts 1 / rank if its document
@@ -38,6 +39,7 @@ from fullrank.encoding import Float64
 from fullrank.models.memory import query_key
 from fullrank.retrieval import Match
 from trainer.collection import read_collection
+from trainer.evaluation.evaluate import evenly_spread
 from trainer.train import train
 
 DEPTH = 5
@@ -212,14 +214,43 @@ def measure(shop: Shop, seeds: Sequence[int], folder: Path) -> dict[str, dict[st
     return found
 
 
+def failed(shop: Shop, search: Search, count: int) -> Table:
+    """Return some of the clicks whose document is not among the first ones, evenly spread over the time."""
+    missed = [c for c in shop.predicted if c.document not in search(c.query)[:DEPTH]]
+    learned = Counter((query_key(click.query), click.document) for click in shop.learned)
+    asked = Counter(query_key(click.query) for click in shop.learned)
+    rows = []
+    for i in evenly_spread(len(missed), count).tolist():
+        query, wanted = missed[i].query, missed[i].document
+        key, found = query_key(query), search(query)
+        row = [query, str(asked[key]), shop.names[wanted], str(learned[key, wanted])]
+        first = [shop.names[found[0]], str(learned[key, found[0]])] if found else ["nothing", ""]
+        rows.append(row + first)
+    return Table(
+        f"{len(rows)} of {len(missed):,} clicks that the first {DEPTH} miss ({len(shop.predicted):,} in all)",
+        ("query", "clicks before", "clicked", "before", "first", "before"),
+        rows,
+        left=1,
+    )
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=("test", "valid"), default="test")
     parser.add_argument("--seeds", default="1,2,3", metavar="N,...")
+    parser.add_argument(
+        "--failed", type=int, metavar="N", help="print N clicks that the default misses"
+    )
     parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
     shop = read_shop(collection_folder("shop"), given.part)
+    if given.failed:
+        with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
+            counted = write_collection(shop, Path(folder) / "clicks", clicks=True)
+            bundle = open_bundle(train(counted, Path(folder), "counted").path)
+            failed(shop, bundle_search(bundle), given.failed).show(console())
+        return
     with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
         found = measure(shop, [int(seed) for seed in given.seeds.split(",")], Path(folder))
     table = Table(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.clicks.shop import Shop, later, peers, read_shop, write_collection
+from benchmarks.clicks.shop import Shop, failed, later, peers, read_shop, write_collection
 from trainer.collection import read_collection
 
 
@@ -36,6 +36,12 @@ def test_a_click_counts_one_over_its_rank(shop: Shop) -> None:
 
 def test_an_order_that_knows_the_later_clicks_misses_none(shop: Shop) -> None:
     assert shop.figures(later(shop)) == {"all": 1.0, "new": 1.0}
+
+
+def test_failed_clicks_say_what_was_clicked_before(shop: Shop) -> None:
+    table = failed(shop, lambda query: ["3"] if query == "kettle" else ["2"], 5)
+    assert "1 of 1 clicks" in table.title
+    assert list(table.rows) == [["kettle", "6", "blue kettle", "6", "oak table", "0"]]
 
 
 def test_peers_with_more_counts_rank_what_was_clicked_first(shop: Shop, tmp_path: Path) -> None:
