@@ -53,20 +53,27 @@ def local_backend(settings: Settings, metrics: Metrics) -> Backend:
         prepare=live.prepare,
         release=live.release,
     )
-    clicks = None
-    if settings.events and settings.live_clicks:
-        folder, _ = places(settings.bundles, settings.documents, settings.events_folder)
-        clicks = ClickCounter(
-            lambda: [followed.view for followed in live.views()],
-            folder,
-            metrics,
-            min(REFRESH_S, settings.usage_refresh_s),
-        )
-        clicks.start()
     engine = LocalEngine(
         Bitmaps(settings.filter_cache_mb << 20),
         SearchModePolicy(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         settings.rank_threads,
-        clicks,
+        click_counter(settings, live, metrics),
     )
     return Backend(registry, live, engine)
+
+
+def click_counter(
+    settings: Settings, documents: Documents, metrics: Metrics
+) -> ClickCounter | None:
+    """Return what counts new clicks for the loaded models, started; None if the settings turn it off."""
+    if not (settings.events and settings.live_clicks):
+        return None
+    folder, _ = places(settings.bundles, settings.documents, settings.events_folder)
+    counter = ClickCounter(
+        lambda: [followed.view for followed in documents.views()],
+        folder,
+        metrics,
+        min(REFRESH_S, settings.usage_refresh_s),
+    )
+    counter.start()
+    return counter

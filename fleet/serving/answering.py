@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from fleet.serving.wire import (
     Describe,
     Described,
     Found,
+    LacksClicks,
     LedgerBehind,
     LeftOut,
     Page,
@@ -28,6 +30,7 @@ from fleet.serving.wire import (
     Rank,
     Read,
     Scored,
+    SentClicks,
     Show,
     Shown,
 )
@@ -39,6 +42,7 @@ from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted
 from fullrank.filters.ranges import range_counts
 from fullrank.live import View
+from fullrank.live.clicks import NewClicks
 from fullrank.live.gather import Selection
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.reordering import features_of
@@ -57,6 +61,8 @@ from service.search.presenting import shown
 from service.search.request import RankRequest
 from service.search.searching import Search, check
 
+# Counts of clicks that are kept, for several routers and searches that began before the last.
+_MAX_CLICKS = 64
 MAX_FACET_VALUES = 100_000
 """Most values of a facet in one shard: all of them go to the router."""
 
@@ -87,10 +93,11 @@ class OpenShard:
         self._bundle = Followed(View.of(bundle), 0, 0)
         self._ledgers = LedgerCopies(lambda id: manifest.owner(id) == number)
         self._masks = RuleMasks()
+        self._clicks: dict[str, NewClicks] = {}
         # Replaced, never changed: two threads may answer at once.
         self._in_set: tuple[View, NewFields, View] | None = None
 
-    def reply(self, ask: Ask) -> Answer | Behind:
+    def reply(self, ask: Ask) -> Answer | Behind | LacksClicks:
         """Answer a question. Raises FilterError, HistoryLost."""
         followed = self._followed
         if followed.seq < ask.min_seq:
@@ -100,7 +107,26 @@ class OpenShard:
         view = followed.view
         if ask.at is not None and self._tail is not None:
             view, _ = self._tail.as_of(view.bundle, ask.at)
-        return Answer(ask.set_id, self._content(view, ask.question), followed.seq)
+        question = ask.question
+        if ask.clicks is not None and isinstance(question, Rank | Show):
+            clicks = self._counted(ask.clicks, view.bundle)
+            if clicks is None:
+                return LacksClicks()
+            question = replace(question, query=clicks.asked(question.query, ask.clicks.key))
+        return Answer(ask.set_id, self._content(view, question), followed.seq)
+
+    def _counted(self, sent: SentClicks, bundle: Bundle) -> NewClicks | None:
+        """Return the clicks of a router; None if it must send those after any query."""
+        found = self._clicks.get(sent.fingerprint)
+        if found is None and sent.popular is not None:
+            found = NewClicks.of(bundle.click_parts, ())
+            assert found is not None  # the set has the model of the router, which counts clicks
+            found = replace(found, of_document=sent.popular)
+            kept = [*self._clicks.items()][1 - _MAX_CLICKS :]
+            self._clicks = {**dict(kept), sent.fingerprint: found}
+        if found is None or sent.key is None:
+            return found
+        return found.of_one(sent.key, sent.clicked)
 
     def close(self) -> None:
         """Stop following the log."""

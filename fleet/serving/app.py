@@ -15,7 +15,7 @@ from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.transport import Shards
 from service.app import App, create_app
-from service.backend import Backend
+from service.backend import Backend, click_counter
 from service.documents.live import LiveDocuments
 from service.documents.submission import Caps
 from service.models.models import Models
@@ -53,7 +53,9 @@ def create_router(
         documents = SetDocuments(shards, patience, _live(settings, metrics))
         sets = SetModels(cache, metrics, documents, MAX_LOADED)
         models = make_models(sets, shards, metrics)
-        return Backend(models, documents, SetEngine(shards, patience, settings.rank_threads))
+        clicks = click_counter(settings, documents, metrics)
+        engine = SetEngine(shards, patience, settings.rank_threads, clicks)
+        return Backend(models, documents, engine)
 
     return create_app(settings, make_backend)
 

@@ -15,9 +15,11 @@ from fleet.serving.wire import (
     Ask,
     Behind,
     Expired,
+    LacksClicks,
     NotLoaded,
     Question,
     Refused,
+    SentClicks,
     pack,
     unpack_reply,
 )
@@ -83,6 +85,7 @@ class Asking:
         partial: Go on without shards that are missing, and wait less long for them; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
         at: Operation as of which they are; None: the last one.
+        clicks: That the set has not learned.
     """
 
     def __init__(
@@ -94,9 +97,10 @@ class Asking:
         partial: bool = False,
         min_seq: int = 0,
         at: int | None = None,
+        clicks: SentClicks | None = None,
     ) -> None:
         self._shards, self._manifest, self._partial = shards, manifest, partial
-        self._min_seq, self._at = min_seq, at
+        self._min_seq, self._at, self._clicks = min_seq, at, clicks
         course = _Course.of(patience)
         self._end, self._visible_end = course.end, course.visible_end
         self.missing = course.missing.setdefault(manifest.set_id, {})
@@ -135,12 +139,13 @@ class Asking:
             FilterError: A shard refuses the question.
             CursorExpired: A shard no longer knows what documents were at the operation.
         """
-        payloads, contents = self._packed(questions), dict[int, Any]()
+        clicks = None if self._clicks is None else self._clicks._replace(popular=None)
+        payloads, contents = self._packed(questions, clicks), dict[int, Any]()
         while payloads:
             left_s = max(0.0, self._end - self._now)
             wait_s = _SHARE_OF_ONE_CALL * left_s if self._partial else left_s
             outcomes = await self._shards.ask(payloads, wait_s)
-            behind = {}
+            behind, lacking = {}, {}
             for number, payload in payloads.items():
                 found = _content(outcomes[number], self._manifest.set_id)
                 match found:
@@ -148,9 +153,11 @@ class Asking:
                         self.missing[number] = reason
                     case Behind():
                         behind[number] = payload
+                    case LacksClicks():
+                        lacking[number] = questions[number]
                     case Answer():
                         contents[number], self.seqs[number] = found.content, found.seq
-            payloads = behind
+            payloads = behind | self._packed(lacking, self._clicks)
             if behind and self._now >= min(self._visible_end, self._end):
                 raise NotYetVisible(f"Operation {self._min_seq} is not visible in every shard yet.")
             if behind:
@@ -166,14 +173,16 @@ class Asking:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _packed(self, questions: Mapping[int, Question]) -> dict[int, bytes]:
+    def _packed(
+        self, questions: Mapping[int, Question], clicks: SentClicks | None
+    ) -> dict[int, bytes]:
         """Pack questions; one that goes to many shards is packed once."""
         manifest, packed = self._manifest, dict[tuple[int, int], bytes]()
         payloads = {}
         for number, question in questions.items():
             key = id(question), max(self._min_seq, self.seqs.get(number, 0))
             if key not in packed:
-                ask = Ask(manifest.version, manifest.set_id, question, key[1], self._at)
+                ask = Ask(manifest.version, manifest.set_id, question, key[1], self._at, clicks)
                 packed[key] = pack(ask)
             payloads[number] = packed[key]
         return payloads
@@ -185,7 +194,7 @@ class Asking:
         return f"No answer of shard {numbers} of {count}, which has {share:.1%} of the documents."
 
 
-def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | Failure:
+def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | LacksClicks | Failure:
     """Return an answer of the set, or why there is none. Raises FilterError, CursorExpired."""
     if isinstance(outcome, Failure):
         return outcome
@@ -194,8 +203,8 @@ def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | Failure
             return answer
         case Answer():
             return Failure("answers for another set of this version")
-        case Behind() as behind:
-            return behind
+        case (Behind() | LacksClicks()) as unready:
+            return unready
         case NotLoaded(versions):
             return Failure(f"has {', '.join(versions) or 'no version'} open")
         case Refused(path, reason):

@@ -25,7 +25,17 @@ from fleet.serving.head import Head, HeadView
 from fleet.serving.merge import Hit, Merged, Place, scored
 from fleet.serving.pages import SetPage
 from fleet.serving.transport import Shards
-from fleet.serving.wire import Describe, Described, Found, Page, Question, Rank, Show, Shown
+from fleet.serving.wire import (
+    Describe,
+    Described,
+    Found,
+    Page,
+    Question,
+    Rank,
+    SentClicks,
+    Show,
+    Shown,
+)
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.models.widening import Widened
@@ -41,6 +51,7 @@ from service.search.presenting import second_score
 from service.search.request import Ranked, RankRequest
 from service.search.searching import check, floor_of, reordered_text, required_of, widened
 from service.telemetry.stages import Stages
+from service.usage.clicks import ClickCounter
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
 # hits that other shards beat.
@@ -60,10 +71,17 @@ class SetEngine:
         shards: Reaches the shards of a set.
         patience: How long to wait for them.
         threads: That check and encode long requests.
+        clicks: Counts new clicks; None: they wait for the next training.
     """
 
-    def __init__(self, shards: Shards, patience: Patience, threads: int = 2) -> None:
-        self._shards, self._patience = shards, patience
+    def __init__(
+        self,
+        shards: Shards,
+        patience: Patience,
+        threads: int = 2,
+        clicks: ClickCounter | None = None,
+    ) -> None:
+        self._shards, self._patience, self._clicks = shards, patience, clicks
         self._bitmaps = Bitmaps(_BITMAPS)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="route")
 
@@ -78,6 +96,9 @@ class SetEngine:
         head = view.bundle
         assert isinstance(head, Head)
         assert isinstance(view, HeadView)
+        clicks = None
+        if self._clicks is not None and request.counts_clicks:
+            clicks = self._clicks.of(head)
         asking = Asking(
             self._shards,
             head.set,
@@ -85,6 +106,7 @@ class SetEngine:
             partial=request.is_partial,
             min_seq=view.min_seq,
             at=view.at,
+            clicks=None if clicks is None else SentClicks.of(clicks, request.text),
         )
         stages.done("wait")
         if request.is_plain:
@@ -99,6 +121,8 @@ class SetEngine:
     async def close(self) -> None:
         """See Engine.close."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._clicks is not None:
+            await asyncio.to_thread(self._clicks.close)
 
     def _prepared(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages

@@ -2,7 +2,8 @@
 
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
-    Ask(version, set_id, question, min_seq, at)  →  Answer(set_id, content, seq), NotLoaded, Behind, Refused or Expired
+    Ask(version, set_id, question, min_seq, at, clicks)
+        →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks, Refused or Expired
 
     Rank       the first documents of the shard's own ranking    Found, or LedgerBehind
     CountAds   how many ads a page leaves out                    LeftOut, or LedgerBehind
@@ -24,6 +25,7 @@ from fleet.serving.columns import NONE_NEW, NewFields
 from fullrank.ads import Ad, PriceFloor
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
+from fullrank.live.clicks import NewClicks
 from fullrank.ordering.groups import Group
 from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.required import Choice
@@ -242,6 +244,29 @@ class Read:
 Question = Rank | CountAds | Show | Describe | Read
 
 
+class SentClicks(NamedTuple):
+    """The clicks of a router's log that count for one search.
+
+    Attributes:
+        key: Of the query; None: nobody has clicked after it.
+        clicked: Clicks after it, by id of the document.
+        fingerprint: Of the clicks after any query.
+        popular: These, by id; None: the shard may have them since an earlier search.
+    """
+
+    key: str | None
+    clicked: Mapping[str, int]
+    fingerprint: str
+    popular: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, clicks: NewClicks, text: str) -> SentClicks:
+        """Return those for the text of a query."""
+        key = clicks.key(text)
+        clicked = {} if key is None else clicks.clicked(key)
+        return cls(key, clicked, clicks.fingerprint, clicks.of_document)
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A question to a shard.
@@ -252,6 +277,7 @@ class Ask:
         question: The question.
         min_seq: Operation of the log that the answer must contain.
         at: Answer as of this operation, which is not after min_seq; None: as of the last one.
+        clicks: That the set has not learned.
     """
 
     version: str
@@ -259,6 +285,7 @@ class Ask:
     question: Question
     min_seq: int = 0
     at: int | None = None
+    clicks: SentClicks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +326,11 @@ class Behind:
 
 
 @dataclass(frozen=True, slots=True)
+class LacksClicks:
+    """The shard lacks the clicks after any query, which the router must send."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The question does not fit the documents, as FilterError says."""
 
@@ -311,7 +343,7 @@ class Expired:
     """The log no longer knows what documents were at the operation that was asked for."""
 
 
-Reply = Answer | NotLoaded | Behind | Refused | Expired
+Reply = Answer | NotLoaded | Behind | LacksClicks | Refused | Expired
 
 
 def pack(message: Ask | Reply) -> bytes:

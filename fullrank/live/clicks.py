@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import blake2b
 from heapq import nlargest
 from typing import NamedTuple, Protocol
 
@@ -129,14 +130,26 @@ class NewClicks:
         several = [_most_clicked(of_query[key], MAX_CLICKED) for key in kept]
         return cls(parts, queries, several, _most_clicked(of_document, MAX_DOCUMENTS))
 
-    def asked(self, query: Encoded, text: str) -> ClickedQuery:
-        """Return a query for whose text the new clicks count."""
-        row, key = self.parts.known.find(text), None
-        if row >= 0:
-            key = self.parts.known.queries[row]
-        elif (row := self.queries.find(text)) >= 0:
-            key = self.queries.queries[row]
+    def key(self, text: str) -> str | None:
+        """Return the key of a query among those with learned or new clicks; None: it is in neither."""
+        for queries in (self.parts.known, self.queries):
+            if (row := queries.find(text)) >= 0:
+                return queries.queries[row]
+        return None
+
+    def asked(self, query: Encoded, key: str | None) -> ClickedQuery:
+        """Return a query for whose key the new clicks count."""
         return ClickedQuery(query.dense, query.sparse, query.bias, self, key)
+
+    def of_one(self, key: str, clicked: Mapping[str, int]) -> NewClicks:
+        """Return the same clicks after any query, with given ones after one query."""
+        queries = replace(self.queries, queries=Lexicon.of([key]), clicks=np.ones(1, np.float32))
+        return replace(self, queries=queries, of_query=[clicked], _added={})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the clicks after any query."""
+        return blake2b(repr(sorted(self.of_document.items())).encode(), digest_size=8).hexdigest()
 
     def added(self, part: Part, key: str | None) -> Added | None:
         """Return the additions to the documents of a part, those of removed ones too; None without any."""

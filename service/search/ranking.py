@@ -48,8 +48,7 @@ def rank_view(
         bitmaps: Results of filters.
         policy: Learns from the time that this takes.
         stages: The stopwatch.
-        clicks: That the bundle has not learned yet. They count where a person typed the query, but on no page of a
-            cursor, whose list does not change.
+        clicks: That the bundle has not learned yet.
 
     Returns:
         The encoded text, and the answer.
@@ -69,8 +68,8 @@ def rank_view(
         encoded = request.model(view).encode_queries([request.text])
         stages.done("encode")
     query = widened(view, request, encoded)
-    if clicks is not None and request.after is None and not request.is_document:
-        query = replace(query, encoded=clicks.asked(query.encoded, request.text))
+    if clicks is not None and request.counts_clicks:
+        query = replace(query, encoded=clicks.asked(query.encoded, clicks.key(request.text)))
     floor, text = floor_of(view, request), reordered_text(view, request)
     required = required_of(view, request)
     search = Search.of(view, request, mode, query.encoded, checked, floor, text, required)

@@ -97,6 +97,11 @@ class RankRequest:
         return self.only is None and bool(self.facets or self.facet_ranges)
 
     @property
+    def counts_clicks(self) -> bool:
+        """Whether new clicks count: a person typed the query, and this is no page of a cursor, whose list stays."""
+        return self.after is None and not self.is_document
+
+    @property
     def compared(self) -> set[str]:
         """The fields whose values are compared, so that times count as numbers: those of sort, boosts and ranges."""
         order = self.ordering

@@ -22,6 +22,8 @@ from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
 from fleet.serving.transport import Failure
 from fleet.sets import SetManifest, read_set
+from fullrank.models.contract import Model
+from fullrank.models.linear import LinearModel
 from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
@@ -91,6 +93,7 @@ class Whole:
         floor: What a document must reach to be found; None: every document is found.
         further: Returns more fields of a document, given its number.
         make_stage: Returns the second stage of the models, given the documents; None: they have none.
+        wrap: As of ``make_bundle``.
 
     Attributes:
         ids, titles: Of the documents.
@@ -104,6 +107,7 @@ class Whole:
         floor: Floor | None = FLOOR,
         further: Callable[[int], Mapping[str, Any]] = lambda _: {},
         make_stage: Callable[[Sequence[Document]], SecondStage] | None = None,
+        wrap: Callable[[LinearModel], Model] = lambda model: model,
     ) -> None:
         self.root = root
         lines = [{**document(number), **further(number)} for number in range(count)]
@@ -112,6 +116,7 @@ class Whole:
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
         ]
         self._documents, self._floor, self._make_stage = documents, floor, make_stage
+        self._wrap = wrap
         self.versions: list[str] = []
         self.ids = [line["_id"] for line in lines]
         self.titles = {line["title"] or line["text"] for line in lines}
@@ -133,6 +138,7 @@ class Whole:
             floor=self._floor,
             seed=seed,
             second_stage=stage,
+            wrap=self._wrap,
         )
         trained = folder / "planted" / version
         corpus, out = self.root / "corpus.jsonl", self.root / "bundles"

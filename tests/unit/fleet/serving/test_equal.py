@@ -7,11 +7,13 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.api.test_new_clicks import click, clicks_on, counting, search
 from tests.unit.fleet.serving.routing import BRANDS, WORDS, FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +28,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     root = tmp_path_factory.mktemp("whole")
-    return Whole(root, 400, further=lambda number: {"sku": f"sk-{number % 30:04}"})
+    return Whole(root, 400, further=lambda number: {"sku": f"sk-{number % 30:04}"}, wrap=counting)
 
 
 @pytest.fixture(scope="module")
@@ -294,3 +296,38 @@ async def test_models_list_the_fields_and_titles_of_all_shards(
             assert " " in title
             assert title in whole.titles
     assert set(lists[0][0]["fields"]) > {"title", "text", "stars", "mixed", "rare"}
+
+
+async def test_new_clicks_count_equally(
+    whole: Whole, shards: dict[str, FailingShards], tmp_path: Path
+) -> None:
+    rng = random.Random(3)
+    queries = ["copy files", "files copy remote", "ssh", "delete archive"]
+    async with AsyncExitStack() as stack:
+        service = whole.service(usage_refresh_s=1, events_folder=tmp_path / "0")
+        clients = [await stack.enter_async_context(service)]
+        for address, of_set in shards.items():
+            log = tmp_path / str(len(clients))
+            router = whole.router(address, of_set, usage_refresh_s=1, events_folder=log)
+            clients.append(await stack.enter_async_context(router))
+        first = {text: (await search(clients[0], text))["hits"] for text in queries}
+        # The second time, shards have the numbers of clicks of the first time.
+        for count, place in ((2, 4), (12, 5)):
+            clicks = [
+                (text := rng.choice(queries), first[text][rng.randrange(4)]["id"])
+                for _ in range(count)
+            ]
+            clicks.append((queries[0], last := first[queries[0]][place]["id"]))
+            for number, (text, id) in enumerate(clicks):
+                for client in clients:
+                    await click(client, id, f"u{place}-{number}", text)
+            async with asyncio.timeout(30):
+                for client in clients:
+                    while not clicks_on(await search(client, queries[0]), last)[0]:
+                        await asyncio.sleep(0.1)
+            asked = [
+                {"query": text, "explain": True} for text in (*queries, "copy filse", "ssh files")
+            ]
+            asked += [{**one, "match": "auto", "limit": 3, "facets": ["stars"]} for one in asked]
+            for one in [*asked, *(request(rng) for _ in range(20))]:
+                await all_equal(clients, "POST", "/v1/search", json=one)

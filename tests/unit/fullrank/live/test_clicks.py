@@ -115,7 +115,7 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
     n_kept = 0
     for text in (*QUERIES, "coat warm", "unknown hat"):
         plain = view.model.encode_queries([text])
-        ours, theirs = clicks.asked(plain, text), twin.model.encode_queries([text])
+        ours, theirs = clicks.asked(plain, clicks.key(text)), twin.model.encode_queries([text])
         of_twin = {hit.id: hit.score for hit in twin.search(theirs, len(twin)).hits}
         score = Floor(score=4.0)
         floors = [(None, None), (score, score), (floor_of(view, text), floor_of(twin, text))]
