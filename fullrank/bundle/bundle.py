@@ -171,6 +171,7 @@ class Bundle:
         *,
         is_live: bool = False,
         also: Mapping[str, Iterable[str]] = MappingProxyType({}),
+        is_strict: bool = False,
     ) -> Required | None:
         """Return the words of a query that a document must have; None: none of them.
 
@@ -179,18 +180,22 @@ class Bundle:
             match: What to require.
             is_live: Whether words of live documents count, which the model does not know.
             also: Texts that will do in place of a word of the query.
+            is_strict: Unless `match` is "any", require every word, even one that no document has.
         """
         if match == "any":
             return None
         floor, model = self.floor or Floor(), self.live_model if is_live else self.model
-        words = self._familiar.required(text, floor.odds, model, also)
+        words = self._familiar.required(text, floor.odds, model, also, is_strict=is_strict)
+        if match == "auto" and not is_strict:
+            # Others may lack common words, "the", in documents and in queries alike.
+            words = [word for word in words if word.frequency <= floor.common] or words
         if not words:
             return None
         weights = (math.log1p(self.n_documents / max(1.0, own.frequency)) for own in words)
         features = (tuple(sorted(own.features)) for own in words)
         clicked = -1 if self.click_parts is None else self.click_parts.feature(text)
         kept = (clicked,) if match == "auto" and clicked >= 0 else ()
-        return Required(tuple(features), tuple(weights), match == "auto", kept)
+        return Required(tuple(features), tuple(weights), match == "auto", kept, is_strict)
 
     @cached_property
     def _familiar(self) -> Familiar:
@@ -338,7 +343,7 @@ class Bundle:
         deleted = self._deleted(filter, exclude)
         rank = partial(self._rank, text, mode=mode, explain=explain)
         first = self._named(text, deleted, rank)
-        deleted = self._matching(text, match, deleted)
+        deleted = self._matching(text, match, deleted, is_strict=bool(first))
         if not first:
             return rank(limit, offset, deleted, min_score)
         deleted = np.zeros(len(self.documents), np.bool_) if deleted is None else deleted.copy()
@@ -553,9 +558,12 @@ class Bundle:
     def _explain(self, terms: Any, query: Encoded, row: int, limit: int = 8) -> Explanation:
         return explain(terms, self.retriever, query, row, limit)
 
-    def _matching(self, text: str, match: Match | None, deleted: Mask | None) -> Mask | None:
+    def _matching(
+        self, text: str, match: Match | None, deleted: Mask | None, *, is_strict: bool
+    ) -> Mask | None:
         """Return ``deleted`` with the documents that lack required words."""
-        required = self.required(text, match or self.match)
+        match = match or ("auto" if is_strict else self.match)
+        required = self.required(text, match, is_strict=is_strict)
         if required is None:
             return deleted
         bits = self.retriever.words_had(required)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import chain
 from types import MappingProxyType
 
@@ -34,9 +34,12 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
+from fullrank.text.compounds import MAX_PARTS
 from fullrank.text.reading import Reading
 from fullrank.text.words import query_words, tokens, words
 
+MAX_BITS = 62
+"""Words that a document may have to have."""
 _CACHED = 1 << 14
 _TEXTS = 1 << 4  # whole queries, of which one search asks twice
 
@@ -175,35 +178,55 @@ class Familiar:
         odds: float,
         model: Model | None = None,
         also: Mapping[str, Iterable[str]] = MappingProxyType({}),
+        *,
+        is_strict: bool = False,
     ) -> list[Word]:
-        """Return what documents with each word of a query have; nothing for a text that is a document.
+        """Return what documents with all words of a query have; nothing for a text that is a document.
 
-        A word of several pieces counts as any of its pieces. Neighbours that are one word of documents, "play station",
-        count for each of them.
+        A text without spaces counts as any of its pieces. A word that joins others, "playstation", counts as all of
+        them. Neighbours that are one word of documents, "play station", count for each of them.
 
         Args:
             text: The query.
             odds: The least odds of a known typing error.
             model: As for ``word_features``.
             also: Texts that will do in place of a word.
+            is_strict: Whether unknown words count, which no document has.
         """
         if len(query_words(text)) > MAX_WORDS:
             return []
         late = model.features_by_word(text) if isinstance(model, OpenModel) else {}
-        found = {token: set[int]() for token in tokens(text)}
-        for token, features in found.items():
-            for piece in words(token):
-                features.update(late.get(piece, ()))
-                if self._is_known(piece, odds):
-                    features |= self._word(piece).features
-            for other in also.get(token, ()):
-                more = self.required(other, odds, model)
-                features.update(*(word.features for word in more))
+        found: dict[str, Sequence[Set[int]]] = {}
+        for token in tokens(text):
+            pieces = words(token)
+            known = [piece for piece in pieces if self._is_known(piece, odds)]
+            clauses = [
+                *([self._word(piece).features] for piece in known if len(pieces) > 1),
+                *(self._all_of(piece) for piece in known if len(pieces) == 1),
+                *([frozenset(late[piece])] for piece in pieces if piece in late),
+                *([w.features for w in self.required(t, odds, model)] for t in also.get(token, ())),
+            ]
+            found[token] = reduce(_either, clauses, ())
         for several, joined in chain(self._joined(text), late.items()):
             for part in several.split(" ") if " " in several else ():
                 if part in found:
-                    found[part] |= joined
-        return [Word(self._frequency(own), frozenset(own)) for own in found.values() if own]
+                    found[part] = _either(found[part], [frozenset(joined)])
+        if sum(map(len, found.values())) > MAX_BITS:
+            found = {token: [frozenset().union(*own)] for token, own in found.items()}
+        every = chain.from_iterable(own or [frozenset()] for own in found.values())
+        return [Word(self._frequency(own), frozenset(own)) for own in every if own or is_strict]
+
+    def _all_of(self, piece: str) -> Sequence[Set[int]]:
+        """Return features, of each set of which a document with a known piece has one: several for joined words."""
+        every = self._word(piece).features
+        meant = self._known.correction(piece) or piece
+        parts = [
+            [first + row for row in model.sparse.forms.parts(meant)]
+            for first, model in self._parts
+            if isinstance(model, LinearModel) and model.sparse.forms is not None
+        ]
+        whole = every.difference(*parts)
+        return [whole.union(own) for own in zip(*filter(None, parts), strict=False)] or [every]
 
     def _frequency(self, features: Set[int]) -> float:
         """Return how often features of words occur in documents, as ``KnownWords.document_frequency`` does."""
@@ -264,6 +287,15 @@ class Familiar:
                 document = model.encode_documents(_Everywhere(meant)).sparse.indices.tolist()
                 found |= self._piece(piece).features & {first + column for column in document}
         return Word(self._known.document_frequency(meant), frozenset(found))
+
+
+def _either(one: Sequence[Set[int]], other: Sequence[Set[int]]) -> Sequence[Set[int]]:
+    """Return what documents have that have what one or what the other asks for; any of it where that is too much."""
+    if not one or not other:
+        return one or other
+    if len(one) * len(other) > MAX_PARTS:
+        return [frozenset().union(*one, *other)]
+    return [a | b for a in one for b in other]
 
 
 def _parts(model: Model, first: int = 0) -> Iterator[tuple[int, Model]]:

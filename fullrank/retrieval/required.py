@@ -1,7 +1,7 @@
 """Which words of a query a document must have.
 
     all    every word that some document has
-    auto   the same if that leaves a document; else words that weigh at least half of those of the best document
+    auto   the same but common words if that leaves a document; else words that weigh at least half of those of the best document
 
 A word weighs ln(1 + n / f), so common words are given up before rare ones, and one rare word alone decides nothing.
 Parts of the documents choose together: which words occur at all, and which words the best document of all has.
@@ -47,12 +47,14 @@ class Required(NamedTuple):
         weights: Of the words.
         is_auto: Whether fewer words are required where no document has all.
         kept: The features of documents that need no word, ascending.
+        is_strict: Whether every word is required, even one that no document has.
     """
 
     words: tuple[tuple[int, ...], ...]
     weights: tuple[float, ...]
     is_auto: bool
     kept: tuple[int, ...] = ()
+    is_strict: bool = False
 
     def choice(self, bits: Int64, removed: Mask | None, deleted: Mask | None) -> Choice:
         """Return the choice of one part of the documents.
@@ -72,10 +74,11 @@ class Required(NamedTuple):
 
     def lacking(self, bits: Int64, choice: Choice, deleted: Mask | None) -> Mask | None:
         """Return ``deleted``, bool (n,), with all documents that lack words by a choice."""
-        is_all = not self.is_auto or choice.best == choice.present
-        if not (choice.present if is_all else choice.best):
+        is_all = self.is_strict or not self.is_auto or choice.best == choice.present
+        every = (1 << len(self.words)) - 1 if self.is_strict else choice.present
+        if not (every if is_all else choice.best):
             return deleted
-        wanted = choice.present if is_all else 0
+        wanted = every if is_all else 0
         least = _SHARE * self._weigh(choice.best)
         mask = NONE_DELETED if deleted is None else deleted
         return lack_words(bits, np.array(self.weights), wanted, least, mask)

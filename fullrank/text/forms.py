@@ -307,6 +307,20 @@ class Forms:
         row = -1 if is_bigram(word) else self.words.known.find(word)
         return self.tables.of(row) if row >= 0 else self._of_unknown(word)
 
+    def parts(self, word: str) -> RowTuple:
+        """Return the rows of the words that a word joins; none if it joins none, or different ones."""
+        keys = spellings(word)
+        found = {
+            rows
+            for key in (*keys, singular(keys[0]))
+            for rows in self.tables.folded.get(key)
+            if len(rows) > 1
+        }
+        rows = tuple(self.words.known.find(part) for part in split_digits(word))
+        if rows and min(rows) >= 0:
+            found.add(rows)
+        return found.pop() if len(found) == 1 else ()
+
     def count(self, text: str) -> dict[str, int]:
         """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
         return self.count_joined(Neighbours(spaced(words(text))))

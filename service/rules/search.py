@@ -86,6 +86,8 @@ async def rank_by_rules(
         offset=page.ranked_offset,
         limit=max(1, page.ranked_limit),
         pinned=[hit["id"] for _, hit in pins],
+        # Who types an identifier looks for nothing else, but what the bundle takes for one may be a word.
+        is_strict=any(hit["rule"] is None for _, hit in pins),
     )
     ranked, tried = await rank(needed)
     ranked_hits = ranked.hits[: page.ranked_limit]

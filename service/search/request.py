@@ -52,6 +52,7 @@ class RankRequest:
     by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)
     pinned       ids with fixed places: not ranked, but counted in facets
     match        which words of the query a document must have; None: as the bundle requires
+    is_strict    it must have every word, unless `match` says any
     by_any_word  a document that has any word of the query has evidence
     is_partial   answer without documents that cannot be searched now; else they fail the request
     max_bytes    most bytes of fields, explanations and highlights of all hits together
@@ -83,6 +84,7 @@ class RankRequest:
     ordering: Ordering | None = None
     highlight: Highlight | None = None
     match: Match | None = "any"
+    is_strict: bool = False
     by_any_word: bool = False
     is_partial: bool = False
     max_bytes: int = sys.maxsize

@@ -191,7 +191,7 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
 
 def required_of(view: View, request: RankRequest) -> Required | None:
     """Return the words that a document must have; None: none of them."""
-    match = request.match or view.bundle.match
+    match = request.match or ("auto" if request.is_strict else view.bundle.match)
     if match == "any" or request.only is not None:
         return None
     also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
@@ -202,7 +202,9 @@ def required_of(view: View, request: RankRequest) -> Required | None:
     if begun in also:
         also[begun] += known.begun_by(view, request.text).terms
     is_live = bool(view.added)
-    return view.bundle.required(request.text, match, is_live=is_live, also=also)
+    return view.bundle.required(
+        request.text, match, is_live=is_live, also=also, is_strict=request.is_strict
+    )
 
 
 def reordered_text(view: View, request: RankRequest) -> str | None:

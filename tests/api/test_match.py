@@ -15,6 +15,7 @@ import pytest
 from fullrank import Bundle, open_bundle
 from fullrank.bundle import find_bundle
 from fullrank.progress import Reporter
+from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.words import words
 from tests.api.support import make_bundle, running
@@ -53,26 +54,31 @@ def required(
     """Read all documents for those that a search may find."""
     texts = {id: {*words(f"{d['title']} {d['text']}")} for id, d in documents.items()}
     asked = {word for word in words(query) if any(word in text for text in texts.values())}
+    frequency = bundle.known_words.document_frequency
+    if match == "auto" and bundle.floor is not None:
+        asked = {word for word in asked if frequency(word) <= bundle.floor.common} or asked
     allowed = {id for id, d in documents.items() if shelf in (None, d["shelf"])}
     if match == "any":
         return allowed
     full = {id for id in allowed if asked <= texts[id]}
     if full or match == "all":
         return full
-    frequency = bundle.known_words.document_frequency
     weight = {w: math.log1p(bundle.n_documents / max(1.0, frequency(w))) for w in asked}
     weighed = {id: sum(weight[word] for word in asked & texts[id]) for id in allowed}
     best = max(weighed.values(), default=0.0)
     return {id for id in allowed if weighed[id] >= best / 2 - 1e-9}
 
 
+@pytest.mark.parametrize("common", [None, 12.0])
 async def test_hits_totals_and_facets_are_those_of_the_required_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, common: float | None
 ) -> None:
     rng = random.Random(3)
     stored: Stored = {f"d{n:02}": document(rng, WORDS) for n in range(80)}
     monkeypatch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
-    make_bundle(tmp_path, "m", [Document(id, fields) for id, fields in stored.items()])
+    floor = None if common is None else Floor(-1e9, -1e9, -1e9, per_word=0.0, common=common)
+    documents = [Document(id, fields) for id, fields in stored.items()]
+    make_bundle(tmp_path, "m", documents, floor=floor)
     bundle = open_bundle(find_bundle(tmp_path, "m"))
     assert bundle.retriever.index is not None
     n_fewer = n_paged = 0
@@ -137,6 +143,10 @@ TITLES = {
     "notebook": "Playhouse notebook",
     "house": "Play house of wood",
     "steel": "Steel wool",
+    "shelf": "Corner shelf",
+    "sofa": "Corner sofa",
+    "kit": "Tool kit",
+    "set": "Garden set",
     **{word: f"{word.title()} wreath" for word in WORDS},
 }
 
@@ -152,7 +162,7 @@ def untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_a_word_occurs_in_other_forms_too(untaught: Path) -> None:
-    rule = {"synonyms": [["flask", "thermos"]]}
+    rule = {"synonyms": [["flask", "thermos"], ["spanners", "tool set"], ["couch", "corner sofa"]]}
     async with running(untaught) as client:
         reply = await client.put("/v1/rules/flask", json=rule)
         assert reply.status_code in (200, 201), reply.text
@@ -162,11 +172,16 @@ async def test_a_word_occurs_in_other_forms_too(untaught: Path) -> None:
             ("glass bottle", {"bottles"}),  # the plural
             ("play house", {"house", "notebook"}),  # two words that are one elsewhere
             ("steel therm", {"bottle"}),  # the beginning of a word
+            ("cornershelf", {"shelf"}),  # a word that is two words elsewhere
+            ("cornershelfs", {"shelf"}),
+            ("corner", {"shelf", "sofa"}),
             ("flask steel", {"bottle"}),  # a synonym
+            ("spanners", set()),  # one of two words
+            ("couch", {"sofa"}),
             ("steel qqqwwwx", {"bottle", "steel"}),  # a word that no document has
             ("glass wool", set()),
         ):
-            answer = await found(client, {"query": query, "match": "all"})
+            answer = await found(client, {"query": query, "match": "all", "min_score": -100})
             assert {hit["id"] for hit in answer["hits"]} == wanted, query
         await client.put("/v1/documents/new", json={"title": "Paper qqqwwwx"})
         answer = await found(client, {"query": "steel qqqwwwx", "match": "all", "min_seq": 1})
