@@ -28,7 +28,7 @@ from trainer.collection import Collection, relevant
 from trainer.evaluation.evaluate import DEPTH, evenly_chosen, query_texts, rank_in_batches
 from trainer.evaluation.judgement import Judgement, judge
 from trainer.recipes.recipe import load_recipe
-from trainer.systems.memory import POPULARITY
+from trainer.systems.memory import BESIDE_BM25, POPULARITY
 from trainer.systems.registry import fit
 from trainer.training.context import TrainingContext
 from trainer.training.loop import TrainingRun
@@ -36,7 +36,6 @@ from trainer.training.loop import TrainingRun
 Bools = npt.NDArray[np.bool_]
 
 COLUMNS = ("known", "new", "cold", "all")
-_POPULARITY = (0.1, 0.3, 1.0, 3.0)
 _CHOOSING = 1_000  # training queries whose clicks choose the weight of popularity
 
 
@@ -189,7 +188,7 @@ def _baselines(
 
         train = evenly_chosen(judge(collection, "train")[0], _CHOOSING)
         weights = np.concatenate([judgement.weights for judgement in train])
-        best = max(_POPULARITY, key=lambda weight: float(ranks(weight, train) @ weights))
+        best = max(BESIDE_BM25, key=lambda weight: float(ranks(weight, train) @ weights))
         return {
             "bm25": ranks(0.0, judgements),
             "bm25 + popularity": ranks(best, judgements),

@@ -333,7 +333,7 @@ class Trainer:
         return ResultRow(recipe.name, valid.split, len(valid.judgements), measures)
 
     def compare(self, best: Candidate) -> list[ResultRow]:
-        """Return the table: the model, tf-idf and BM25 on the same queries. Warn if a baseline is better."""
+        """Return the table: the model and the baselines on the same queries. Warn if a baseline is better."""
         if best.row is None:
             return []
         if best.fitted.comparison:

@@ -1,7 +1,8 @@
 """Which words of a query a document must have.
 
     all    every word that some document has
-    auto   the same but common words if that leaves a document; else words that weigh at least half of those of the best document
+    auto   the same but common words if that leaves a document; else words that weigh at least half of those of the best
+           document
 
 A word weighs ln(1 + n / f), so common words are given up before rare ones, and one rare word alone decides nothing.
 Parts of the documents choose together: which words occur at all, and which words the best document of all has.

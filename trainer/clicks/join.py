@@ -245,7 +245,8 @@ def _votes(
     if kept.clicked.all():
         kept = replace(kept, is_listed=np.zeros(len(kept), np.bool_))
     counts["beyond_caps"] = int(votes.clicked.sum() - kept.clicked.sum())
-    counts["shown"], counts["votes"] = len(kept), int(kept.clicked.sum())
+    counts["shown"] = int(kept.is_listed.sum())  # imported clicks do not say what was
+    counts["votes"] = int(kept.clicked.sum())
     return kept
 
 

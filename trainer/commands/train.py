@@ -54,9 +54,9 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time limit of the command: 2m, 10m; by default the fits take 150s, and "
-            "as long as they need with --set auto.seconds=0. Counting, parts of a blend that "
-            "have no epochs, and writing take the time they need, about half a minute for 30,000 queries.",
+            help="Time for the whole command, from reading to the written bundle: 2m, 10m. Only the fits end "
+            "early: counting, parts of a blend without epochs and writing take what they need, about half a minute "
+            "for 30,000 queries. By default the fits take 150s, and as long as they need with --set auto.seconds=0.",
         ),
     ] = None,
     memory: Annotated[

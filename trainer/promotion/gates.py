@@ -98,8 +98,9 @@ def clicks_gate(before: Replayed, after: Replayed, clicks: Clicks, seed: int) ->
     """Test that the weighted MRR is not worse, by resampling people."""
     if clicks.people < MIN_PEOPLE:
         reason = (
-            f"{clicks.people} people clicked lately, at least {MIN_PEOPLE} must; clicks on the only document of a list "
-            "do not count"
+            f"{clicks.people} people judge it by the newest clicks, at least {MIN_PEOPLE} must; where two candidates "
+            f"are compared, half of the people choose between these, so {2 * MIN_PEOPLE} must have clicked; clicks on "
+            "the only document of a list do not count"
         )
         return Gate("clicks", False, 0.0, -MAX_LOSS, reason)
     sums = [

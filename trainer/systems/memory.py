@@ -17,6 +17,8 @@ from trainer.training.loop import TrainingRun
 
 MEMORY = Recipe("memory", system="memory")
 POPULARITY = Recipe("popularity", system="memory", memory=MemorySettings(of="documents"))
+BESIDE_BM25 = (0.1, 0.3, 1.0, 3.0)
+"""Weights of popularity, of which a baseline has the best one."""
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:

@@ -31,7 +31,7 @@ from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import Trial, learns, part_run, try_part
 from trainer.systems.blend.warm import blend_of, go_on
 from trainer.systems.blend.weights import Scored, Typed, choose, lift_unjudged
-from trainer.systems.memory import MEMORY, POPULARITY
+from trainer.systems.memory import BESIDE_BM25, MEMORY, POPULARITY
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
@@ -285,6 +285,12 @@ def _compare(
             context.forget_features(baseline.model)
         for table, measures in zip(tables, lines, strict=True):
             table.append((baseline.name, measures))
+    if {bm25 := load_recipe("bm25"), POPULARITY} <= {*parts}:
+        one = np.eye(len(parts))
+        mixes = [one[parts.index(bm25)] + w * one[parts.index(POPULARITY)] for w in BESIDE_BM25]
+        best = max(mixes, key=lambda mix: float(columns[0].average_precision(mix).mean()))
+        for table, scores in zip(tables, columns, strict=True):
+            table.append((f"bm25 + {POPULARITY.name}", scores.measures(best)))
     return tuple(
         ResultRow(system, scores.valid.split, len(scores.judgements), measures)
         for scores, table in zip(columns, tables, strict=True)

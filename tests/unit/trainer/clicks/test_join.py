@@ -36,7 +36,11 @@ def test_a_click_is_joined_to_what_was_shown() -> None:
     ]
     assert votes.dwell_s[votes.clicked] == 2.5
     assert np.isnan(votes.dwell_s[~votes.clicked]).all()
-    assert votes.counts["votes"] == 1
+    assert (votes.counts["votes"], votes.counts["shown"]) == (1, 3)
+    # An imported click does not say what was shown.
+    imported = listing("l2", ["a"], only_clicked=True)
+    votes = join([*lists, imported], [click("l1", "b"), click("l2", "a")])
+    assert (votes.counts["votes"], votes.counts["shown"]) == (2, 3)
 
 
 @pytest.mark.parametrize(

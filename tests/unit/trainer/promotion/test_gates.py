@@ -68,6 +68,7 @@ def test_few_people_prove_nothing() -> None:
     gate = clicks_gate(Replayed(np.ones(9)), Replayed(np.ones(9)), clicks(9, 1), 1)
     assert not gate.passed
     assert "9 people" in gate.reason
+    assert "20 must have clicked" in gate.reason
 
 
 def test_the_gate_says_which_clicks_it_ranks_among_all_documents() -> None:

@@ -196,3 +196,8 @@ def test_parts_that_do_not_fit_are_refused(kappa: float, clicks: list[float]) ->
 def test_a_query_asked_often_answers_for_its_other_spellings() -> None:
     model = MemoryModel(Lexicon.of(["b a", "a b"]), np.array([1, 9], np.float32), 1.0)
     assert [model.find(text) for text in ("b a", "a b", "ab", "ba", "c")] == [0, 1, 1, 0, -1]
+
+
+def test_the_table_of_training_has_bm25_with_popularity(bundle: Bundle) -> None:
+    systems = {row["system"] for row in bundle.card["table"]}
+    assert systems == {"auto", "bm25", "bm25 + popularity", "tfidf"}
