@@ -57,7 +57,10 @@ def evaluate(
             f"{split} has clicks, and --exclude-split takes away what people chose before for the same query",
             err=True,
         )
-    table = Table(title=f"{opened.version}, {split}: {found.queries:,} queries, each counts once", title_style="")
+    table = Table(
+        title=f"{opened.version}, {split}: {found.queries:,} queries, each counts once",
+        title_style="",
+    )
     table.add_column("measure")
     table.add_column("mean", justify="right")
     table.add_column("± standard error", justify="right")

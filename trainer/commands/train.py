@@ -20,7 +20,10 @@ from fullrank.progress import Reporter
 from trainer.threads import let_threads_sleep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainer.train import TrainResult
+    from trainer.training.result import ResultRow
 
 
 COMPARED = ("map", "mrr", "ndcg@10")
@@ -215,14 +218,16 @@ def print_comparison(result: TrainResult) -> None:
     """Print the measures of the model and the baselines on the split that chose the model."""
     if not result.table:
         return
-    counts = {row.split: row.queries for row in result.table}
+    kinds = [row for row in result.table if row.split.startswith("typed ")]
+    rows = [row for row in result.table if row not in kinds]
+    counts = {row.split: row.queries for row in rows}
     splits = ", ".join(f"{count:,} queries of {split}" for split, count in counts.items())
     table = Table(title=escape(f"{result.path.name} on {splits}"), title_style="")
     table.add_column("system")
     table.add_column("split")
     for measure in COMPARED:
         table.add_column(measure, justify="right")
-    for row in result.table:
+    for row in rows:
         found = (row.measures[measure] for measure in COMPARED)
         table.add_row(
             escape(row.system),
@@ -230,6 +235,20 @@ def print_comparison(result: TrainResult) -> None:
             *(f"{item.mean:.3f} ± {item.error_text(3)}" for item in found),
         )
     Console().print(table)
+    if kinds:
+        _print_kinds(kinds)
     for split, meaning in COLUMNS.items():
         if split in counts:
             Console(highlight=False).print(f"{split}: {meaning}", soft_wrap=True)
+
+
+def _print_kinds(rows: Sequence[ResultRow]) -> None:
+    """Print the MRR of each kind of typed queries, a system a row."""
+    table = Table(title="mrr of typed queries", title_style="")
+    table.add_column("system")
+    for kind, count in {row.split.removeprefix("typed "): row.queries for row in rows}.items():
+        table.add_column(f"{kind} ({count:,})", justify="right")
+    for system in dict.fromkeys(row.system for row in rows):
+        found = (row.measures["mrr"].mean for row in rows if row.system == system)
+        table.add_row(escape(system), *(f"{mean:.3f}" for mean in found))
+    Console().print(table)

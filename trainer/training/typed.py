@@ -5,6 +5,7 @@
     heading      a Markdown heading of its text
     description  its first words, or those of a field "description" or "summary"
     span         2 to 5 neighbouring words of it
+    keywords     2 to 5 words of it, each of four letters or more if there are such
     anchor       the text of links to it that training does not read (``trainer.collection.anchors``)
 
 The document is the answer; of anchors, all documents that they lead to. Hashes choose, so every run asks the same.
@@ -13,7 +14,6 @@ The document is the answer; of anchors, all documents that they lead to. Hashes 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 
@@ -27,20 +27,21 @@ from trainer.features.fields import HEAVY
 from trainer.training.validation import Validation
 
 TYPED = "typed"
-_MOST = 1000  # queries
+_MOST = 3000  # queries
 _FEWEST = 5  # fewer say nothing
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.*\w.*)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?]\s|\n")
 _DESCRIPTIONS = ("description", "summary")
 _DESCRIBING_WORDS = 8
 _SPAN_WORDS = (2, 5)
+_LONG = 4  # letters; shorter words rarely say what a text is about
 
 
-def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]:
+def typed_queries(corpus: Corpus) -> tuple[Validation | None, list[str]]:
     """Make typed queries of a counted collection.
 
     Returns:
-        The queries, None if there are too few; and how many there are of each kind.
+        The queries, None if there are too few; and the kind of each. Those of one kind stand together.
     """
     collection = corpus.collection
     rows = collection.document_ids.rows
@@ -59,8 +60,9 @@ def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]
             kind, text = kinds[_number(document.id, "kind") % len(kinds)]
             found.append((kind, text, titled.get(_same(text), [row])))
     found = [(kind, text, rows) for kind, text, rows in found if text and rows]
+    found.sort(key=lambda query: query[0])
     if len(found) < _FEWEST:
-        return None, {}
+        return None, []
     nothing = np.zeros(0, np.int64)
     judgements = [
         Judgement(text, np.unique(answers), np.ones(len({*answers}), np.int64), nothing)
@@ -68,7 +70,7 @@ def typed_queries(corpus: Corpus) -> tuple[Validation | None, Mapping[str, int]]
     ]
     texts = [text for _, text, _ in found]
     valid = Validation(TYPED, np.zeros(len(found), np.int64), judgements, texts)
-    return valid, dict(Counter(kind for kind, _, _ in found))
+    return valid, [kind for kind, _, _ in found]
 
 
 def _made(
@@ -88,8 +90,14 @@ def _made(
     if described := " ".join(described.split()[:_DESCRIBING_WORDS]):
         yield "description", described
     least, most = _SPAN_WORDS
-    if len(words := text.split()) >= least:
-        yield "span", _span(words, least + _number(id, "length") % (most - least + 1), id)
+    count = least + _number(id, "length") % (most - least + 1)
+    words = text.split()
+    if len(words) >= least:
+        yield "span", _span(words, count, id)
+    long = [word for word in words if len(word) >= _LONG] or words
+    if len(long) >= least:
+        some = (long[_number(id, f"keyword {i}") % len(long)] for i in range(count))
+        yield "keywords", " ".join(dict.fromkeys(some))
 
 
 def _span(words: Sequence[str], count: int, id: str) -> str:

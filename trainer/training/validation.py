@@ -51,6 +51,11 @@ class Validation:
         judgements = evenly_chosen(self.judgements, limit)
         return Validation(self.split, self.rows[chosen], judgements, texts)
 
+    def part(self, place: slice, split: str) -> Validation:
+        """Return neighbouring queries as those of another split."""
+        texts = None if self.texts is None else self.texts[place]
+        return Validation(split, self.rows[place], self.judgements[place], texts)
+
     def encode(self, fitted: FittedModel, chosen: slice = _ALL) -> Encoded:
         """Encode some of the queries by a model."""
         if self.texts is None:

@@ -29,7 +29,7 @@ def test_train_passes_every_option_on(
     estimates = {name: Estimate(0.25, 0.125) for name in MEASURES}
     rows = [
         SimpleNamespace(system="bm25", split=split, queries=9, measures=estimates)
-        for split in ("new", "cold")
+        for split in ("new", "cold", "typed", "typed title")
     ]
 
     def fake_train(*args: object, **options: object) -> object:
@@ -85,6 +85,8 @@ def test_train_passes_every_option_on(
     assert "mine-1 on 9 queries of new, 9 queries of cold" in table.out
     assert "cold: queries that ask for documents of which this comparison learned no" in table.out
     assert "0.250 ± 0.125" in table.out
+    assert "title (9)" in table.out
+    assert "typed title" not in table.out
     assert "mine-1 in 2 s" in table.out
     earlier = make_bundle(tmp_path / "bundles", "shop")
     arguments = ("--from", tmp_path / "bundles" / "shop")

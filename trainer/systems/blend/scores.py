@@ -63,6 +63,10 @@ class PartScores:
         other.score(0, fitted)
         return other
 
+    def of_queries(self, place: slice, split: str) -> PartScores:
+        """Return the scores for neighbouring queries, under the name of another split."""
+        return replace(self, valid=self.valid.part(place, split), parts=self.parts[:, place])
+
     @property
     def judgements(self) -> list[Judgement]:
         """The judgements of the queries."""

@@ -121,10 +121,12 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     text_weights, scale = weights, 1.0
     if typed is not None:
         text_weights, scale = typed.choose(weights, lift)
-        measured.append((typed.scores, np.append(text_weights, scale), NO_LIFT))
+        every = np.append(text_weights, scale)
+        measured.append((typed.scores, every, NO_LIFT))
+        measured += [(scores, every, NO_LIFT) for scores in typed.by_kind()]
         names = [part.name for part in parts]
         chosen = dict(zip(names, text_weights.round(4).tolist(), strict=True))
-        run.reporter.log("typed blend", **chosen, **typed.kinds)
+        run.reporter.log("typed blend", **chosen, **typed.counts)
     comparison = _compare(fit_part, trial_context, recipe, run, parts, measured)
     del scored, measured
     trial_context.clear_cache()
@@ -171,7 +173,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         facts["typed"] = {
             "weights": {parts[i].name: float(text_weights[i]) for i in used.tolist()},
             "scale": scale,
-            "queries": typed.kinds,
+            "queries": dict(typed.counts),
         }
     total = blend_of(finals, facts, lift, final_context.corpus.unjudged)
     return replace(total, comparison=comparison)

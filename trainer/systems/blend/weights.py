@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fullrank.measures import Float64
 from fullrank.models.mixed import NO_LIFT, Lift
+from trainer.evaluation.evaluate import evenly_chosen
 from trainer.systems.blend.scores import PartScores
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
-from trainer.training.typed import typed_queries
+from trainer.training.typed import TYPED, typed_queries
 
 # Of a part to the best one, in their spreads.
 _RATIOS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -24,6 +26,11 @@ _ROUNDS = 4
 _LEAST_GAIN = 0.25  # of a part, in standard errors
 # γ B spreads so little beside the scores of typed text where biases do not help; without biases γ could not divide.
 _LEAST_SPREAD = 0.001
+# A kind of typed queries may lose a standard error or this share of the average precision that the first part has.
+# Where hardly a query changes, the standard error says nothing.
+_MOST_BELOW = 0.03
+_FEWEST_OF_KIND = 20  # queries; fewer say nothing about their kind
+_SHARES = tuple(0.7**step for step in range(12))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +209,12 @@ class Typed:
     Attributes:
         scores: of the parts without biases, and of the biases as one more part.
         biases: float64 (parts, documents).
-        kinds: number of queries of each kind.
+        kinds: of each query; those of one kind stand together.
     """
 
     scores: PartScores
     biases: Float64
-    kinds: Mapping[str, int]
+    kinds: Sequence[str]
 
     @staticmethod
     def empty(context: TrainingContext, parts: int) -> Typed | None:
@@ -217,7 +224,19 @@ class Typed:
             return None
         unjudged = context.corpus.unjudged
         scores = PartScores.empty(valid, parts + 1, unjudged, context.files)
+        kinds = evenly_chosen(kinds, len(scores.judgements))
         return Typed(scores, np.zeros((parts, len(unjudged))), kinds)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of queries of each kind."""
+        return Counter(self.kinds)
+
+    def by_kind(self) -> list[PartScores]:
+        """Return the scores for the queries of each kind."""
+        return [
+            self.scores.of_queries(self._place(kind), f"{TYPED} {kind}") for kind in self.counts
+        ]
 
     def score(self, part: int, fitted: FittedModel) -> None:
         """Set the scores of one part."""
@@ -228,15 +247,42 @@ class Typed:
     def choose(self, weights: Float64, lift: Lift) -> tuple[Float64, float]:
         """Choose w' and γ: the first part alone, unless the best is better by more than a standard error.
 
+        The first part gets more weight until no kind of query ranks below it.
+
         Args:
             weights: w of documents as queries.
             lift: of unjudged documents, without a factor.
         """
         self.scores.parts[-1] = weights @ self.biases + lift.added * self.scores.unjudged
-        found = choose(Scored(self.scores, None, 0.0))
+        found = self._fair(choose(Scored(self.scores, None, 0.0)))
         spread = float(np.std(self.scores.parts[-1, 0]))
         least = _LEAST_SPREAD * self.scores.spread(found) / spread if spread else 1.0
         return found[:-1], max(float(found[-1]), least)
+
+    def _fair(self, weights: Float64) -> Float64:
+        spreads = self.scores.spreads()
+        first: Float64 = np.eye(len(weights))[0]
+        alone = self.scores.average_precision(first)
+        ratios = weights * spreads / (weights @ spreads)
+        for share in _SHARES:
+            mixed: Float64 = (share * ratios + (1 - share) * first) / spreads
+            mixed /= mixed.sum()
+            if not self._loses(self.scores.average_precision(mixed), alone):
+                return mixed
+        return first
+
+    def _loses(self, found: Float64, alone: Float64) -> bool:
+        for kind, count in self.counts.items():
+            chosen = self._place(kind)
+            lost = (alone - found)[chosen]
+            most = max(float(lost.std()) / count**0.5, _MOST_BELOW * float(alone[chosen].mean()))
+            if count >= _FEWEST_OF_KIND and lost.mean() > most:
+                return True
+        return False
+
+    def _place(self, kind: str) -> slice:
+        first = self.kinds.index(kind)
+        return slice(first, first + self.counts[kind])
 
 
 def _prune(scored: Scored, weights: Float64) -> Float64:

@@ -54,13 +54,21 @@ def test_typed_queries_are_parts_of_documents_and_anchors_that_none_has(tmp_path
     found, kinds = typed_queries(corpus)
     assert found is not None
     assert found.texts is not None
-    assert kinds["anchor"] == len(corpus.collection.anchors) > 0
-    assert sum(kinds.values()) == len(found.texts) == len(TITLES) + kinds["anchor"]
-    for text, judgement in zip(found.texts, found.judgements, strict=True):
+    assert kinds.count("anchor") == len(corpus.collection.anchors) > 0
+    assert len(kinds) == len(found.texts) == len(TITLES) + kinds.count("anchor")
+    assert kinds == sorted(kinds)
+    for kind, text, judgement in zip(kinds, found.texts, found.judgements, strict=True):
         [row] = judgement.relevant.tolist()
         fields = corpus.collection.documents[row].fields
         whole = " ".join(f"{fields['title']} {fields['text']}".split())
-        assert text in whole or (text.startswith("go ") and row == 2)
+        if kind == "anchor":
+            assert text.startswith("go ")
+            assert row == 2
+        elif kind == "keywords":
+            assert {*text.split()} <= {*whole.split()}
+            assert all(len(word) >= 4 for word in text.split())
+        else:
+            assert text in whole
     again, _ = typed_queries(corpus)
     assert again is not None
     assert again.texts == found.texts

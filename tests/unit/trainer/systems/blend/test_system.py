@@ -158,7 +158,9 @@ def test_typed_text_has_weights_of_its_own(
         np.testing.assert_allclose(scores, factor * wanted, rtol=1e-3, atol=1e-5)
     assert 0 < np.std(everything.bias) < 0.01 * np.std(scores / scale)
     columns = {row.split: row.queries for row in linked.compare(best)}
-    assert columns["typed"] == sum(found.facts["typed"]["queries"].values())
+    kinds = found.facts["typed"]["queries"]
+    assert columns["typed"] == sum(kinds.values())
+    assert {kind: columns[f"typed {kind}"] for kind in kinds} == kinds
 
 
 def test_a_trial_that_time_cut_short_is_continued_with_all_judgements(linked: Trainer) -> None:

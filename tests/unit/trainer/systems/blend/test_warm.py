@@ -130,7 +130,7 @@ def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_querie
     for bundle in (first, second):
         model = bundle.model
         assert isinstance(model, MixedModel)
-        assert list(model.weights) == [0.7, 0.2]
+        np.testing.assert_allclose(model.weights, [0.7, 0.2])
         np.testing.assert_allclose(model.for_documents.weights, [0.01, 0.09])
         assert bundle.card["training"]["typed"]["scale"] == 0.1
     assert isinstance(model, MixedModel)

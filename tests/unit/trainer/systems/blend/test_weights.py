@@ -10,7 +10,7 @@ from fullrank.measures import Float64, average_precision
 from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.evaluation.judgement import Judgement
 from trainer.systems.blend.scores import PartScores, most_queries
-from trainer.systems.blend.weights import Quality, Scored, choose, lift_unjudged
+from trainer.systems.blend.weights import Quality, Scored, Typed, choose, lift_unjudged
 from trainer.training.validation import Validation
 
 DOCUMENTS = 60
@@ -205,3 +205,26 @@ def test_only_lexical_scores_of_unjudged_documents_are_multiplied() -> None:
 
 def test_a_large_corpus_is_scored_for_200_queries() -> None:
     assert [most_queries(count) for count in (1_000, 50_000, 1_000_000)] == [16_777, 335, 200]
+
+
+def test_no_kind_of_typed_query_ranks_below_the_first_part() -> None:
+    """The second part knows titles, and hides what the first one finds for keywords."""
+    rng = np.random.default_rng(13)
+    valid = judged(rng, 400)
+    first, second = scores_of(rng, valid, 2.0), scores_of(rng, valid, 4.0)
+    for query in range(200, 400):
+        second[query] = rng.permuted(second[query])
+    plain = of_parts(valid, [first, second, np.zeros_like(first)])
+    kinds = ["title"] * 200 + ["keywords"] * 200
+    free, fair = choose(Scored(plain, None, 0.0)), None
+    for allowed in (["every"] * 400, kinds):
+        typed = Typed(plain, np.zeros((2, DOCUMENTS)), allowed)
+        fair, _ = typed.choose(np.array([1.0, 0.0]), NO_LIFT)
+        if allowed[0] == "every":
+            np.testing.assert_allclose(fair, free[:2])
+    assert fair is not None
+    alone = plain.average_precision(np.array([1.0, 0.0, 0.0]))
+    for weights, is_fair in ((free, False), (np.append(fair, 0.0), True)):
+        gained = plain.average_precision(weights) - alone
+        assert gained[:200].mean() > 0.05
+        assert (gained[200:].mean() > -0.03 * alone[200:].mean()) == is_fair
