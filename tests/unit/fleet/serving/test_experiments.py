@@ -31,6 +31,7 @@ from service.http.model_schemas import (
 )
 from service.search.request import RankRequest
 from tests.api.support import AUTH
+from tests.api.test_new_clicks import counting
 from tests.unit.fleet.serving.led import LocalFleet
 from tests.unit.fleet.serving.routing import Whole
 from tests.unit.fleet.serving.test_equal import CUTS, answer_of, condition, query
@@ -54,7 +55,7 @@ class Versions:
     """
 
     def __init__(self, root: Path) -> None:
-        self.whole = Whole(root, 200)
+        self.whole = Whole(root, 200, wrap=counting)
         models = [None, self.whole.train(seed=2)]
         self.bundles = self.whole.versions
         self.sets = {
