@@ -26,7 +26,8 @@ from benchmarks.harness.report import show
 from benchmarks.harness.tables import Table, console
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Int64
-from fullrank.models.contract import field_text
+from fullrank.models.contract import Model, field_text
+from fullrank.models.unseen import for_documents
 from fullrank.retrieval import Ranking
 from fullrank.text.words import words
 from trainer.collection import Collection, read_collection, relevant
@@ -63,6 +64,8 @@ def failures(
     others = [name for name in ("train", "valid") if name in collection.splits and name != split]
     ids = list(bundle.documents.ids)
     judgements, _ = judge(collection, split, others, rows={id: i for i, id in enumerate(ids)})
+    is_linked = collection.documents_are_queries
+    model = for_documents(bundle.model) if is_linked else bundle.model
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
     sources = text_fields(collection)
     documents = {d.id: field_text(d.fields, sources) for d in collection.documents}
@@ -71,9 +74,9 @@ def failures(
         clicks.update(d for grades in collection.qrels("train").values() for d in relevant(grades))
     found = []
     for judgement, text in zip(judgements, texts, strict=True):
-        if below and len(_places(_rank(bundle, judgement, text, below), judgement)):
+        if below and len(_places(_rank(bundle, model, judgement, text, below), judgement)):
             continue
-        ranking = _rank(bundle, judgement, text, len(ids))
+        ranking = _rank(bundle, model, judgement, text, len(ids))
         place = int(_places(ranking, judgement)[0])
         wanted, first = (ids[int(ranking.rows[i])] for i in (place, 0))
         parts = (ranking.dense, ranking.lexical, ranking.bias)
@@ -84,10 +87,10 @@ def failures(
     return found, len(judgements)
 
 
-def _rank(bundle: Bundle, judgement: Judgement, text: str, limit: int) -> Ranking:
+def _rank(bundle: Bundle, model: Model, judgement: Judgement, text: str, limit: int) -> Ranking:
     deleted = np.zeros(len(bundle.encoded), np.bool_)
     deleted[judgement.excluded] = True
-    query = bundle.model.encode_queries([text])
+    query = model.encode_queries([text])
     return bundle.retriever.search(query, limit, deleted=deleted)[0]
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fullrank.errors import BundleError
-from fullrank.models import expansion, language, linear, memory, mixed, pairs, translation, unseen
+from fullrank.models import (
+    expansion,
+    language,
+    linear,
+    memory,
+    mentions,
+    mixed,
+    pairs,
+    translation,
+    unseen,
+)
 from fullrank.models.contract import Model, Parts
 
 KINDS: dict[str, Callable[[Parts], Model]] = {
@@ -13,6 +23,7 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
     language.KIND: language.LanguageModel.from_parts,
     linear.KIND: linear.LinearModel.from_parts,
     memory.KIND: memory.MemoryModel.from_parts,
+    mentions.KIND: mentions.MentionsModel.from_parts,
     pairs.KIND: pairs.PairModel.from_parts,
     mixed.KIND: lambda parts: mixed.MixedModel.from_parts(parts, load_model),
     unseen.KIND: lambda parts: unseen.OpenModel.from_parts(parts, load_model),

@@ -298,6 +298,8 @@ class BlendSettings:
     # the same where the documents are the queries: whole documents have too many words for word translation,
     # and titles of linking documents as clicked text lower the quality
     linked: tuple[str, ...] = setting(("bm25", "fielded"))
+    # where documents are the queries and have titles, one more part: the documents whose titles a text says
+    mentions: bool = setting(False)
     # where judgements have weights, which are clicks, two more parts: what people clicked after the same query, and how
     # often they clicked a document at all
     clicks: bool = setting(False)

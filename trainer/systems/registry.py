@@ -9,7 +9,7 @@ from typing import Any
 
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
-from trainer.systems import expansion, memory, mixed
+from trainer.systems import expansion, memory, mentions, mixed
 from trainer.systems.blend import system as blend
 from trainer.systems.language import system as language
 from trainer.systems.language import translation
@@ -65,6 +65,7 @@ SYSTEMS: dict[str, System] = {
     "htr-reconstruction": System(reconstruction.fit),
     "htr-graph": System(graph.fit),
     "memory": System(memory.fit),
+    "mentions": System(mentions.fit),
     "projection": System(projection.fit),
     "mixed": System(partial(mixed.fit, fit), partial(mixed.validate, validate)),
     "blend": System(partial(blend.fit, fit), partial(blend.validate, validate)),

@@ -32,6 +32,7 @@ from trainer.systems.blend.trial import Trial, learns, part_run, try_part
 from trainer.systems.blend.warm import blend_of, go_on
 from trainer.systems.blend.weights import Scored, Typed, choose, lift_unjudged
 from trainer.systems.memory import BESIDE_BM25, MEMORY, POPULARITY
+from trainer.systems.mentions import MENTIONS
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
@@ -76,6 +77,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     parts = [load_part(text, recipe) for text in texts]
     if not titles_of(context.corpus.sources):
         parts = [part for part in parts if part.model.fields != "titles"]
+    elif recipe.blend.mentions and linked:
+        parts.append(MENTIONS)
     alone, pairs = parts[:1], context.corpus.pairs
     # Without judgements the clicks of a service will be the first.
     has_clicks = not len(pairs) or (pairs.weights is not None and not linked)

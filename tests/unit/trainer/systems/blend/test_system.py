@@ -46,7 +46,8 @@ def trainer(tmp_path: Path) -> Trainer:
 
 
 def blend(*parts: str, more: tuple[str, ...] = ()) -> Recipe:
-    return load_recipe("auto").override([f"blend.recipes={';'.join(parts)}", *more])
+    given = f"blend.recipes={';'.join(parts)}", "blend.mentions=false", *more
+    return load_recipe("auto").override(given)
 
 
 def test_the_score_is_the_weighted_sum_of_the_parts(

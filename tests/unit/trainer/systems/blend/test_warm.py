@@ -124,7 +124,10 @@ def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_querie
     monkeypatch.setattr("trainer.systems.blend.weights.choose", lambda _: np.array([0.7, 0.2, 0.1]))
     monkeypatch.setattr(going_on, "RATE", 0.0)
     links = write_planted_links(tmp_path / "links")
-    recipe = (f"blend.linked=bm25;fielded {SMALL}", "auto.seconds=0", "blend.linked_rates=")
+    recipe = (
+        f"blend.linked=bm25;fielded {SMALL}", "auto.seconds=0", "blend.linked_rates=",
+        "blend.mentions=false",
+    )  # fmt: skip
     first = trained(links, tmp_path, None, *recipe)
     second = trained(links, tmp_path, first.path)
     for bundle in (first, second):
