@@ -10,7 +10,7 @@ import numpy as np
 
 from fullrank.encoding import Float64, Int32, Int64
 from fullrank.models.contract import Model
-from fullrank.models.memory import MemoryModel, query_key
+from fullrank.models.memory import LinkModel, MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import OpenModel
 from fullrank.records import Documents
@@ -59,7 +59,7 @@ class ClickParts:
         known, popularity = None, (0.0, 0.0)
         weights = zip(blend.weights, blend.for_documents.weights, strict=True)
         for part, place, (weight, bias) in zip(blend.models, blend.places(), weights, strict=True):
-            if not isinstance(part, MemoryModel):
+            if not isinstance(part, MemoryModel) or isinstance(part, LinkModel):
                 continue
             if part.is_of_queries and weight > 0:
                 known = part, place.sparse, weight

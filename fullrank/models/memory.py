@@ -5,6 +5,10 @@
 
 Each query is a sparse feature, so the score is an inner product. A query is known by its words; one that is not is
 looked up without its spaces, by its words in any order, and then with its typing errors corrected.
+
+Where documents are queries, and link to others, those that link alike recommend each other's links (`LinkModel`):
+
+    f(q, d) = ln(1 + 5 Σ_q' cos(q, q') [q' links to d])       cos of the links, weighed by idf; q' ≠ q
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -24,7 +29,7 @@ from fullrank.storage.lexicon import Lexicon
 from fullrank.text.spelling import Spelling
 from fullrank.text.words import query_words
 
-KIND = "memory"
+KIND, LINKS = "memory", "links"
 MAX_WORDS = 16
 """Queries with more words are not remembered: they are documents or pasted text."""
 
@@ -178,6 +183,32 @@ class MemoryModel:
             raise ValueError(f"bias {bias}")
         is_of_queries = parts.config.get("of") == "queries"
         return cls(queries, clicks, kappa, tuple(parts.config["sources"]), bias, is_of_queries)
+
+
+class LinkModel(MemoryModel):
+    """Documents that link to others, as queries: each is a sparse feature of the documents that are recommended.
+
+    A document is known by its whole text, so one that changes is unknown until the next training.
+    """
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """JSON settings."""
+        return {**super().config, "kind": LINKS}
+
+    def _find(self, text: str) -> int:
+        return self.queries.find(text_key(text)) if len(self.queries) else -1
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Return the links, if the document is known."""
+        row = self.find(text)
+        nothing = np.zeros(0, np.float32)
+        return [] if row < 0 else [TermShare("links of documents that link alike", nothing, row, 1)]
+
+
+def text_key(text: str) -> str:
+    """Return what a `LinkModel` knows a document by."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def _forms(words: Sequence[str]) -> tuple[str, str]:

@@ -24,7 +24,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Mask, Model, Parts
-from fullrank.models.memory import MemoryModel
+from fullrank.models.memory import LinkModel, MemoryModel
 from fullrank.models.reading import DocumentReading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
 from fullrank.text.reading import Reading
@@ -128,7 +128,7 @@ class MixedModel:
 
     @property
     def has_memory(self) -> bool:
-        """Whether documents have clicks, which their texts do not tell."""
+        """Whether documents have clicks or links, which their texts do not tell."""
         return any(isinstance(model, MemoryModel) for model in self.models)
 
     def with_clicks(self, documents: Encoded, places: Int64, earlier: Encoded) -> Encoded:
@@ -158,7 +158,7 @@ class MixedModel:
         """What each sparse feature of a known query adds to a document that has it, float32 (F,)."""
         found = np.zeros(self.n_sparse, np.float32)
         for model, place, weight in zip(self.models, self.places(), self.weights, strict=True):
-            if isinstance(model, MemoryModel):
+            if isinstance(model, MemoryModel) and not isinstance(model, LinkModel):
                 own = slice(place.sparse, place.sparse + place.n_sparse)
                 found[own] = self.lift.added / weight
         return found

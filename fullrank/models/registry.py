@@ -23,6 +23,7 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
     language.KIND: language.LanguageModel.from_parts,
     linear.KIND: linear.LinearModel.from_parts,
     memory.KIND: memory.MemoryModel.from_parts,
+    memory.LINKS: memory.LinkModel.from_parts,
     mentions.KIND: mentions.MentionsModel.from_parts,
     pairs.KIND: pairs.PairModel.from_parts,
     mixed.KIND: lambda parts: mixed.MixedModel.from_parts(parts, load_model),

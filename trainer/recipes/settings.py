@@ -275,8 +275,9 @@ class TranslationSettings:
 class MemorySettings:
     """What people chose before."""
 
-    # "queries": documents that people chose after a query; "documents": how often they chose a document at all
-    of: str = setting("queries", choices=("queries", "documents"))
+    # "queries": documents that people chose after a query; "documents": how often they chose a document at all;
+    # "links": what queries with common answers lead to
+    of: str = setting("queries", choices=("queries", "documents", "links"))
     # κ: so many clicks count ln 2, ten times as many ln 11
     kappa: float = setting(3.0, low=1e-3, high=1e6)
 
@@ -301,7 +302,7 @@ class BlendSettings:
     # where documents are the queries and have titles, one more part: the documents whose titles a text says
     mentions: bool = setting(False)
     # where judgements have weights, which are clicks, two more parts: what people clicked after the same query, and how
-    # often they clicked a document at all
+    # often they clicked a document at all; where documents are the queries, what those link to that link alike
     clicks: bool = setting(False)
     # learning rates of a part whose last fit can go on from the first: each is tried for an epoch, and the best
     # one on validation goes on; empty: the part's own

@@ -31,7 +31,7 @@ from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import Trial, learns, part_run, try_part
 from trainer.systems.blend.warm import blend_of, go_on
 from trainer.systems.blend.weights import Scored, Typed, choose, lift_unjudged
-from trainer.systems.memory import BESIDE_BM25, MEMORY, POPULARITY
+from trainer.systems.memory import BESIDE_BM25, LINKS, MEMORY, POPULARITY
 from trainer.systems.mentions import MENTIONS
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
@@ -85,6 +85,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     if recipe.blend.clicks and has_clicks:
         alone += [MEMORY, POPULARITY]
         parts += alone[1:]
+    elif recipe.blend.clicks and linked:
+        parts.append(LINKS)
     final_context = _last_context(context, recipe, run)
     if final_context is not context:
         run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")

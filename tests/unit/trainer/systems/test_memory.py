@@ -12,9 +12,10 @@ from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
-from fullrank.models.memory import MemoryModel, query_key
+from fullrank.models.memory import LinkModel, MemoryModel, query_key
 from fullrank.models.mixed import Lift, MixedModel
 from fullrank.models.registry import load_model
+from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.storage.lexicon import Lexicon
 from tests.planted import write_lines
@@ -201,3 +202,56 @@ def test_a_query_asked_often_answers_for_its_other_spellings() -> None:
 def test_the_table_of_training_has_bm25_with_popularity(bundle: Bundle) -> None:
     systems = {row["system"] for row in bundle.card["table"]}
     assert systems == {"auto", "bm25", "bm25 + popularity", "tfidf"}
+
+
+LINKED = {
+    "tea": ["cup", "pot", "kettle"],
+    "coffee": ["cup", "pot", "mill"],
+    "cocoa": ["cup", "pot"],
+    "bread": ["oven"],
+    "oven": ["kettle"],
+}
+
+
+def test_pages_that_link_alike_recommend_their_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = sorted({*LINKED, *(d for found in LINKED.values() for d in found)})
+    text = {id: f"{id} page" for id in ids}
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": id, "title": text[id]} for id in ids])
+    lines = [f"{q}\t{d}\t1" for q, found in LINKED.items() for d in found]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "train.tsv").write_text(
+        "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
+    )
+    monkeypatch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
+    monkeypatch.setattr("trainer.training.holdout.is_held_out", lambda id: id == "mill")
+    monkeypatch.setattr("trainer.training.holdout.is_query_held_out", lambda id: id == "cocoa")
+    monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0, 0.5]))
+    overrides = ("blend.linked=bm25;tfidf", "auto.seconds=0", "blend.mentions=false")
+    quiet = Reporter(quiet=True)
+    path = train(
+        tmp_path, tmp_path / "out", "x", overrides=overrides, threads=1, reporter=quiet
+    ).path
+    bundle = open_bundle(path)
+    model = for_documents(bundle.model)
+    assert isinstance(model, MixedModel)
+    [place] = [i for i, own in enumerate(model.models) if isinstance(own, LinkModel)]
+    t = model.places()[place].of(bundle.encoded.whole()).sparse.csr().toarray()
+
+    cites = np.array([[d in LINKED.get(q, ()) for d in ids] for q in ids], float)
+    weighed = cites * np.log(len(ids) / (1 + cites.sum(axis=0)))
+    norms = np.linalg.norm(weighed, axis=1, keepdims=True)
+    weighed /= np.where(norms > 0, norms, 1)
+    alike = weighed @ weighed.T
+    np.fill_diagonal(alike, 0)
+    wanted = np.log1p(5 * alike @ cites)
+    own = model.models[place].encode_queries([text[id] for id in ids]).sparse.csr().toarray()
+    np.testing.assert_allclose(own @ t.T, wanted, atol=1e-6)
+    cocoa = dict(zip(ids, wanted[ids.index("cocoa")], strict=True))
+    assert cocoa["mill"] > 0 == cocoa["oven"]
+
+    words = [term.term for term in model.query_terms(text["cocoa"])]
+    assert "links of documents that link alike" in words
+    # A page that was edited, and typed text, are no known page.
+    assert not model.models[place].encode_queries(["cocoa page two", "cocoa"]).sparse.indices.size

@@ -46,8 +46,8 @@ def trainer(tmp_path: Path) -> Trainer:
 
 
 def blend(*parts: str, more: tuple[str, ...] = ()) -> Recipe:
-    given = f"blend.recipes={';'.join(parts)}", "blend.mentions=false", *more
-    return load_recipe("auto").override(given)
+    given = f"blend.recipes={';'.join(parts)}", "blend.mentions=false", "blend.clicks=false"
+    return load_recipe("auto").override([*given, *more])
 
 
 def test_the_score_is_the_weighted_sum_of_the_parts(

@@ -126,7 +126,7 @@ def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_querie
     links = write_planted_links(tmp_path / "links")
     recipe = (
         f"blend.linked=bm25;fielded {SMALL}", "auto.seconds=0", "blend.linked_rates=",
-        "blend.mentions=false",
+        "blend.mentions=false", "blend.clicks=false",
     )  # fmt: skip
     first = trained(links, tmp_path, None, *recipe)
     second = trained(links, tmp_path, first.path)
