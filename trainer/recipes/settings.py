@@ -226,6 +226,8 @@ class LanguageSettings:
     length: float = setting(1.0, high=1)
     # the language whose stems are the words (Snowball); "auto": English or "none", whichever is better on validation
     stem: str = setting("none", choices=("none", "auto", *LANGUAGES))
+    # train the translations on the ranks of judged documents after EM, if judgements have no weights
+    ranked: bool = setting(False)
     # words that each document stores as what people are likely to ask for it with, so that the score is an
     # inner product; 0: a scorer computes the likelihood of each query. Not for topics
     expanded: int = setting(0, high=_SIZE)

@@ -21,6 +21,7 @@ from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import LanguageSettings, ModelSettings
 from trainer.systems.language.ibm1 import translation_table
+from trainer.systems.language.ranked import trained_table
 from trainer.systems.language.topics import TopicLearner
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
@@ -51,7 +52,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         return _best_stem(context, recipe, run)
     corpus, settings = context.corpus, recipe.language
     # The learned part depends neither on the weights nor on the time limit of a trial.
-    kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0)
+    kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0, ranked=False)
     key = ("language", recipe.model, kept, replace(recipe.train, seconds=0.0))
     learned, documents, facts = context.cached(key, lambda: _learn(context, recipe, run))
     model = with_weights(learned, settings.lambda1[0], settings.lambda2[0])
@@ -68,6 +69,10 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     chosen = replace(
         settings, lambda1=(model.settings["lambda1"],), lambda2=(model.settings["lambda2"],)
     )
+    if settings.ranked and corpus.pairs.weights is None:
+        queries, rng = encode(corpus.pairs.queries).sparse, np.random.default_rng(context.seed)
+        table = trained_table(model, documents.sparse, queries, corpus.pairs, rng)
+        model = replace(model, translation=table)
     if settings.expanded:
         model = expanded(model, settings.expanded)
         documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
@@ -78,15 +83,21 @@ def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fi
     """Fit with words as they are and with English stems; return the better on validation, without it the first."""
     tried = []
     for stem in STEMS:
-        with_stem = replace(recipe, language=replace(recipe.language, stem=stem))
+        # Ranks are trained for the better one only.
+        with_stem = replace(recipe, language=replace(recipe.language, stem=stem, ranked=False))
         fitted = fit(context, with_stem, run)
-        if "weights" not in fitted.facts:
-            return fitted
-        tried.append((max(float(line["map"]) for line in fitted.facts["weights"]), stem, fitted))
+        found = [float(line["map"]) for line in fitted.facts.get("weights", ())]
+        tried.append((max(found, default=0.0), stem, fitted))
+        if not found:
+            break
     quality = {stem: found for found, stem, _ in tried}
     run.reporter.log(f"{run.label}stems", **quality)
     best = max(tried, key=lambda line: line[0])[2]
-    return replace(best, facts={**best.facts, "stems": quality})
+    facts = {**best.facts, "stems": quality}
+    if recipe.language.ranked and best.settled is not None:
+        settled = replace(best.settled.language, ranked=True)
+        best = fit(context, replace(best.settled, language=settled), run)
+    return replace(best, facts=facts)
 
 
 def _learn(

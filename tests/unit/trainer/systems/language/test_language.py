@@ -230,3 +230,31 @@ def test_the_card_counts_evaluations_of_each_iteration(tmp_path: Path) -> None:
     assert (gaps < 0.0011).all()
     likelihood = trainer.search(load_recipe("word-translation")).fitted.facts["log_likelihood"]
     assert np.all(np.diff(likelihood) > -1e-6)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_translations_are_trained_on_ranks_where_judgements_have_no_weights(
+    tmp_path: Path, is_weighted: bool
+) -> None:
+    trainer = trainer_of(tmp_path)
+    if is_weighted:
+        weights = dict.fromkeys(judged_pairs(tmp_path / "c", "train"), 2.0)
+        write_values(tmp_path / "c", "weights", "train", weights)
+        source, quiet = read_collection(tmp_path / "c", strict=True), Reporter(quiet=True)
+        trainer = Trainer(source, quiet, tmp_path, "y", seed=1, threads=1, resume=False)
+    pairs, losses, tables = trainer.corpus.pairs, [], []
+    for ranked in ("false", "true"):
+        chosen = ["lambda1=0.3", "lambda2=0.5", "expanded=100", f"ranked={ranked}"]
+        fitted = trainer.search(load_recipe("word-translation").override(chosen)).fitted
+        assert isinstance(fitted.model, LanguageModel)
+        scores = fitted.encode(pairs.queries).sparse.csr() @ fitted.documents.sparse.csr().T
+        chances = np.exp(0.5 * scores.toarray())
+        chances /= chances.sum(axis=1, keepdims=True)
+        rows = zip(chances, map(pairs.relevant.__getitem__, pairs.queries.tolist()), strict=True)
+        losses.append(-np.mean([np.log(line[found].sum()) for line, found in rows]))
+        tables.append(fitted.model.translation)
+    np.testing.assert_array_equal(tables[1].indices, tables[0].indices)
+    if is_weighted:
+        np.testing.assert_array_equal(tables[1].data, tables[0].data)
+    else:
+        assert losses[1] < 0.98 * losses[0]
