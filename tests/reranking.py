@@ -14,7 +14,7 @@ from fullrank.rerank.trees import DTYPES, Trees
 from fullrank.storage.documents import Document
 from tests.bundles import FIELDS
 
-SETTINGS = FactSettings(tuple((name, (name,)) for name in FIELDS), "date")
+SETTINGS = FactSettings(tuple((name, (name,)) for name in FIELDS), "date", "clicked")
 
 
 def random_trees(trees: int, nodes: int, width: int, seed: int = 1) -> Trees:
@@ -97,4 +97,4 @@ def stage_of(
     if trees is None:
         trees = random_trees(30, 7, len(names(settings.names)), seed)
     stage = SecondStage(settings, Statistics.of(facts), trees, of_documents, clicks is None)
-    return stage, facts
+    return stage, stage.statistics.weigh(facts)

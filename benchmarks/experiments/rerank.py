@@ -1,6 +1,6 @@
 """The second stage: what LambdaMART over the first 100 documents gains, and what it costs.
 
-    python -m benchmarks.experiments.rerank [--only tldr/en,tldr/ko] [--systems fielded,clicked] [--json]
+    python -m benchmarks.experiments.rerank [--only tldr/en,tldr/ko] [--systems auto,fielded,clicked] [--json]
 
 Each system is trained, and a second stage is fitted on its validation queries by five-fold cross-fitting, as
 `fullrank train --rerank` does. The gain on validation decides; the test split is measured once, with the second stage
@@ -28,7 +28,7 @@ from trainer.train import Trainer
 from trainer.training.fitted import FittedModel
 
 COLLECTIONS = ("tldr/en", "tldr/ko")
-SYSTEMS = (System("fielded"), System("clicked"))
+SYSTEMS = (System("auto"), System("fielded"), System("clicked"))
 MEASURE = "map"
 SECONDS = 0.0
 HEADINGS = (

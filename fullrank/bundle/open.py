@@ -25,11 +25,9 @@ from fullrank.bundle.manifest import (
     parse_manifest,
 )
 from fullrank.bundle.second_stage import (
-    CLICKS,
     OF_DOCUMENTS,
     StageAlone,
     open_second_stage,
-    open_stage_alone,
 )
 from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
@@ -164,7 +162,7 @@ def open_trained(path: Path) -> tuple[Manifest, Model, SecondStage | None]:
 
 
 def open_stage(path: Path) -> StageAlone | None:
-    """Open only the second stage of a bundle, and verify the files that it reads; None without one.
+    """Open only the second stage of a bundle, and verify its files; None without one.
 
     Raises:
         BundleNotFound, BundleError: As ``open_bundle``.
@@ -176,17 +174,12 @@ def open_stage(path: Path) -> StageAlone | None:
             return None
         check_folder(path, manifest)
         files = _Files(path, manifest, True)
-        stem, others = f"{RERANK}/", f"{RERANK}/{OF_DOCUMENTS}"
-        names = [
-            name.removeprefix(stem).removesuffix(".npy")
-            for name in sorted(manifest.files)
-            if name.startswith(stem) and not name.startswith(others)
-        ]
-        arrays = {name: files.array(f"{stem}{name}.npy") for name in [*names, CLICKS]}
+        arrays, _ = files.within(f"{RERANK}/")
         ids = files.strings(IDS, ".txt")
         for name in sorted(files.used):
             check_hash(path, name, manifest.files[name])
-        return open_stage_alone(manifest.rerank, arrays, ids)
+        stage, known = open_second_stage(manifest.rerank, arrays, len(ids), verify=True)
+        return StageAlone(stage, ids, known)
 
 
 def verify_bundle(path: Path) -> None:

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle.staging import StagingFolder
-from fullrank.encoding import Int32
 from fullrank.errors import BundleError
-from fullrank.rerank.facts import DTYPES, DocumentFacts
+from fullrank.rerank.facts import ASKED, DTYPES, DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite
 from fullrank.storage.documents import Document
@@ -22,7 +21,6 @@ from fullrank.storage.documents import Document
 SECTION = "rerank"
 OF_DOCUMENTS = "documents."
 """The names of the arrays about documents begin with this; the others are the second stage."""
-CLICKS = f"{OF_DOCUMENTS}clicks"
 
 
 def write_second_stage(
@@ -49,13 +47,16 @@ def write_second_stage(
         name: folder.growing_array(f"{stem}{name}.npy", dtype, tails.get(name, ()))
         for name, dtype in DTYPES.items()
     }
-    rows["indptr"].append(np.zeros(1, np.int64))
-    n_documents, n_entries = 0, 0
+    ends = {name: 0 for name in DTYPES if name.endswith("indptr")}
+    for name in ends:
+        rows[name].append(np.zeros(1, np.int64))
+    n_documents = 0
     for batch in facts:
         for name, array in batch.arrays().items():
-            rows[name].append(n_entries + array[1:] if name == "indptr" else array)
+            if name in ends:
+                array, ends[name] = ends[name] + array[1:], ends[name] + int(array[-1])
+            rows[name].append(array)
         n_documents += len(batch)
-        n_entries += int(batch.indptr[-1])
     if n_documents != documents:
         raise BundleError(f"{SECTION}: facts about {n_documents} documents of {documents}")
     for growing in rows.values():
@@ -83,7 +84,10 @@ def open_second_stage(
     """
     with _errors_named():
         stage = SecondStage.from_parts(facts, arrays)
-        found = DocumentFacts.from_arrays({name: arrays[OF_DOCUMENTS + name] for name in DTYPES})
+        older = [] if stage.settings.asked else ASKED
+        found = DocumentFacts.from_arrays(
+            {name: arrays[OF_DOCUMENTS + name] for name in DTYPES if name not in older}
+        )
         found.check(documents, len(stage.settings.fields), verify=verify)
     return stage, found
 
@@ -95,42 +99,21 @@ class StageAlone:
     Attributes:
         stage: The second stage.
         ids: Of the documents of the bundle, ascending.
-        clicks: int32 (n,), training queries that led to each of them.
+        known: Facts about them.
     """
 
     stage: SecondStage
     ids: Sequence[str]
-    clicks: Int32
+    known: DocumentFacts
 
     def facts(self, documents: Sequence[Document]) -> DocumentFacts:
-        """Read documents. Those with the id of a document of the bundle have its clicks, others have none."""
-        clicks = np.array([self._clicks_of(document.id) for document in documents], np.int32)
-        fields = [document.fields for document in documents]
-        return DocumentFacts.of(fields, self.stage.settings, clicks)
+        """Read documents. Training queries led to those with the id of a document of the bundle, and to no others."""
+        found = self.stage.facts([document.fields for document in documents])
+        return found.with_clicks_of(self.known, np.array([self._row(d.id) for d in documents], int))
 
-    def _clicks_of(self, id: str) -> int:
+    def _row(self, id: str) -> int:
         row = bisect_left(self.ids, id)
-        return int(self.clicks[row]) if row < len(self.ids) and self.ids[row] == id else 0
-
-
-def open_stage_alone(
-    facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], ids: Sequence[str]
-) -> StageAlone:
-    """Open the second stage without the words of documents.
-
-    Args:
-        facts: As of ``open_second_stage``.
-        arrays: Those of the stage, and CLICKS.
-        ids: Of the documents of the bundle.
-
-    Raises:
-        BundleError: A part is missing or does not fit the others.
-    """
-    with _errors_named():
-        clicks = arrays[CLICKS]
-        if (clicks.dtype.str, clicks.shape) != (DTYPES["clicks"], (len(ids),)):
-            raise ValueError(f"clicks is {clicks.dtype.str} {clicks.shape}")
-        return StageAlone(SecondStage.from_parts(facts, arrays), ids, clicks)
+        return row if row < len(self.ids) and self.ids[row] == id else -1
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Facts about documents that the second stage reads: words and length of each field, clicks, date.
+"""Facts about documents that the second stage reads: words and length of each field, training queries, date.
 
 A word is its CRC-32, so that documents added later need no vocabulary. Two words of one document share a number
 with probability 2⁻³² a pair.
@@ -7,14 +7,15 @@ with probability 2⁻³² a pair.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Int32, Int64
+from fullrank.encoding import Float32, Int32, Int64
 from fullrank.filters.columns.times import parse_time
 from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends
@@ -26,6 +27,8 @@ UInt32 = npt.NDArray[np.uint32]
 
 NO_DATE = int(np.iinfo(np.int32).min)
 _MAX_COUNT = int(np.iinfo(np.uint16).max)
+MOST_ASKED = 64
+"""Training queries of a document whose words are kept; more would cost time in every search."""
 DTYPES = {
     "indptr": "<i8",
     "words": "<u4",
@@ -33,7 +36,13 @@ DTYPES = {
     "lengths": "<i4",
     "clicks": "<i4",
     "days": "<i4",
+    "asked_indptr": "<i8",
+    "asked_words": "<u4",
+    "asked_query": "<u2",
+    "asked_weights": "<f4",
 }
+ASKED = tuple(name for name in DTYPES if name.startswith("asked"))
+"""The arrays about training queries, which older bundles lack."""
 
 
 def word_number(word: str) -> int:
@@ -64,10 +73,12 @@ class FactSettings:
     Attributes:
         fields: (name, the source fields it joins), the text fields.
         date: The field with its date; "" reads no date.
+        asked: The field with a line for each training query that led to the document; "" reads none, as older bundles.
     """
 
     fields: tuple[tuple[str, tuple[str, ...]], ...]
     date: str = ""
+    asked: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,6 +97,10 @@ class DocumentFacts:
         lengths: int32 (n, F), words of each field, repeats included.
         clicks: int32 (n,), training queries that led to the document.
         days: int32 (n,), days since 1970; NO_DATE where it is unknown.
+        asked_indptr: int64 (n + 1,), where the training queries of each document begin, at most MOST_ASKED.
+        asked_words: uint32, the distinct words of each of them.
+        asked_query: uint16, which of the document's queries, from 0, has the word.
+        asked_weights: float32, of the words; zero until ``Statistics.weigh`` sets them.
     """
 
     indptr: Int64
@@ -94,6 +109,10 @@ class DocumentFacts:
     lengths: Int32
     clicks: Int32
     days: Int32
+    asked_indptr: Int64
+    asked_words: UInt32
+    asked_query: UInt16
+    asked_weights: Float32
 
     def __len__(self) -> int:
         return len(self.clicks)
@@ -123,12 +142,11 @@ class DocumentFacts:
             for document in documents
             for _, sources in settings.fields
         ]
-        indptr = np.zeros(len(lines) + 1, np.int64)
-        np.cumsum([len(words) for words, _ in lines], out=indptr[1:])
+        asked = [_asked(field_text(doc, [settings.asked]), counter) for doc in documents]
         lengths = np.array([int(counts.sum()) for _, counts in lines], np.int32)
         days = [day_of(document.get(settings.date)) for document in documents]
         return DocumentFacts(
-            indptr,
+            _starts([len(words) for words, _ in lines]),
             np.concatenate([np.zeros(0, np.uint32), *(words for words, _ in lines)]),
             np.concatenate(
                 [
@@ -139,18 +157,18 @@ class DocumentFacts:
             lengths.reshape(len(documents), len(settings.fields)),
             np.zeros(len(documents), np.int32) if clicks is None else clicks.astype(np.int32),
             np.array(days, np.int32),
+            _starts([len(words) for words, _ in asked]),
+            np.concatenate([np.zeros(0, np.uint32), *(words for words, _ in asked)]),
+            np.concatenate([np.zeros(0, np.uint16), *(query for _, query in asked)]),
+            np.zeros(sum(len(words) for words, _ in asked), np.float32),
         )
 
     def take(self, rows: Int64) -> DocumentFacts:
         """Copy the facts of the given documents, in the given order."""
         width = self.fields
         lines = (rows[:, None] * width + np.arange(width)).ravel()
-        begin = self.indptr.take(lines)
-        sizes = self.indptr.take(lines + 1) - begin
-        indptr = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        entries = np.repeat(begin - indptr[:-1], sizes)
-        entries += np.arange(len(entries))
+        indptr, entries = _taken(self.indptr, lines)
+        asked_indptr, asked = _taken(self.asked_indptr, rows)
         return DocumentFacts(
             indptr,
             self.words.take(entries),
@@ -158,21 +176,43 @@ class DocumentFacts:
             self.lengths.take(rows, axis=0),
             self.clicks.take(rows),
             self.days.take(rows),
+            asked_indptr,
+            self.asked_words.take(asked),
+            self.asked_query.take(asked),
+            self.asked_weights.take(asked),
         )
 
     @staticmethod
     def concatenate(parts: Sequence[DocumentFacts]) -> DocumentFacts:
         """Put the facts of several groups of documents one after another."""
-        starts = np.cumsum([0] + [int(part.indptr[-1]) for part in parts])
-        tails = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-        return DocumentFacts(
-            np.concatenate([np.zeros(1, np.int64), *tails]),
-            np.concatenate([part.words for part in parts]),
-            np.concatenate([part.counts for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([part.clicks for part in parts]),
-            np.concatenate([part.days for part in parts]),
-        )
+        joined: dict[str, npt.NDArray[Any]] = {}
+        for name in DTYPES:
+            arrays = [getattr(part, name) for part in parts]
+            if name.endswith("indptr"):
+                joined[name] = _starts(np.concatenate([np.diff(indptr) for indptr in arrays]))
+            else:
+                joined[name] = np.concatenate(arrays)
+        return DocumentFacts(**joined)
+
+    @property
+    def asked_of(self) -> Int64:
+        """The training query that has each of the words: MOST_ASKED · document + its number there."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.asked_indptr))
+        return owner * MOST_ASKED + self.asked_query
+
+    def with_clicks_of(self, earlier: DocumentFacts, rows: Int64) -> DocumentFacts:
+        """Give documents the training queries of others.
+
+        Args:
+            earlier: About the others.
+            rows: int64 (n,), of the other that each document is; -1: it is none of them.
+        """
+        same = np.flatnonzero(rows >= 0)
+        source = np.arange(len(self))
+        source[same] = len(self) + np.arange(len(same))
+        both = DocumentFacts.concatenate([self, earlier.take(rows[same])])
+        found = both.take(source).arrays()
+        return replace(self, **{name: found[name] for name in ("clicks", *ASKED)})
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays under the names of DTYPES."""
@@ -180,8 +220,10 @@ class DocumentFacts:
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> DocumentFacts:
-        """Make facts of `arrays()`."""
-        return DocumentFacts(**{name: arrays[name] for name in DTYPES})
+        """Make facts of `arrays()`, or of those of an older bundle."""
+        sizes = dict.fromkeys(ASKED, 0) | {"asked_indptr": len(arrays["days"]) + 1}
+        older = {name: np.zeros(size, DTYPES[name]) for name, size in sizes.items()}
+        return DocumentFacts(**{name: (older | {**arrays})[name] for name in DTYPES})
 
     def check(self, documents: int, fields: int, *, verify: bool) -> None:
         """Check shapes; with verify, also that line starts ascend and words ascend inside a line.
@@ -195,19 +237,51 @@ class DocumentFacts:
             "clicks": (documents,),
             "days": (documents,),
             "counts": self.words.shape,
+            "asked_indptr": (documents + 1,),
+            "asked_query": self.asked_words.shape,
+            "asked_weights": self.asked_words.shape,
         }
         for name, dtype in DTYPES.items():
             array = getattr(self, name)
             if array.dtype.str != dtype or array.shape != shapes.get(name, array.shape):
                 raise ValueError(f"{name} is {array.dtype.str} {array.shape}")
-        if self.words.ndim != 1:
-            raise ValueError(f"words is {self.words.shape}")
-        if self.indptr[0] != 0 or self.indptr[-1] != len(self.words):
-            raise ValueError("indptr does not span words")
+        for prefix in ("", "asked_"):
+            indptr, words = (getattr(self, prefix + name) for name in ("indptr", "words"))
+            if words.ndim != 1:
+                raise ValueError(f"{prefix}words is {words.shape}")
+            if indptr[0] != 0 or indptr[-1] != len(words):
+                raise ValueError(f"{prefix}indptr does not span {prefix}words")
+            if verify and not ascends(indptr, len(words)):
+                raise ValueError(f"{prefix}indptr does not ascend")
         if not verify:
             return
-        if not ascends(self.indptr, len(self.words)):
-            raise ValueError("indptr does not ascend")
+        if self.asked_query.max(initial=0) >= MOST_ASKED:
+            raise ValueError(f"asked_query is not below {MOST_ASKED}")
         descends = np.flatnonzero(self.words[1:] <= self.words[:-1]) + 1
         if len(np.setdiff1d(descends, self.indptr)):
             raise ValueError("words do not ascend inside a line")
+
+
+def _asked(text: str, counter: TextCounter) -> tuple[UInt32, UInt16]:
+    """Return the distinct words of each line of a text, and the number of the line of each word."""
+    lines = dict.fromkeys(line for line in text.splitlines() if line.strip())
+    words = [numbered(counter(line))[0] for line in islice(lines, MOST_ASKED)]
+    number = np.repeat(np.arange(len(words), dtype=np.uint16), [len(line) for line in words])
+    return np.concatenate([np.zeros(0, np.uint32), *words]), number
+
+
+def _starts(sizes: Sequence[int] | Int64) -> Int64:
+    """Return where parts of these sizes begin, and the end, int64 (parts + 1,)."""
+    found = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
+def _taken(indptr: Int64, lines: Int64) -> tuple[Int64, Int64]:
+    """Return where the given lines begin when they are put one after another, and their entries."""
+    begin = indptr.take(lines)
+    sizes = indptr.take(lines + 1) - begin
+    found = _starts(sizes)
+    entries = np.repeat(begin - found[:-1], sizes)
+    entries += np.arange(len(entries))
+    return found, entries

@@ -10,18 +10,20 @@ lexical.<field>               BM25 of the field alone
 matched.<field>               share of the query's words in the field
 covered.<field>               share of the field's distinct words in the query
 length.<field>                ln(1 + words of the field)
+nearest                       the largest cosine of the query's words and those of a training query that led to the
+                              document, of its first MOST_ASKED; a word weighs its idf
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
 from fullrank.models.contract import Mask
-from fullrank.rerank.facts import NO_DATE, DocumentFacts, UInt32, numbered
+from fullrank.rerank.facts import MOST_ASKED, NO_DATE, DocumentFacts, UInt32, numbered
 from fullrank.text.counting import TextCounter
 from fullrank.text.words import count_words
 
@@ -36,7 +38,7 @@ _LARGEST = np.finfo(np.float32).max
 
 def names(fields: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of all features of documents with these text fields, in the order of the columns."""
-    return (*_PLAIN, *(f"{kind}.{field}" for field in fields for kind in _BY_FIELD))
+    return (*_PLAIN, *(f"{kind}.{field}" for field in fields for kind in _BY_FIELD), "nearest")
 
 
 class FirstStage(NamedTuple):
@@ -92,6 +94,14 @@ class Statistics:
         known = self.words[place] == words
         return np.where(known, self.idf[place], highest).astype(np.float64)
 
+    def weigh(self, facts: DocumentFacts) -> DocumentFacts:
+        """Weigh the words of training queries by their idf, so that each query is a unit vector."""
+        query, idf = facts.asked_of, self.idf_of(facts.asked_words)
+        begin = np.flatnonzero(np.diff(query, prepend=-1))
+        norms = np.sqrt(np.add.reduceat(idf**2, begin))
+        weights = idf / np.repeat(norms, np.diff(begin, append=len(query)))
+        return replace(facts, asked_weights=weights.astype(np.float32))
+
 
 def compute(
     text: str,
@@ -141,7 +151,7 @@ def _of_pairs(
     count, width = len(facts), facts.fields
     words, _ = numbered(counter(text))
     n_words = max(1, len(words))
-    line, place = _matches(facts, words)
+    line, place = _matches(facts.words, words)
     lines = count * width
     owner_of_line = facts.indptr.searchsorted(line, side="right") - 1
     tf = facts.counts[line].astype(np.float64)
@@ -155,7 +165,7 @@ def _of_pairs(
     pairs = np.unique(owner_of_line // width * len(words) + place) if width else line
     anywhere = np.bincount(pairs // n_words, minlength=count)
     distinct = np.diff(facts.indptr).reshape(count, width)
-    found = np.empty((count, len(_PLAIN) + width * len(_BY_FIELD)))
+    found = np.empty((count, len(_PLAIN) + width * len(_BY_FIELD) + 1))
     found[:, 0], found[:, 1] = first.scores, first.dense
     found[:, 2], found[:, 3] = first.lexical, first.bias
     found[:, 4:6] = 0
@@ -163,11 +173,12 @@ def _of_pairs(
     found[:, 7] = anywhere / n_words
     found[:, 8] = np.log1p(facts.clicks)
     found[:, 9] = np.where(facts.days == NO_DATE, NO_AGE, float(statistics.newest) - facts.days)
-    by_kind = found[:, len(_PLAIN) :].reshape(count, width, len(_BY_FIELD))
+    by_kind = found[:, len(_PLAIN) : -1].reshape(count, width, len(_BY_FIELD))
     by_kind[:, :, 0] = by_field
     by_kind[:, :, 1] = hits / n_words
     by_kind[:, :, 2] = hits / np.maximum(distinct, 1)
     by_kind[:, :, 3] = np.log1p(lengths)
+    found[:, -1] = _nearest(facts, words, statistics)
     return _finite(found)
 
 
@@ -176,14 +187,23 @@ def _finite(values: Float64) -> Float32:
     return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)
 
 
-def _matches(facts: DocumentFacts, words: UInt32) -> tuple[Int64, Int64]:
-    """Return the entries of the facts whose word is in the query, and the word's place in the query."""
+def _nearest(facts: DocumentFacts, words: UInt32, statistics: Statistics) -> Float64:
+    """Return the largest cosine of the query's words and those of a training query of each document."""
+    idf = statistics.idf_of(words)
+    shared, place = _matches(facts.asked_words, words)
+    weights = facts.asked_weights[shared] * (idf / np.sqrt((idf**2).sum() or 1.0))[place]
+    cosines = np.bincount(facts.asked_of[shared], weights, len(facts) * MOST_ASKED)
+    return np.asarray(cosines.reshape(-1, MOST_ASKED).max(axis=1))
+
+
+def _matches(given: UInt32, words: UInt32) -> tuple[Int64, Int64]:
+    """Return which of the given words are in the query, and their places in the query."""
     if not len(words):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # Most entries fail this look-up of 16 bits, which costs less than a search.
     possible = np.zeros(_LOW_BITS + 1, np.bool_)
     possible[words & _LOW_BITS] = True
-    entries = np.flatnonzero(possible.take(facts.words & _LOW_BITS))
-    place = np.minimum(words.searchsorted(facts.words[entries]), len(words) - 1)
-    kept = words[place] == facts.words[entries]
+    entries = np.flatnonzero(possible.take(given & _LOW_BITS))
+    place = np.minimum(words.searchsorted(given[entries]), len(words) - 1)
+    kept = words[place] == given[entries]
     return entries[kept], place[kept]

@@ -89,15 +89,16 @@ class SecondStage:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features."""
-        return names(self.settings.names)
+        found = names(self.settings.names)
+        return found if self.settings.asked else found[:-1]
 
     def facts(self, documents: Sequence[Mapping[str, Any]]) -> DocumentFacts:
         """Read documents that are added to a bundle; training queries led to none of them."""
-        return DocumentFacts.of(documents, self.settings)
+        return self.statistics.weigh(DocumentFacts.of(documents, self.settings))
 
     def features(self, text: str, first: FirstStage, facts: DocumentFacts) -> Float32:
         """Compute float32 (R, K): features of a query and its first documents, best first."""
-        return compute(text, first, facts, self.statistics)
+        return compute(text, first, facts, self.statistics)[:, : len(self.names)]
 
     def order(self, text: str, first: FirstStage, facts: DocumentFacts) -> Reordered:
         """Order the first documents of a ranking.
@@ -142,6 +143,7 @@ class SecondStage:
             "depth": DEPTH,
             "fields": [[name, list(sources)] for name, sources in self.settings.fields],
             "date": self.settings.date,
+            "asked": self.settings.asked,
             "newest": self.statistics.newest,
             "mean_lengths": list(self.statistics.mean_lengths),
             "features": list(self.names),
@@ -174,7 +176,7 @@ class SecondStage:
             raise ValueError("words.numbers do not ascend")
         lengths = tuple(float(length) for length in config["mean_lengths"])
         found = SecondStage(
-            FactSettings(fields, str(config["date"])),
+            FactSettings(fields, str(config["date"]), str(config.get("asked", ""))),
             Statistics(words, idf, lengths, int(config["newest"])),
             Trees.from_arrays(
                 {

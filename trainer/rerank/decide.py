@@ -119,8 +119,10 @@ def second_stage(
     assert valid is not None
     settings = fact_settings(corpus)
     facts = document_facts(corpus, settings)
+    statistics = Statistics.of(facts)
+    facts = statistics.weigh(facts)
     stage = SecondStage(
-        settings, Statistics.of(facts), Trees.empty(), corpus.collection.documents_are_queries
+        settings, statistics, Trees.empty(), corpus.collection.documents_are_queries
     )
     retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
     ids = [judgement.query for judgement in valid.judgements]

@@ -20,7 +20,7 @@ _MIN_DATED = 0.5
 def fact_settings(corpus: Corpus) -> FactSettings:
     """Choose the fields: every text field, clicked text, and a date if the documents have one."""
     names = [*corpus.sources, *([] if CLICKED in corpus.sources else [CLICKED])]
-    return FactSettings(tuple((name, (name,)) for name in names), date_field(corpus))
+    return FactSettings(tuple((name, (name,)) for name in names), date_field(corpus), CLICKED)
 
 
 def date_field(corpus: Corpus) -> str:

@@ -26,7 +26,7 @@ def test_the_gain_is_measured_on_validation_and_on_test(
     found = json.loads(capsys.readouterr().out)
     [table] = found["tables"]
     assert table["title"] == "tldr/en: 30 queries of valid, 36 of test"
-    assert [row[0] for row in table["rows"]] == ["fielded", "clicked"]
+    assert [row[0] for row in table["rows"]] == ["auto", "fielded", "clicked"]
     for row in table["rows"]:
         cells = dict(zip(table["headings"][7:], row[7:], strict=True))
         first, second = float(row[1]), float(row[2])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fullrank.rerank.facts import FactSettings
 from fullrank.rerank.features import names
 from fullrank.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from tests.reranking import SETTINGS, random_trees, stage_of
 
-_SETTINGS = FactSettings(SETTINGS.fields, "published")
+_SETTINGS = replace(SETTINGS, date="published")
 # Typical sizes of features that are far from zero, so that the trees tell their values apart.
 _SCALES = {"score": 4.0, "lexical": 4.0, "gap": 2.0, "place": 60.0, "age": 200.0}
 
@@ -25,7 +25,7 @@ def stage_for(
     made = random_trees(trees, 7, len(columns), seed=4)
     scales = np.array([_SCALES.get(name, 1.0) for name in columns], np.float32)
     made.threshold[:] *= scales[made.feature]
-    for name in ("score", "gap", "place", "age", "clicks", "matched.text", "lexical.title"):
+    for name in ("score", "gap", "place", "age", "clicks", "lexical.title", "nearest"):
         assert columns.index(name) in made.feature
     stage, _ = stage_of(documents, trees=made, of_documents=of_documents, settings=_SETTINGS)
     return stage

@@ -127,9 +127,11 @@ class Whole:
         folder = self.root / "trained"
         stage = None
         if self._make_stage is not None:
-            found, fields = self._make_stage(self._documents), [d.fields for d in self._documents]
+            found = self._make_stage(self._documents)
+            fields = [{**d.fields, "clicked": f"{d.id}\ncopy {d.id[-1]}"} for d in self._documents]
             clicks = np.arange(len(fields), dtype=np.int32) % 5
-            stage = found, DocumentFacts.of(fields, found.settings, clicks)
+            facts = DocumentFacts.of(fields, found.settings, clicks)
+            stage = found, found.statistics.weigh(facts)
         version = make_bundle(
             folder,
             "planted",

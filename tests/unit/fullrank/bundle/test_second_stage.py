@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
+from fullrank.rerank.facts import ASKED
+from fullrank.rerank.features import names
 from fullrank.rerank.stage import DEPTH, first_of
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
 from tests.forging import array, edited
-from tests.reranking import SETTINGS, clicks_first, stage_of, walked
+from tests.reranking import SETTINGS, clicks_first, random_trees, stage_of, walked
 
 WORDS = ["copy", "move", "list", "files", "remote", "host", "ssh", "directory", "tree", "apple"]
 QUERIES = ["copy files", "remote host ssh", "apple", "tree tree list", "nowhere", ""]
@@ -177,6 +180,30 @@ def test_a_damaged_second_stage_is_refused(tmp_path: Path, damage: object, reaso
     damage(folder)
     with pytest.raises(BundleError, match=reason):
         open_bundle(folder)
+
+
+def test_a_bundle_of_before_training_queries_ranks_as_it_did(
+    tmp_path: Path, bundle: Bundle
+) -> None:
+    settings = replace(SETTINGS, asked="")
+    trees = random_trees(30, 7, len(names(settings.names)) - 1)
+    stage, facts = stage_of(DOCUMENTS, trees=trees, settings=settings)
+    made = make_bundle(tmp_path, "older", DOCUMENTS, n_dense=6, second_stage=(stage, facts))
+    folder = tmp_path / "older" / made
+    before = open_bundle(folder).search("copy files", 120, explain=True)
+    for name in ASKED:
+        (folder / f"rerank/documents.{name}.npy").unlink()
+
+    def as_before(manifest: dict[str, Any]) -> None:
+        assert manifest["rerank"].pop("asked") == ""
+        for name in ASKED:
+            del manifest["files"][f"rerank/documents.{name}.npy"]
+
+    edited(as_before)(folder)
+    found = open_bundle(folder).search("copy files", 120, explain=True)
+    assert list(found) == list(before)
+    assert "nearest" not in stage.names
+    assert [hit.id for hit in found] != [hit.id for hit in bundle.search("copy files", 120)]
 
 
 def test_clicks_change_the_order_of_equal_documents(tmp_path: Path) -> None:

@@ -11,12 +11,18 @@ import pytest
 from fullrank.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of, word_number
 from fullrank.text.words import count_words
 
-SETTINGS = FactSettings((("title", ("title",)), ("body", ("text", "notes"))), "date")
+SETTINGS = FactSettings((("title", ("title",)), ("body", ("text", "notes"))), "date", "asked")
 DOCUMENTS: list[dict[str, Any]] = [
-    {"title": "Red apple", "text": "red red fruit", "notes": "sweet", "date": "2024-03-01"},
+    {
+        "title": "Red apple",
+        "text": "red red fruit",
+        "notes": "sweet",
+        "date": "2024-03-01",
+        "asked": "a b a\n\nc a\na b a",
+    },
     {"title": "", "text": None, "section": 3},
     {"title": "東京の天気", "text": "a b c a b a", "date": "2024-02-29T23:30:00-02:00"},
-    {"text": "x " * 70_000, "date": "soon"},
+    {"text": "x " * 70_000, "date": "soon", "asked": "\n".join(f"q {i}" for i in range(99))},
 ]
 
 
@@ -39,6 +45,15 @@ def test_each_line_has_the_counted_words_of_a_field(facts: DocumentFacts) -> Non
             assert found == {word_number(w): min(c, 65535) for w, c in counted.items()}
             assert facts.lengths[d, f] == sum(counted.values())
             assert facts.words[line].tolist() == sorted(found)
+
+
+def test_the_first_distinct_lines_are_training_queries(facts: DocumentFacts) -> None:
+    expected = [["a b", "a c"], [], [], [f"q {i}" for i in range(64)]]
+    for d, queries in enumerate(expected):
+        own = slice(*facts.asked_indptr[[d, d + 1]].tolist())
+        words = zip(facts.asked_query[own].tolist(), facts.asked_words[own].tolist(), strict=True)
+        pairs = {(i, word_number(w)) for i, query in enumerate(queries) for w in query.split()}
+        assert sorted(words) == sorted(pairs)
 
 
 def test_dates_are_days_since_1970_in_utc(facts: DocumentFacts) -> None:
@@ -92,6 +107,8 @@ def test_facts_pass_their_own_check_and_damaged_ones_do_not(facts: DocumentFacts
         (replace(facts, indptr=falling), "indptr does not ascend"),
         (replace(facts, indptr=facts.indptr + 1), "does not span"),
         (replace(facts, clicks=facts.clicks[1:]), "clicks is"),
+        (replace(facts, asked_indptr=facts.asked_indptr[1:]), "asked_indptr is"),
+        (replace(facts, asked_query=facts.asked_query + np.uint16(64)), "asked_query is not"),
         (replace(facts, lengths=facts.lengths[:, :1]), "lengths is"),
     ):
         with pytest.raises(ValueError, match=reason):

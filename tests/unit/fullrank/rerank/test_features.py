@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log, log1p
+from math import log, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from fullrank.rerank.facts import NO_DATE, DocumentFacts, FactSettings
 from fullrank.rerank.features import NO_AGE, FirstStage, Statistics, compute, names
 from fullrank.text.words import count_words
 
-SETTINGS = FactSettings((("title", ("title",)), ("text", ("text",))), "date")
+SETTINGS = FactSettings((("title", ("title",)), ("text", ("text",))), "date", "clicked")
 WORDS = ["red", "green", "blue", "apple", "pear", "plum", "ship", "boat", "sail", "東京", "λ"]
 
 
@@ -24,6 +24,9 @@ def documents(count: int, seed: int = 1) -> list[dict[str, str]]:
         document = {
             "title": " ".join(rng.choice(WORDS, rng.integers(0, 3))),
             "text": " ".join(rng.choice(WORDS, rng.integers(0, 12))),
+            "clicked": "\n".join(
+                " ".join(rng.choice(WORDS, rng.integers(0, 4))) for _ in range(rng.integers(0, 80))
+            ),
         }
         if rng.random() < 0.7:
             document["date"] = f"2024-01-{rng.integers(1, 29):02}"
@@ -53,7 +56,7 @@ def twin(
     df = {w: sum(any(w in c[f] for f in fields) for c in counted) for w in {*WORDS, *query}}
     n = len(known)
     seen = {w: log(1 + (n - c + 0.5) / (c + 0.5)) for w, c in df.items() if c}
-    idf = {w: seen.get(w, max(seen.values())) for w in query}
+    idf = {w: seen.get(w, max(seen.values())) for w in {*WORDS, *query}}
     mean = {f: sum(sum(c[f].values()) for c in counted) / n for f in fields}
     newest = max(int(d["date"][-2:]) for d in known if "date" in d)
     lines = []
@@ -71,6 +74,15 @@ def twin(
             "clicks": log1p(clicks[i]),
             "age": newest - int(document["date"][-2:]) if "date" in document else NO_AGE,
         }
+        # The first queries of a document count, each of them once.
+        asked = [set(count_words(q)) for q in dict.fromkeys(document["clicked"].split("\n"))]
+        size = {frozenset(q): sqrt(sum(idf[w] ** 2 for w in q)) for q in [query, *asked]}
+        line["nearest"] = max(
+            sum(idf[w] ** 2 for w in query & q) / (size[frozenset(query)] * size[frozenset(q)])
+            if query & q
+            else 0.0
+            for q in asked[:65]
+        )
         for f in fields:
             length = sum(own[f].values())
             shared = query & set(own[f])
@@ -94,7 +106,8 @@ def test_features_equal_the_twin(text: str) -> None:
     clicks = np.random.default_rng(3).integers(0, 5, 40).astype(np.int32)
     facts = DocumentFacts.of(known, SETTINGS, clicks)
     first = scored(25)
-    found = compute(text, first, facts.take(rows), Statistics.of(facts))
+    statistics = Statistics.of(facts)
+    found = compute(text, first, statistics.weigh(facts).take(rows), statistics)
     expected = twin(text, first, [known[r] for r in rows], clicks[rows].tolist(), known)
     columns = names(SETTINGS.names)
     assert found.dtype == np.float32

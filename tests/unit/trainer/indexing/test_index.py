@@ -13,7 +13,6 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,8 +101,10 @@ def test_a_second_stage_stays_and_reads_the_new_documents(
     batch: int, processes: int, tmp_path: Path
 ) -> None:
     """Training queries led to documents of the training, as often as before, and to no others."""
-    stage, facts = stage_of(DOCUMENTS, seed=3)
-    clicked = replace(facts, clicks=np.arange(1, 6, dtype=np.int32))
+    stage, _ = stage_of(DOCUMENTS, seed=3)
+    asked = [{**d.fields, "clicked": f"red {d.id}\nbake"} for d in DOCUMENTS]
+    clicked = DocumentFacts.of(asked, stage.settings, np.arange(1, 6, dtype=np.int32))
+    clicked = stage.statistics.weigh(clicked)
     parent = open_bundle(write_planted(tmp_path / "bundles", second_stage=(stage, clicked)))
     given = [*lines(), *(json.dumps({"_id": d.id, **d.fields}) for d in DOCUMENTS)]
     path = corpus(tmp_path, random.Random(2).sample(given, len(given)))
@@ -119,7 +120,10 @@ def test_a_second_stage_stays_and_reads_the_new_documents(
     ids = {document.id: place for place, document in enumerate(DOCUMENTS, 1)}
     clicks = np.array([ids.get(id, 0) for id in found.documents.ids], np.int32)
     assert np.count_nonzero(clicks) == len(DOCUMENTS)
-    expected = DocumentFacts.of(documents, stage.settings, clicks).arrays()
+    for id, fields in zip(found.documents.ids, documents, strict=True):
+        fields |= asked[ids[id] - 1] if id in ids else {}
+    facts = DocumentFacts.of(documents, stage.settings, clicks)
+    expected = stage.statistics.weigh(facts).arrays()
     for name, array in found.facts.arrays().items():
         assert array.tobytes() == expected[name].tobytes()
     hits = found.search("red apple bake", 20)
