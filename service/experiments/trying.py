@@ -72,7 +72,8 @@ class Trying:
                     return await self._interleaved(
                         serving, view, request, experiment, coin, min_seq
                     )
-        if self._explored and not request.offset and random() < 2 * self._explored:
+        is_sorted = request.ordering is not None and bool(request.ordering.sort)
+        if not (request.offset or is_sorted) and random() < 2 * self._explored:
             with suppress(FilterError):
                 return await self._explore(view, request)
         return await self._ranker.rank(view, request), NOTHING

@@ -193,6 +193,12 @@ async def test_exploration_is_on_record(root: Root) -> None:
     assert swapped > 0
 
 
+async def test_a_sorted_list_is_not_explored(root: Root) -> None:
+    async with running(root.path, explore=0.25) as client:
+        found = {tuple(ids(await search(client, sort=[{"field": "section"}]))) for _ in range(30)}
+    assert len(found) == 1
+
+
 async def test_what_an_experiment_does_not_interleave_is_explored(root: Root) -> None:
     async with running(root.path, explore=0.25) as client:
         await start(client, root.bm25, share=0.3)
