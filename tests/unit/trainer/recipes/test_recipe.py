@@ -26,6 +26,12 @@ def test_every_shipped_recipe_is_valid(name: str) -> None:
     assert set(facts) == {"name", "about", "system", "paper", *SECTIONS}
 
 
+def test_best_is_the_default_without_a_time_limit() -> None:
+    best, auto = load_recipe("best"), load_recipe("auto")
+    assert best.blend == auto.blend
+    assert best.auto.seconds == 0 < auto.auto.seconds
+
+
 def test_the_linear_recipes_exist() -> None:
     assert {
         "auto", "bm25", "diagonal", "fielded", "lsi", "lsi-tfidf", "ssi", "ssi-diagonal",
