@@ -121,6 +121,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     lift = NO_LIFT
     if weights[0] != 1:
         lift = lift_unjudged(scored, weights, recipe.auto.most_lost, typed is None)
+    if typed is not None and lift != NO_LIFT:
+        lift = typed.allowed(weights, lift, recipe.auto.most_lost)
     _log(run, parts, weights, lift)
     measured = [(scores, weights, lift) for scores in scored.measured]
     text_weights, scale = weights, 1.0

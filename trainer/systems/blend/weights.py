@@ -22,6 +22,9 @@ _RATIOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 # blended scores. A factor also raises documents that match a query badly, so less than nothing may be added beside one.
 _FACTORS = (1.0, 1.1, 1.2)
 _LEAST_ADDED, _MOST_ADDED, _STEP = -1.0, 1.5, 0.1
+# Where typed text forbids a factor: a constant gains less at the same loss, and large ones lose more on test than on
+# validation.
+_MOST_WITHOUT_FACTOR, _MOST_LOST_WITHOUT_FACTOR = 0.5, 3
 _ROUNDS = 4
 _LEAST_GAIN = 0.25  # of a part, in standard errors
 # γ B spreads so little beside the scores of typed text where biases do not help; without biases γ could not divide.
@@ -165,7 +168,8 @@ def lift_unjudged(
         scored: the scores of the parts.
         weights: float64 (parts,), of the parts; they add up to 1.
         most_lost: the largest share of their mean average precision that warm queries may lose.
-        can_scale: whether a factor is allowed: typed text meets the scaled documents too.
+        can_scale: whether a factor is allowed: typed text meets the scaled documents too. Without one, they may lose
+            three times as much, and less is added at most.
 
     Returns:
         The lift with the best quality that costs cold queries nothing; none unless there are queries of both kinds.
@@ -174,6 +178,8 @@ def lift_unjudged(
         return NO_LIFT
     spread = scored.warm.spread(weights)
     plain = scored.quality(weights)
+    most_added = _MOST_ADDED if can_scale else _MOST_WITHOUT_FACTOR
+    most_lost *= 1 if can_scale else _MOST_LOST_WITHOUT_FACTOR
     least_warm, least_cold = (1 - most_lost) * plain.warm.mean(), plain.cold.mean()
     least_known = (1 - most_lost) * plain.known.sum()
     # A factor could raise a document without clicks above one that people clicked after the same query.
@@ -183,7 +189,7 @@ def lift_unjudged(
         Lift(factor, step * _STEP * spread)
         for factor in (_FACTORS if has_lexical else _FACTORS[:1])
         for step in range(
-            0 if factor == 1 else round(_LEAST_ADDED / _STEP), round(_MOST_ADDED / _STEP) + 1
+            0 if factor == 1 else round(_LEAST_ADDED / _STEP), round(most_added / _STEP) + 1
         )
     ]
     best, best_value = NO_LIFT, plain.value
@@ -258,6 +264,15 @@ class Typed:
         spread = float(np.std(self.scores.parts[-1, 0]))
         least = _LEAST_SPREAD * self.scores.spread(found) / spread if spread else 1.0
         return found[:-1], max(float(found[-1]), least)
+
+    def allowed(self, weights: Float64, lift: Lift, most_lost: float) -> Lift:
+        """Return a lift, but none if it costs typed queries more than a share of their average precision."""
+        before, after = (self._value(weights, each) for each in (NO_LIFT, lift))
+        return lift if after >= (1 - most_lost) * before else NO_LIFT
+
+    def _value(self, weights: Float64, lift: Lift) -> float:
+        found = np.append(*self.choose(weights, lift))
+        return float(self.scores.average_precision(found).mean())
 
     def _fair(self, weights: Float64) -> Float64:
         spreads = self.scores.spreads()

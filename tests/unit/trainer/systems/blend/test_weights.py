@@ -182,6 +182,10 @@ def test_unjudged_documents_are_raised_within_what_warm_queries_may_lose(most_lo
     constant = lift_unjudged(dense_only(scored), one, most_lost)
     assert constant.factor == 1
     assert 0.2 < constant.added <= 1.6
+    linked = lift_unjudged(scored, one, most_lost, can_scale=False)
+    assert linked.factor == 1
+    assert 0.2 < linked.added <= 0.6
+    assert scored.quality(one, linked).warm.mean() >= (1 - 3 * most_lost) * before.warm.mean()
 
 
 def test_documents_that_are_ranked_fairly_are_not_raised_at_all() -> None:
@@ -228,3 +232,19 @@ def test_no_kind_of_typed_query_ranks_below_the_first_part() -> None:
         gained = plain.average_precision(weights) - alone
         assert gained[:200].mean() > 0.05
         assert (gained[200:].mean() > -0.03 * alone[200:].mean()) == is_fair
+
+
+def test_typed_queries_decide_whether_documents_without_links_are_raised() -> None:
+    """They ask for documents with large biases, which are worth nothing once all unjudged ones are raised as much."""
+    rng = np.random.default_rng(14)
+    asked = np.flatnonzero(~UNJUDGED)[:5]
+    ones, nothing = np.ones(1, np.int64), np.zeros(0, np.int64)
+    rows = rng.choice(asked, 200)
+    judgements = [Judgement("q", rows[i : i + 1], ones, nothing) for i in range(200)]
+    valid = Validation("typed", np.zeros(200, np.int64), judgements, ["q"] * 200)
+    parts = [scores_of(rng, valid, strength) for strength in (1.0, 0.0)]
+    biases = np.zeros((1, DOCUMENTS))
+    biases[0, asked] = 1.0
+    typed = Typed(of_parts(valid, parts), biases, ["title"] * 200)
+    assert typed.allowed(np.ones(1), Lift(1.0, 0.01), 0.01) == Lift(1.0, 0.01)
+    assert typed.allowed(np.ones(1), Lift(1.0, 2.0), 0.01) == NO_LIFT
