@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
+from logging import getLogger
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -73,9 +75,19 @@ def kept(function: Function, sources: str, *signature: Any, **options: Any) -> F
     function.__qualname__ = f"{function.__qualname__}_{sources}"
     compiling: Any = njit
     try:
-        return cast(Function, compiling(*signature, nogil=True, cache=True, **options)(function))
+        found = compiling(*signature, nogil=True, cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to write to
-        return cast(Function, compiling(*signature, nogil=True, **options)(function))
+        found = compiling(*signature, nogil=True, **options)(function)
+    if found.stats.cache_misses:
+        _announce()
+    return cast(Function, found)
+
+
+@cache
+def _announce() -> None:
+    """Tell people at a terminal, once a process, why they wait."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        getLogger(__name__).warning("fullrank compiles its kernels, once; about a minute")
 
 
 def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
