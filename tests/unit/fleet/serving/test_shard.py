@@ -25,6 +25,7 @@ from fleet.serving.wire import (
     Answer,
     Ask,
     Behind,
+    LacksClicks,
     NotLoaded,
     Question,
     Read,
@@ -114,7 +115,7 @@ def test_requests_whose_time_is_up_are_not_begun(
     version = server.load(address)
     begun, go, reply = list[str](), threading.Event(), OpenShard.reply
 
-    def waiting(self: OpenShard, ask: Ask) -> Answer | Behind:
+    def waiting(self: OpenShard, ask: Ask) -> Answer | Behind | LacksClicks:
         assert isinstance(ask.question, Read)
         begun.append(ask.question.id)
         go.wait(20)
