@@ -262,7 +262,7 @@ def test_markup_becomes_text_and_blank_values_are_missing(tmp_path: Path) -> Non
 
 def test_the_part_of_titles_reads_titles_and_anchors_alone(tmp_path: Path) -> None:
     lines = [{"_id": f"p{i}", "title": f"page {i}", "text": f"word{i} oak lamp"} for i in range(9)]
-    lines.append({"_id": "dawn", "title": "Dawn of Sails II", "text": "oak"})
+    lines.append({"_id": "sails", "title": "Dawn of Sails IX", "text": "oak"})
     write_lines(tmp_path / "corpus.jsonl", lines)
     (tmp_path / "anchors.tsv").write_text(
         "anchor\tcorpus-id\n" + "".join(f"see{i}\tp3\n" for i in range(30))
@@ -270,7 +270,7 @@ def test_the_part_of_titles_reads_titles_and_anchors_alone(tmp_path: Path) -> No
     made = train(tmp_path, tmp_path / "bundles", "x", recipe="titles", threads=1)
     bundle = open_bundle(made.path)
     assert [hit.id for hit in bundle.search("5")] == ["p5"]
-    assert bundle.search("dos 2")[0].id == "dawn"
+    assert [hit.id for hit in bundle.search("9")] == ["sails"]
     assert not bundle.search("word5").hits
     learned = str(bundle.documents.fields(3)["anchors"]).split("\n")
     assert len(learned) >= 20
