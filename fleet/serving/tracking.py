@@ -271,8 +271,8 @@ class Replicas:
             needed = {one.version for one in wanted if one.has(number)}
             if not (own.is_up and own.loaded.issuperset(needed)):
                 return
-        asked = (asyncio.wait_for(own.handle.node(), _PING_S) for own in serving.values())
-        node_of = dict(zip(serving, await asyncio.gather(*asked), strict=True))
+        found = await asyncio.gather(*map(_node, serving.values()))
+        node_of = dict(zip(serving, found, strict=True))
         held = Counter(node_of.values())
         for (number, place), node in sorted(node_of.items()):
             others = {node_of[key] for key in node_of if key[0] == number and key[1] != place}
@@ -314,6 +314,12 @@ class Replicas:
                 owners.setdefault(number, []).append(self._tracked[number, place])
         await _all(own.ping(start_s=START_S) for found in owners.values() for own in found)
         return owners
+
+
+async def _node(own: _Tracked) -> str:
+    # A timeout here, as a call that is cancelled before it begins would never be awaited.
+    async with asyncio.timeout(_PING_S):
+        return await own.handle.node()
 
 
 async def _all(calls: Iterable[Awaitable[Any]]) -> None:
