@@ -201,11 +201,11 @@ class DocumentFacts:
         return owner * MOST_ASKED + self.asked_query
 
     def with_clicks_of(self, earlier: DocumentFacts, rows: Int64) -> DocumentFacts:
-        """Give documents the training queries of others.
+        """Give documents the training queries that they had before.
 
         Args:
-            earlier: About the others.
-            rows: int64 (n,), of the other that each document is; -1: it is none of them.
+            earlier: Facts of before.
+            rows: int64 (n,), the row in ``earlier`` of each document; -1: it is not there.
         """
         same = np.flatnonzero(rows >= 0)
         source = np.arange(len(self))
