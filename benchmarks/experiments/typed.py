@@ -38,7 +38,7 @@ from trainer.train import train
 
 SAMPLED = 1_500
 _WORD = re.compile(r"\w+")
-_SMALL = frozenset("a an and at by de for from in is la of on the to with".split())
+_SMALL = frozenset(_WORD.findall("a an and at by de for from in is la of on the to with"))
 _BATCH = 256
 
 Queries = Mapping[str, set[str]]

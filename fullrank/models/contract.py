@@ -83,6 +83,42 @@ class Model(Protocol):
         """Return the stored form of the model."""
 
 
+class WithoutWords:
+    """What models share whose sparse features are whole texts: single words of documents mean nothing to them.
+
+    Attributes:
+        sources: Fields whose text is the query of a document.
+    """
+
+    sources: tuple[str, ...]
+
+    @property
+    def n_dense(self) -> int:
+        """0."""
+        return 0
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """Return the text of a document used as a query."""
+        return field_text(fields, self.sources)
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return that no word of a document is asked for."""
+        return np.zeros(len(words), np.bool_)
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Return zeros."""
+        return np.zeros((len(encoded), len(words)))
+
+    def scorer(self, documents: Encoded) -> None:
+        """Return None: the score is the inner product."""
+
+
 def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     """Join the named text fields by newlines; skip fields that are absent or no text."""
     return "\n".join(value for name in names if isinstance(value := fields.get(name), str))

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Rows
-from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.encoding import Encoded, Float32, Rows
+from fullrank.models.contract import Parts, WithoutWords
 from fullrank.scoring import TermShare
 from fullrank.storage.lexicon import Lexicon
 from fullrank.text.spelling import Spelling
@@ -48,7 +48,7 @@ def query_key(text: str) -> str | None:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryModel:
+class MemoryModel(WithoutWords):
     """Known queries.
 
     Attributes:
@@ -70,11 +70,6 @@ class MemoryModel:
     def __post_init__(self) -> None:
         if len(self.queries):
             object.__setattr__(self, "is_of_queries", True)
-
-    @property
-    def n_dense(self) -> int:
-        """0."""
-        return 0
 
     @property
     def n_sparse(self) -> int:
@@ -138,32 +133,11 @@ class MemoryModel:
                 counts[word] = counts.get(word, 0.0) + clicks
         return Spelling(counts, lambda words: [counts.get(word, 0.0) for word in words])
 
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.sources)
-
     def query_terms(self, text: str) -> list[TermShare]:
         """Return the known query in quotation marks, if there is one."""
         row = self.find(text)
         nothing = np.zeros(0, np.float32)
         return [] if row < 0 else [TermShare(f"“{self.queries[row]}”", nothing, row, 1.0)]
-
-    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return that no word of a document is asked for."""
-        return np.zeros(len(words), np.bool_)
-
-    def word_shares(
-        self,
-        query: Encoded,
-        documents: Sequence[Mapping[str, Any]],
-        encoded: Encoded,
-        words: Sequence[str],
-    ) -> Float64:
-        """Return zeros: clicks say nothing about single words."""
-        return np.zeros((len(encoded), len(words)))
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Rows
-from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.encoding import Encoded, Float32, Rows
+from fullrank.models.contract import Parts, WithoutWords, field_text
 from fullrank.scoring import TermShare
 from fullrank.storage.lexicon import Lexicon
 from fullrank.text.words import words
@@ -44,7 +44,7 @@ def names_of(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class MentionsModel:
+class MentionsModel(WithoutWords):
     """Known names.
 
     Attributes:
@@ -58,11 +58,6 @@ class MentionsModel:
     values: Float32
     titles: tuple[str, ...]
     sources: tuple[str, ...]
-
-    @property
-    def n_dense(self) -> int:
-        """0."""
-        return 0
 
     @property
     def n_sparse(self) -> int:
@@ -116,31 +111,10 @@ class MentionsModel:
                     longer.setdefault((first, second), set()).add(2 + len(rest))
         return single, longer
 
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.sources)
-
     def query_terms(self, text: str) -> list[TermShare]:
         """Return the names that the text says, in quotation marks."""
         nothing = np.zeros(0, np.float32)
         return [TermShare(f"“{self.names[row]}”", nothing, row, 1.0) for row in self.said(text)]
-
-    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return that no single word of a document is asked for."""
-        return np.zeros(len(words), np.bool_)
-
-    def word_shares(
-        self,
-        query: Encoded,
-        documents: Sequence[Mapping[str, Any]],
-        encoded: Encoded,
-        words: Sequence[str],
-    ) -> Float64:
-        """Return zeros: a name is more than its words."""
-        return np.zeros((len(encoded), len(words)))
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

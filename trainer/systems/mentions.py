@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32
+from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.models.mentions import MentionsModel, names_of
@@ -41,11 +41,13 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     model = MentionsModel(
         names, np.ones(len(names), np.float32), tuple(titles), tuple(corpus.sources)
     )
-    model = replace(model, values=_values(corpus, model, encode_documents(corpus, model)))
-    return FittedModel(model, encode_documents(corpus, model), text_encoder(corpus, model))
+    own = encode_documents(corpus, model).sparse
+    model = replace(model, values=_values(corpus, model, own))
+    found = Encoded.from_rows(own.with_values(model.values[own.indices]))
+    return FittedModel(model, found, text_encoder(corpus, model))
 
 
-def _values(corpus: Corpus, model: MentionsModel, documents: Encoded) -> Float32:
+def _values(corpus: Corpus, model: MentionsModel, documents: Rows) -> Float32:
     """Return max(0, ln(P(d | q says t) / P(d))) of each name, float32 (F,).
 
     Args:
@@ -56,7 +58,7 @@ def _values(corpus: Corpus, model: MentionsModel, documents: Encoded) -> Float32
     pairs, judged = corpus.pairs, ~corpus.unjudged
     queries = pairs.relevant.rows
     said = text_encoder(corpus, model)(queries).sparse.csr()
-    own = documents.sparse.csr()
+    own = documents.csr()
     place = np.repeat(np.arange(len(queries)), pairs.relevant.sizes)
     led: Float32 = said[place].multiply(own[pairs.relevant.entries]).sum(axis=0)
     mates = corpus.mates[queries]
