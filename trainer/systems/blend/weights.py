@@ -16,8 +16,8 @@ from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.typed import TYPED, typed_queries
 
-# Weights that are tried for a part, relative to that of the best part, both times the spread of their scores. Small ones
-# are for parts that score few documents, and so spread little.
+# Weights that are tried for a part, relative to that of the best part, both times the spread of their scores. Small
+# ones are for parts that score few documents, and so spread little.
 _RATIOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 # What the lexical scores of unjudged documents are multiplied by, and what is added, in standard deviations of the
 # blended scores. A factor also raises documents that match a query badly, so less than nothing may be added beside one.
