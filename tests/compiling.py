@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-
 # What is printed for people depends on a terminal, and machines without /dev/pts have none to open.
 _TERMINAL = "import sys\nsys.stderr.isatty = lambda: True\n"
 
