@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from fullrank.progress import Reporter
-from trainer.train import train
+from fullrank_trainer.train import train
 
 # What a product is called on its page, and what people type.
 KINDS = {

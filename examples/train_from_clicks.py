@@ -17,7 +17,7 @@ from pathlib import Path
 from examples.shop import products, write_click_log
 from fullrank import open_bundle
 from fullrank.progress import Reporter
-from trainer.train import train
+from fullrank_trainer.train import train
 
 QUIET = Reporter(quiet=True)
 

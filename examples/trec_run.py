@@ -16,9 +16,9 @@ import ir_measures
 from examples.shop import train_bm25, write_click_log
 from examples.train_from_clicks import write_collection
 from fullrank import open_bundle
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.trec import write_qrels
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate
+from fullrank_trainer.evaluation.trec import write_qrels
 
 
 def main(folder: Path) -> None:

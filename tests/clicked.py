@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fullrank.models.contract import field_text
-from trainer.collection import Collection, relevant
-from trainer.collection.schema import choose_fields
-from trainer.features.clicks import FIELD
+from fullrank_trainer.collection import Collection, relevant
+from fullrank_trainer.collection.schema import choose_fields
+from fullrank_trainer.features.clicks import FIELD
 
 
 def with_clicks(collection: Collection, titles: Sequence[str] = ("title",)) -> Collection:

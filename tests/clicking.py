@@ -10,8 +10,8 @@ import numpy as np
 
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
-from trainer.clicks.join import Votes
-from trainer.clicks.mixture import Mixture
+from fullrank_trainer.clicks.join import Votes
+from fullrank_trainer.clicks.mixture import Mixture
 
 MONDAY = 1_795_392_000.0  # 2026-11-23, midnight in UTC
 

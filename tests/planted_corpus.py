@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.recipe import Recipe
-from trainer.training.validation import Validation, validation
 
 
 def planted_corpus(folder: Path) -> Corpus:

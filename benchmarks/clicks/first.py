@@ -27,9 +27,9 @@ from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.progress import Reporter
-from service.app import create_app
-from service.settings import Settings
-from trainer.train import train
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
+from fullrank_trainer.train import train
 
 
 def main() -> None:

@@ -22,11 +22,17 @@ from fullrank.experiment.evidence import SHARE, Tally, Verdict, follow
 from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
 from fullrank.progress import Reporter
-from trainer.clicks import Propensities, fit_propensities, join, rank_by_text, write_collection
-from trainer.clicks.weights import DEFAULT, Rule
-from trainer.collection import read_collection, relevant
-from trainer.evaluation.evaluate import evaluate
-from trainer.promotion.retrain import OVERRIDES
+from fullrank_trainer.clicks import (
+    Propensities,
+    fit_propensities,
+    join,
+    rank_by_text,
+    write_collection,
+)
+from fullrank_trainer.clicks.weights import DEFAULT, Rule
+from fullrank_trainer.collection import read_collection, relevant
+from fullrank_trainer.evaluation.evaluate import evaluate
+from fullrank_trainer.promotion.retrain import OVERRIDES
 
 _BATCH = 512
 # Sessions between two looks at the votes.

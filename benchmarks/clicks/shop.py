@@ -38,9 +38,9 @@ from fullrank.bundle import Bundle, find_bundle
 from fullrank.encoding import Float64
 from fullrank.models.memory import query_key
 from fullrank.retrieval import Match
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread
-from trainer.train import train
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread
+from fullrank_trainer.train import train
 
 DEPTH = 5
 LEARN = 0.8

@@ -13,8 +13,8 @@ import orjson
 
 from fullrank.measures import Float64
 from fullrank.models.contract import field_text
-from trainer.collection import QRELS_HEADER, Collection
-from trainer.features.corpus import text_fields
+from fullrank_trainer.collection import QRELS_HEADER, Collection
+from fullrank_trainer.features.corpus import text_fields
 
 Path = tuple[str, ...]
 

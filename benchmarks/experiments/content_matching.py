@@ -45,12 +45,12 @@ from fullrank.measures import Float64
 from fullrank.models.contract import field_text
 from fullrank.models.pairs import PRIME, PairTable, window_starts
 from fullrank.text.words import words
-from trainer.collection import QRELS_HEADER, read_collection
-from trainer.features.corpus import text_fields
-from trainer.recipes.settings import ModelSettings
-from trainer.systems.pairs import kernels as pair_kernels
-from trainer.systems.pairs.system import build_texts
-from trainer.train import Trainer
+from fullrank_trainer.collection import QRELS_HEADER, read_collection
+from fullrank_trainer.features.corpus import text_fields
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems.pairs import kernels as pair_kernels
+from fullrank_trainer.systems.pairs.system import build_texts
+from fullrank_trainer.train import Trainer
 
 COLLECTIONS = ("wikispeedia",)
 SHORT = 20  # words of a short text

@@ -17,11 +17,11 @@ from benchmarks.harness.measuring import encode_queries, retriever_of
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
-from trainer.evaluation.evaluate import DEPTH, measure_rankings
-from trainer.evaluation.judgement import Judgement
-from trainer.systems.language.system import mixed_scores
-from trainer.train import Trainer
-from trainer.training.fitted import FittedModel
+from fullrank_trainer.evaluation.evaluate import DEPTH, measure_rankings
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.systems.language.system import mixed_scores
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.fitted import FittedModel
 
 # λ₁ covers nearly none to nearly all of the collection; the best value depends on the other part.
 LAMBDA1 = (0.0005, 0.002, 0.01, 0.05, 0.2, 0.5, 0.8)

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from fullrank.measures import Float64
-from trainer.systems.transductive.eigenmaps import fit_eigenmaps, nearest, symmetric
-from trainer.systems.transductive.graph import fit_graph
+from fullrank_trainer.systems.transductive.eigenmaps import fit_eigenmaps, nearest, symmetric
+from fullrank_trainer.systems.transductive.graph import fit_graph
 
 TEST_SHARE = 0.21  # as in the paper: 1,969 of 9,298
 NEIGHBOURS = 5

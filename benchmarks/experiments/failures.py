@@ -30,10 +30,10 @@ from fullrank.models.contract import Model, field_text
 from fullrank.models.unseen import for_documents
 from fullrank.retrieval import Ranking
 from fullrank.text.words import words
-from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.features.corpus import text_fields
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.features.corpus import text_fields
 
 _SHOWN = 60  # characters of a text in the table
 

@@ -21,10 +21,10 @@ from benchmarks.harness.tables import Table, console
 from fullrank.measures import Float64
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.recipes.recipe import load_recipe
-from trainer.train import Trainer
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.train import Trainer
 
 FOLDER = Path(__file__).parent / "folding_set"
 DEPTH = 10

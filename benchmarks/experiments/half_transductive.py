@@ -31,9 +31,9 @@ from benchmarks.harness.store import Result
 from benchmarks.harness.tables import NOTHING, Table, figure, paper_figure
 from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64
-from trainer.evaluation.judgement import Judgement
-from trainer.train import Trainer
-from trainer.training.fitted import FittedModel
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.fitted import FittedModel
 
 COLLECTIONS = ("wikispeedia", "digits")
 SECONDS = 120

@@ -46,10 +46,10 @@ from benchmarks.harness.tables import NAMES, NOTHING, Table, figure, paper_figur
 from benchmarks.harness.task import System, Task
 from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision, precision
-from trainer.evaluation.judgement import Judgement
-from trainer.train import Trainer
-from trainer.training import loop
-from trainer.training.fitted import FittedModel
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training import loop
+from fullrank_trainer.training.fitted import FittedModel
 
 COLLECTIONS = ("debian", "wikispeedia")
 SECONDS = 250

@@ -39,10 +39,10 @@ from fullrank.measures import Float64, reciprocal_rank
 from fullrank.models.widening import widen
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.text.words import words
-from trainer.collection import Collection, read_collection
-from trainer.evaluation.evaluate import query_texts
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.train import train
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.evaluation.evaluate import query_texts
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.train import train
 
 _DEPTH, _TIMED = 1000, 100
 

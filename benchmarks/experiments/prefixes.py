@@ -24,9 +24,9 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.complete.prefixes import Prefixes, last_word
 from fullrank.measures import reciprocal_rank
 from fullrank.models.widening import widen
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import Judgement, judge
 
 _DEPTH, _MISSING = 100, (0, 1, 2, 3)
 

@@ -20,12 +20,12 @@ from benchmarks.harness.tables import Table
 from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64, estimate
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import query_texts
-from trainer.evaluation.judgement import Judgement
-from trainer.rerank.candidates import collect
-from trainer.rerank.decide import Decision, second_stage
-from trainer.train import Trainer
-from trainer.training.fitted import FittedModel
+from fullrank_trainer.evaluation.evaluate import query_texts
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.rerank.candidates import collect
+from fullrank_trainer.rerank.decide import Decision, second_stage
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.fitted import FittedModel
 
 COLLECTIONS = ("tldr/en", "tldr/ko")
 SYSTEMS = (System("auto"), System("fielded"), System("clicked"))

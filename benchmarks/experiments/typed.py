@@ -33,8 +33,8 @@ from fullrank.bundle import Bundle
 from fullrank.measures import Estimate, estimate
 from fullrank.models.contract import Model
 from fullrank.models.unseen import for_documents
-from trainer.collection import Collection, read_collection, relevant
-from trainer.train import train
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.train import train
 
 SAMPLED = 1_500
 _WORD = re.compile(r"\w+")

@@ -41,11 +41,11 @@ from fullrank.models.linear import LinearModel
 from fullrank.text import spelling
 from fullrank.text.features import Vocabulary
 from fullrank.text.spelling import Spelling
-from trainer.collection import Collection
-from trainer.evaluation.evaluate import measure_rankings
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.recipes.recipe import load_recipe
-from trainer.train import train
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.evaluation.evaluate import measure_rankings
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.train import train
 
 COLLECTIONS = ("tldr/en",)
 RECIPES = ("bm25", "clicked")

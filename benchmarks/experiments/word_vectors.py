@@ -29,8 +29,8 @@ from benchmarks.harness.store import Result
 from benchmarks.harness.tables import NAMES, NOTHING, Table, figure
 from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64, estimate
-from trainer.collection import Collection
-from trainer.features.corpus import count_collection
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.features.corpus import count_collection
 
 COLLECTIONS = ("tldr/en",)
 SHARES = (10, 100)

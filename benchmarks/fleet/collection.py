@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
-from fleet.sets import read_set, shard_folder, write_set
-from fleet.sets.titles import TITLES
 from fullrank.progress import Reporter
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import read_set, shard_folder, write_set
+from fullrank_fleet.sets.titles import TITLES
 
 
 def lines_of(corpus: Path) -> Iterator[str]:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from fleet.cluster import LOCAL, joined
-from fleet.counting.counting import DistributedCounting
-from fleet.jobs.tasks import OnRay
-from fleet.remote import Folder
-from trainer.collection import Collection, read_collection
-from trainer.features.corpus import text_fields
-from trainer.features.counting import Counting, InThisProcess
+from fullrank_fleet.cluster import LOCAL, joined
+from fullrank_fleet.counting.counting import DistributedCounting
+from fullrank_fleet.jobs.tasks import OnRay
+from fullrank_fleet.remote import Folder
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.features.corpus import text_fields
+from fullrank_trainer.features.counting import Counting, InThisProcess
 
 Result = TypeVar("Result")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.performance.servers import Server, serving
-from fleet.cluster import joined, node_environment
-from fleet.serving.actors import coordinator_of, result_of, stop_fleet
-from fleet.serving.coordinator import Snapshot
-from fleet.serving.ray_app import VARIABLE, FleetSettings
+from fullrank_fleet.cluster import joined, node_environment
+from fullrank_fleet.serving.actors import coordinator_of, result_of, stop_fleet
+from fullrank_fleet.serving.coordinator import Snapshot
+from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
 
 _MODULE = "benchmarks.fleet.router"
 

@@ -38,17 +38,17 @@ from benchmarks.fleet.local import cluster, fleet
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.performance.resample import read_source, short_queries, write_corpus
 from benchmarks.performance.servers import Server
-from fleet.remote import BundleCache, Folder
-from fleet.serving.asking import Patience
-from fleet.serving.documents import SetDocuments
-from fleet.serving.engine import SetEngine
-from fleet.serving.models import SetModels
-from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure
-from fleet.sets import read_set, shard_folder
-from service.search.request import RankRequest
-from service.telemetry.metrics import Metrics
-from service.telemetry.stages import Stages
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.serving.asking import Patience
+from fullrank_fleet.serving.documents import SetDocuments
+from fullrank_fleet.serving.engine import SetEngine
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.shard import ShardServer
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.sets import read_set, shard_folder
+from fullrank_service.search.request import RankRequest
+from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.telemetry.stages import Stages
 
 Float64 = npt.NDArray[np.float64]
 
@@ -94,7 +94,7 @@ class TimedShards:
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
-        """See ``fleet.serving.transport.Shards.ask``; note the processor time of each answer."""
+        """See ``fullrank_fleet.serving.transport.Shards.ask``; note the processor time of each answer."""
         found: dict[int, bytes | Failure] = {}
         for number, payload in payloads.items():
             began = time.thread_time()

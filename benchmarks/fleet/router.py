@@ -1,5 +1,5 @@
 """Run a router whose fleet stands in the environment: python -m benchmarks.fleet.router."""
 
-from service.process.run import serve
+from fullrank_service.process.run import serve
 
-serve(factory="fleet.serving.ray_app:create")
+serve(factory="fullrank_fleet.serving.ray_app:create")

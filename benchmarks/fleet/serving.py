@@ -33,7 +33,7 @@ from benchmarks.fleet.local import Fleet, cluster, fleet, parser, work_folder
 from benchmarks.harness.report import show
 from benchmarks.performance.servers import Server, serving
 from fullrank.progress import Reporter
-from trainer.indexing.index import index
+from fullrank_trainer.indexing.index import index
 
 _SHARDS = (1, 2, 4, 8, 16)
 _WARM_UP = 50
@@ -161,7 +161,7 @@ def main() -> None:
     core = sorted(os.sched_getaffinity(0))[:1]
     with cluster() as address:
         # The idle processes of the cluster run beside both.
-        with serving("service.process.run", plain, "/readyz", core) as server:
+        with serving("fullrank_service.process.run", plain, "/readyz", core) as server:
             found["plain"] = measure(server, texts)
             found["plain"]["busy"] = measure(server, texts, _CLIENTS)
         for shards in _SHARDS:

@@ -40,11 +40,11 @@ from benchmarks.harness.task import System, Task
 from fullrank.errors import FullrankError
 from fullrank.measures import Float64
 from fullrank.progress import Reporter
-from trainer.collection import Collection, read_collection
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
-from trainer.train import Trainer
-from trainer.training.loop import Interrupted
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.loop import Interrupted
 
 RESULTS = Path(__file__).resolve().parents[2] / "out"
 _PACKAGES = ("fullrank", "numpy", "scipy", "numba")

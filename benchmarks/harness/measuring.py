@@ -14,11 +14,11 @@ import numpy as np
 from fullrank.encoding import Encoded
 from fullrank.measures import Float64
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import evenly_spread, measure_rankings
-from trainer.evaluation.judgement import Judgement
-from trainer.recipes.recipe import Recipe
-from trainer.train import Trainer
-from trainer.training.fitted import FittedModel
+from fullrank_trainer.evaluation.evaluate import evenly_spread, measure_rankings
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.fitted import FittedModel
 
 Measure = Callable[[Trainer, FittedModel, Sequence[Judgement]], dict[str, Float64]]
 """Per-query values of a trained model, in the order of the judgements."""
@@ -79,7 +79,7 @@ def rates_tried() -> Iterator[dict[str, float | None]]:
                 rate, error = float(str(record.args[0])), float(str(record.args[1]))
                 tried[f"{rate:g}"] = round(error, 4) if np.isfinite(error) else None
 
-    log, listener = logging.getLogger("trainer"), Listener()
+    log, listener = logging.getLogger("fullrank_trainer"), Listener()
     before = log.level
     log.addHandler(listener)
     log.setLevel(logging.INFO)

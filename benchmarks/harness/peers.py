@@ -15,10 +15,10 @@ import numpy as np
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
-from trainer.collection import Collection
-from trainer.evaluation.evaluate import DEPTH
-from trainer.evaluation.judgement import Judgement
-from trainer.features.corpus import text_fields
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.evaluation.evaluate import DEPTH
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.features.corpus import text_fields
 
 _BATCH = 512  # queries ranked at once
 # Fewer queries do not repay the 20 s in which bm25s compiles itself.

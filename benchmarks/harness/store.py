@@ -23,7 +23,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from fullrank.measures import Estimate, Float64, estimate
-from trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from benchmarks.harness.lab import collection_folder
 from benchmarks.peers.data import PeerData, read_peer_data
 from benchmarks.peers.ranking import Trained, measure, query_time
 from fullrank.measures import estimate
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 Settings = Mapping[str, Any]
 Fit = Callable[[PeerData, Settings], Trained]

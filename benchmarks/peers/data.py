@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
-from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.features.corpus import text_fields
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.features.corpus import text_fields
 
 EXCLUDED = {"test": ("train", "valid"), "valid": ("train",)}
 """Measured split → the splits whose documents are no candidates for a query."""

@@ -3,10 +3,10 @@
     PYTHON embedding_bag.py FORM STEPS.npz SECONDS THREADS
 
 EmbeddingBag in mode "sum" with weights per sample; the margin loss in batches of triples with SGD (a step per
-triple would be several times slower), the softmax loss of trainer.systems.linear.softmax with Adagrad, on queries,
-candidates and links that are drawn as ours. Once with sparse gradients, whose steps take as long for any vocabulary,
-and once with dense ones, which are faster for a small one. Only torch and numpy are imported, so that no other
-environment is needed.
+triple would be several times slower), the softmax loss of fullrank_trainer.systems.linear.softmax with Adagrad,
+on queries, candidates and links that are drawn as ours. Once with sparse gradients, whose steps take as long for
+any vocabulary, and once with dense ones, which are faster for a small one. Only torch and numpy are imported, so that
+no other environment is needed.
 """
 
 from __future__ import annotations

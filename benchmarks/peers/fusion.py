@@ -22,7 +22,7 @@ from benchmarks.peers.command import PeerSystem, Settings, run
 from benchmarks.peers.data import PeerData
 from benchmarks.peers.minilm_model import PACKAGES
 from benchmarks.peers.ranking import Float32, Scores, Trained, top_rows
-from trainer.evaluation.evaluate import DEPTH
+from fullrank_trainer.evaluation.evaluate import DEPTH
 
 RANK_OFFSET = 60  # Cormack, Clarke and Büttcher, 2009
 BM25 = {"k1": 0.9, "b": 0.75}  # the choice of valid for benchmarks.peers.bm25 on tldr/en

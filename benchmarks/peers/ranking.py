@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from benchmarks.peers.data import Asked, PeerData
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
-from trainer.evaluation.evaluate import DEPTH, evenly_spread
-from trainer.evaluation.judgement import Judgement
-from trainer.evaluation.trec import RunWriter
+from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_spread
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.evaluation.trec import RunWriter
 
 Float32 = npt.NDArray[np.float32]
 Scores = Callable[[Sequence[str]], Float32]

@@ -29,9 +29,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from fullrank.bundle import Bundle, open_bundle
-from service.app import create_app
-from service.settings import Settings
-from trainer.indexing.index import index
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
+from fullrank_trainer.indexing.index import index
 
 BAR = 0.8
 _PAGES = 40  # of a round

@@ -47,12 +47,12 @@ from benchmarks.performance.rounds import ROUND, Timed
 from benchmarks.performance.swap import read_queries
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded
-from service.search.caching.cache import EmbeddingCache
-from service.search.caching.embedding import Key
-from service.search.caching.redis_cache import RedisCache
-from service.settings import Settings
-from service.telemetry.metrics import Metrics
-from trainer.train import train
+from fullrank_service.search.caching.cache import EmbeddingCache
+from fullrank_service.search.caching.embedding import Key
+from fullrank_service.search.caching.redis_cache import RedisCache
+from fullrank_service.settings import Settings
+from fullrank_service.telemetry.metrics import Metrics
+from fullrank_trainer.train import train
 
 _PACKAGES = ("fullrank", "numpy", "scipy", "redis")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -22,11 +22,11 @@ from benchmarks.harness.report import show
 from fullrank import open_bundle
 from fullrank.events.lists import normalised
 from fullrank.live import View
-from service.usage.candidates import CandidateReader
-from service.usage.digest import Digest
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import judge
+from fullrank_service.usage.candidates import CandidateReader
+from fullrank_service.usage.digest import Digest
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import judge
 
 _LONGEST = 24
 _LIMIT = 8

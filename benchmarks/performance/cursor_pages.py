@@ -29,10 +29,10 @@ from benchmarks.harness.report import machine, show
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank.live import View
-from service.documents.follow import Tail
-from service.documents.log import Log
-from service.documents.logplace import LogPlace
-from service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents.follow import Tail
+from fullrank_service.documents.log import Log
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.submission import Caps, Submission, Write
 
 REWRITTEN = (100, 1_000, 10_000)
 ROUNDS = 5

@@ -24,9 +24,9 @@ from fullrank import open_bundle
 from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.text.words import words
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import query_texts
-from trainer.evaluation.judgement import judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import query_texts
+from fullrank_trainer.evaluation.judgement import judge
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -42,9 +42,9 @@ from fullrank import Bundle, open_bundle
 from fullrank.engines import opensearch, postgresql, qdrant, qdrant_edge, vespa
 from fullrank.engines.target import export
 from fullrank.progress import Reporter
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import judge
 
 LIMIT = 10
 _WARM_UP, _TURNS = 20, 3

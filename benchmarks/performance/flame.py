@@ -32,7 +32,7 @@ _ENTRIES = ("BaseEventLoop._run_once", "_WorkItem.run")
 
 _WIDTH, _ROW, _FONT = 1200, 17, 11
 _SMALLEST = 0.005
-_COLOURS = {"service": "#f4a259", "fullrank": "#8cb369", "other": "#c9c9d4"}
+_COLOURS = {"fullrank_service": "#f4a259", "fullrank": "#8cb369", "other": "#c9c9d4"}
 
 
 @dataclass
@@ -100,7 +100,9 @@ def _frames(frame: Frame, left: float, row: int, total: int) -> Iterator[str]:
 
 def _owner(name: str) -> str:
     """The package of a frame, "function (path)"; py-spy shortens paths to the package."""
-    return next((owner for owner in ("service", "fullrank") if f"({owner}/" in name), "other")
+    return next(
+        (owner for owner in ("fullrank_service", "fullrank") if f"({owner}/" in name), "other"
+    )
 
 
 def sample(server: Server, requests: Path, seconds: int, folder: Path) -> Frame:
@@ -145,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         requests.write_bytes(b"".join(orjson.dumps(body) + b"\n" for body in bodies))
         settings = {"FULLRANK_BUNDLES": str(given.bundles.resolve())}
         cores = sorted(os.sched_getaffinity(0))[:1]
-        with serving("service.process.run", settings, "/readyz", cores) as server:
+        with serving("fullrank_service.process.run", settings, "/readyz", cores) as server:
             root = sample(server, requests, given.seconds, folder)
     given.out.write_text(draw(root), "utf-8")
     print(f"{given.out}: {root.samples} samples")

@@ -27,8 +27,8 @@ import httpx
 import numpy as np
 
 from benchmarks.performance.servers import children, start, stop
-from service.models.workers import reports
-from service.process.forked import Forked, import_to_share
+from fullrank_service.models.workers import reports
+from fullrank_service.process.forked import Forked, import_to_share
 
 WORKERS = 4
 _BYTES = 1 << 30
@@ -109,7 +109,7 @@ def served(bundles: Path, queries: Sequence[str]) -> dict[str, Any]:
     Each query is asked WORKERS times in each mode, over new connections, so every worker gets about all of them.
     """
     began = time.perf_counter()
-    module, settings = "service.process.run", {"FULLRANK_BUNDLES": str(bundles.resolve())}
+    module, settings = "fullrank_service.process.run", {"FULLRANK_BUNDLES": str(bundles.resolve())}
     process, url = start(module, settings, "/readyz", WORKERS)
     try:
         while sum(report.started for report in reports(bundles)) < WORKERS:
@@ -166,7 +166,7 @@ def mapped_bytes(pid: int, bundle: Path) -> Counter[str]:
 
 def _fork_workers(path: Path, queries: Sequence[str]) -> None:
     """Fork workers, print their process ids (the first is this one) and reports, and wait for a line."""
-    import_to_share("service.app")
+    import_to_share("fullrank_service.app")
     ends, processes, found = [], [os.getpid()], []
     for _ in range(WORKERS):
         ours, theirs = socket.socketpair()
@@ -185,7 +185,7 @@ def _fork_workers(path: Path, queries: Sequence[str]) -> None:
 def _work(path: Path, queries: Sequence[str], end: socket.socket) -> None:
     """Open (mapped, after imports, ready for the first search), answer, report, and wait for the parent's end."""
     from fullrank.bundle import open_bundle
-    from service.heap import trim_heap
+    from fullrank_service.heap import trim_heap
 
     began = time.perf_counter()
     bundle = open_bundle(path, verify=False)

@@ -28,8 +28,8 @@ from typing import Any
 
 from benchmarks.performance.ads import Ask, asking
 from fullrank.bundle import open_bundle
-from service.app import create_app
-from service.settings import Settings
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
 
 TAXONOMY = 7  # of the tree; ads and requests also name others
 _REQUESTS_PER_WRITE = 50

@@ -53,8 +53,8 @@ from benchmarks.peers.engines.vectors import (
 )
 from fullrank import open_bundle
 from fullrank.measures import Float64, average_precision, estimate, reciprocal_rank
-from trainer.evaluation.evaluate import DEPTH, evenly_spread, query_texts, ranked_grades
-from trainer.features.corpus import text_fields
+from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_spread, query_texts, ranked_grades
+from fullrank_trainer.features.corpus import text_fields
 
 PACKAGES = (
     "fullrank", "numpy", "numba", "bm25s", "tantivy", "lancedb", "psycopg", "faiss-cpu",

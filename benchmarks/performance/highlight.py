@@ -24,11 +24,11 @@ from benchmarks.performance.http import read_queries
 from fullrank import open_bundle
 from fullrank.highlight import Highlight
 from fullrank.live import View
-from service.search.caching.bitmaps import Bitmaps
-from service.search.mode_policy import SearchModePolicy
-from service.search.ranking import rank_view
-from service.search.request import RankRequest
-from service.telemetry.stages import Stages
+from fullrank_service.search.caching.bitmaps import Bitmaps
+from fullrank_service.search.mode_policy import SearchModePolicy
+from fullrank_service.search.ranking import rank_view
+from fullrank_service.search.request import RankRequest
+from fullrank_service.telemetry.stages import Stages
 
 _WARM_UP, _TURNS = 20, 5
 

@@ -54,7 +54,7 @@ _HIT, _MISS = "hit", "miss"
 
 def read_queries(number: int, seed: int) -> list[str]:
     """Draw distinct queries: half descriptions from titles, half the first words of texts."""
-    from trainer.collection import read_collection
+    from fullrank_trainer.collection import read_collection
 
     documents = read_collection(data_folder() / _COLLECTION).documents
     draw = random.Random(seed)
@@ -108,14 +108,14 @@ class Run:
         """Measure one worker, then two if there are two cores."""
         one, two = self.cores[:1], self.cores[:2]
         bundles = {"FULLRANK_BUNDLES": str(self.bundle.parents[1])}
-        with serving("service.process.run", bundles, "/readyz", one) as service:
+        with serving("fullrank_service.process.run", bundles, "/readyz", one) as service:
             kept = {"ANSWERS": str(self._answers(service))}
             with serving("benchmarks.performance.empty", kept, "/livez", one) as empty:
                 single = self._single(service, empty)
                 if len(two) < 2:
                     return {"one": single, "two": {}}
                 with (
-                    serving("service.process.run", bundles, "/readyz", two) as services,
+                    serving("fullrank_service.process.run", bundles, "/readyz", two) as services,
                     serving("benchmarks.performance.empty", kept, "/livez", two) as empties,
                 ):
                     double = self._double(service, services, empty, empties)
@@ -231,7 +231,7 @@ def trained(lab: Lab, given: argparse.Namespace) -> Path:
         return there[-1].parent
     if given.bundles:
         sys.exit(f"--bundles {root}: no bundle found")
-    from trainer.train import train
+    from fullrank_trainer.train import train
 
     limits = [f"train.seconds={given.seconds:g}", f"auto.seconds={given.seconds:g}"]
     path = train(

@@ -27,8 +27,8 @@ from benchmarks.performance import empty
 from fullrank.encoding import Encoded
 from fullrank.live import View
 from fullrank.live.hits import Hits
-from service.app import create_app
-from service.settings import Settings
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
 
 _QUERY = "copy a file to another host"
 _BODY = json.dumps({"query": _QUERY, "mode": "fast"}).encode()

@@ -57,7 +57,9 @@ def survive(root: Path, kills: int, workers: int, seed: int) -> Survived:
     draw = random.Random(seed)
     acknowledged: list[str] = []
     for life in range(kills):
-        process, url = start("service.process.run", settings, "/readyz", workers, grouped=True)
+        process, url = start(
+            "fullrank_service.process.run", settings, "/readyz", workers, grouped=True
+        )
         try:
             clients = _Clients(url, life)
             answered = clients.first.wait(_FIRST_S)
@@ -69,7 +71,7 @@ def survive(root: Path, kills: int, workers: int, seed: int) -> Survived:
             raise RuntimeError(f"{url}: no event was acknowledged in {_FIRST_S:g} s")
         acknowledged += clients.acknowledged
     # The next start seals what the dead left, without their torn lines.
-    process, _ = start("service.process.run", settings, "/readyz", workers, grouped=True)
+    process, _ = start("fullrank_service.process.run", settings, "/readyz", workers, grouped=True)
     try:
         end = time.monotonic() + _SEAL_S
         while any(path.suffix == ".jsonl" for path in list_segments(log.folder, EVENTS)):

@@ -24,7 +24,7 @@ from benchmarks.harness.derive import Link, links_of, write_qrels
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import TERMS, Line, Source, read_source, write_lines
 from fullrank.progress import Reporter
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 ASKED = 3000
 SPLITS = ("train", "valid", "test")

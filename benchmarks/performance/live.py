@@ -44,7 +44,7 @@ from benchmarks.performance.http import trained
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.bundle.manifest import LogPosition
 from fullrank.live import Operation, View
-from service.documents.compact import write_compacted
+from fullrank_service.documents.compact import write_compacted
 
 _PACKAGES = ("numpy", "scipy", "numba")
 _BATCH, _SINGLES, _QUERIES = 256, 300, 300

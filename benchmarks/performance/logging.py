@@ -64,7 +64,7 @@ def measure(
         stream = Stream(bodies, Mix(queries))
         return Rounds(System(name, server, stream, given.connections, asking))
 
-    module = "service.process.run"
+    module = "fullrank_service.process.run"
     with (
         serving(module, settings | {"FULLRANK_EVENTS": "off"}, "/readyz", cores[:1]) as silent,
         serving(module, settings | log, "/readyz", cores[:1]) as logging,

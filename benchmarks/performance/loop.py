@@ -65,8 +65,8 @@ from benchmarks.harness.report import data_folder, machine, numbers, show
 from benchmarks.performance import loop_http
 from benchmarks.performance.kills import survive
 from fullrank.experiment.evidence import Verdict
-from trainer.clicks import Propensities
-from trainer.collection import read_collection
+from fullrank_trainer.clicks import Propensities
+from fullrank_trainer.collection import read_collection
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"

@@ -32,9 +32,9 @@ from benchmarks.performance.servers import ROOT, start, stop
 from fullrank.bundle import find_bundle
 from fullrank.events.log import EventLog
 from fullrank.events.places import FOLDER
-from service.models.state import read_state
-from service.models.workers import reports
-from trainer.clicks import join
+from fullrank_service.models.state import read_state
+from fullrank_service.models.workers import reports
+from fullrank_trainer.clicks import join
 
 WORKERS = 2
 _NAME = "tldr"
@@ -115,7 +115,7 @@ def run_over_http(
         "FULLRANK_LOG_LEVEL": "error",
     }
     notes, steps, kills = Notes(), [], 0
-    process, url = start("service.process.run", settings, "/readyz", WORKERS)
+    process, url = start("fullrank_service.process.run", settings, "/readyz", WORKERS)
     try:
         for number in range(plan.rounds):
             people = People.draw(number, plan.sessions, plan.users, plan.queries, plan.seed)

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Int64
-from trainer.features.matrices import Features
-from trainer.recipes.settings import TrainSettings
-from trainer.systems.linear import softmax_kernels
-from trainer.systems.linear.candidates import choose_candidates, places_of
-from trainer.systems.linear.margin import sample
-from trainer.systems.linear.parameters import Parameters
-from trainer.training.learned import Arrays
+from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.recipes.settings import TrainSettings
+from fullrank_trainer.systems.linear import softmax_kernels
+from fullrank_trainer.systems.linear.candidates import choose_candidates, places_of
+from fullrank_trainer.systems.linear.margin import sample
+from fullrank_trainer.systems.linear.parameters import Parameters
+from fullrank_trainer.training.learned import Arrays
 
 BATCH = 512  # triples of a step of the margin form
 _TRIPLES, _STEPS = 200_000, 64

@@ -24,7 +24,7 @@ from benchmarks.performance.resample import TERMS, read_source, write_corpus
 from fullrank.encoding import Float32, Int64, Rows
 from fullrank.text.features import count_corpus, tfidf, tfidf_idf
 from fullrank.text.words import words
-from trainer.systems.linear.kernels import dot_sparse
+from fullrank_trainer.systems.linear.kernels import dot_sparse
 
 RANK, POOL, LINKS_A_QUERY, VALID = 16, 64, 10, 200
 PLANTED = "planted.json"

@@ -60,7 +60,7 @@ class Kept:
 
     def model(self) -> Path:
         """Return the trained bundle."""
-        from trainer.train import train
+        from fullrank_trainer.train import train
 
         root = self.out / f"model-{RECIPE}-{DIMENSION}-s{self.seed}-{self.seconds:g}s"
         there = _bundle_in(root)
@@ -94,7 +94,7 @@ class Kept:
 
     def bundle(self, name: str) -> Path:
         """Return the bundle of a corpus: ``debian``, or a number of resampled documents."""
-        from trainer.indexing.index import index
+        from fullrank_trainer.indexing.index import index
 
         model = self.model()
         if name == DEBIAN:
@@ -148,7 +148,7 @@ class Kept:
     def lines(self, name: str) -> Iterator[Line]:
         """Yield the documents of a corpus in ascending order of id."""
         if name == DEBIAN:
-            from trainer.collection import read_collection
+            from fullrank_trainer.collection import read_collection
 
             for document in read_collection(data_folder() / DEBIAN).documents:
                 yield {"_id": document.id, **document.fields}

@@ -45,8 +45,8 @@ from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.peers import bm25s_measures, bm25s_settings
 from benchmarks.harness.report import data_folder, machine, numbers, show
 from fullrank.measures import estimate
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import judge
 
 MAX_SECONDS = 180.0
 MAX_GIB = 4.0

@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.harness.report import show
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import judge
 
 _WARM_UP = 20
 

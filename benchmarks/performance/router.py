@@ -25,20 +25,20 @@ import numpy as np
 
 from benchmarks.harness.report import show
 from benchmarks.performance.http import read_queries
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.remote import BundleCache, Folder
-from fleet.serving.asking import Patience
-from fleet.serving.documents import SetDocuments
-from fleet.serving.engine import SetEngine
-from fleet.serving.models import SetModels
-from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure
-from fleet.sets import read_set
 from fullrank.progress import Reporter
-from service.search.request import RankRequest
-from service.telemetry.metrics import Metrics
-from service.telemetry.stages import Stages
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.serving.asking import Patience
+from fullrank_fleet.serving.documents import SetDocuments
+from fullrank_fleet.serving.engine import SetEngine
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.shard import ShardServer
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.sets import read_set
+from fullrank_service.search.request import RankRequest
+from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.telemetry.stages import Stages
 
 _TURNS, _PATIENCE = 5, Patience(60.0)
 

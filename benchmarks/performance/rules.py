@@ -27,9 +27,9 @@ from fullrank.rules.matching import RuleIndex
 from fullrank.rules.rule import Rule, read_rule
 from fullrank.rules.synonyms import Replaced, features_of, replaced
 from fullrank.text.words import words
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, query_texts
-from trainer.evaluation.judgement import judge
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
+from fullrank_trainer.evaluation.judgement import judge
 
 _WARM_UP = 20
 

@@ -27,16 +27,16 @@ from typing import Any
 import numba
 
 from benchmarks.harness.report import data_folder
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
-from fleet.training.learner import Slices
 from fullrank.progress import Reporter
-from trainer.collection import read_collection
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.registry import fit
-from trainer.training.context import TrainingContext
-from trainer.training.loop import TrainingRun
-from trainer.training.validation import validation
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.training.learner import Slices
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.registry import fit
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.training.validation import validation
 
 
 def run(options: argparse.Namespace, recipe: Recipe, scratch: Path) -> Iterator[dict[str, Any]]:

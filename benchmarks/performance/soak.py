@@ -45,7 +45,7 @@ from benchmarks.performance.soak_report import report
 def build(out: Path) -> list[str]:
     """Train two versions of one bundle name: BM25 and a short fielded model."""
     from fullrank.progress import Reporter
-    from trainer.train import train
+    from fullrank_trainer.train import train
 
     collection, quiet = data_folder() / "tldr" / "en", Reporter(quiet=True)
     short = ["train.epochs=1", "model.dimension=64", "train.valid_queries=100"]
@@ -93,11 +93,11 @@ def soak(minutes: float, workers: int, out: Path) -> dict[str, Any]:
         root = Path(folder) / "bundles"
         versions = build(root)
         settings = environment(root, redis, admin)
-        with serving("service.process.run", settings, "/readyz", cores) as server:
+        with serving("fullrank_service.process.run", settings, "/readyz", cores) as server:
             run = Soak(server, admin, versions, read_pages())
             asyncio.run(run.run(60 * minutes, redis))
             asyncio.run(run.verify(server, "at the end"))
-        with serving("service.process.run", settings, "/readyz", cores) as again:
+        with serving("fullrank_service.process.run", settings, "/readyz", cores) as again:
             asyncio.run(run.verify(again, "after a restart"))
         log_bytes = sum(file.stat().st_size for file in root.glob("documents.sqlite*"))
     return report(run.seen, len(run.state), minutes, server.workers, out, log_bytes)

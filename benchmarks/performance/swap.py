@@ -40,7 +40,7 @@ import numpy as np
 
 from benchmarks.harness.report import data_folder, machine, show
 from fullrank.bundle import Bundle, open_bundle
-from service.auth.keys import create_key
+from fullrank_service.auth.keys import create_key
 
 DEPTH = 10
 TOLERANCE = 1e-9
@@ -49,7 +49,7 @@ TOLERANCE = 1e-9
 def build(collection: Path, out: Path, epochs: int) -> list[Path]:
     """Train two bundles of the collection: BM25, and a short fielded model."""
     from fullrank.progress import Reporter
-    from trainer.train import train
+    from fullrank_trainer.train import train
 
     quiet = Reporter(quiet=True)
     short = [f"train.epochs={epochs}", "model.dimension=64", "train.valid_queries=100"]
@@ -103,7 +103,7 @@ def server(bundles: Path, workers: int, keys: Path, token: str) -> Iterator[str]
         "FULLRANK_LOG_LEVEL": "warning",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.process.run"],
+        [sys.executable, "-m", "fullrank_service.process.run"],
         env=os.environ | environment,
         cwd=Path(__file__).resolve().parents[2],
     )

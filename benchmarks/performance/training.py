@@ -42,7 +42,7 @@ import numpy as np
 from benchmarks.harness.memory import Peaks
 from benchmarks.harness.report import machine, numbers, show
 from benchmarks.performance.planted import PLANTED, write_planted
-from trainer.threads import SLEEPING
+from fullrank_trainer.threads import SLEEPING
 
 FORMS = {
     "margin": ("ssi", ["rates=0.03", "valid_queries=100"]),
@@ -64,13 +64,13 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
 
     from benchmarks.performance.peer_steps import write_steps
     from fullrank.progress import Reporter
-    from trainer.collection import read_collection
-    from trainer.recipes.recipe import load_recipe
-    from trainer.systems.linear.parameters import level_biases
-    from trainer.systems.linear.system import learner_of
-    from trainer.training.context import TrainingContext
-    from trainer.training.memory import map_large_blocks
-    from trainer.training.validation import validation
+    from fullrank_trainer.collection import read_collection
+    from fullrank_trainer.recipes.recipe import load_recipe
+    from fullrank_trainer.systems.linear.parameters import level_biases
+    from fullrank_trainer.systems.linear.system import learner_of
+    from fullrank_trainer.training.context import TrainingContext
+    from fullrank_trainer.training.memory import map_large_blocks
+    from fullrank_trainer.training.validation import validation
 
     numba.set_num_threads(threads)
     map_large_blocks()  # as `fullrank train` does

@@ -23,9 +23,9 @@ from benchmarks.harness.derive import Link, links_of, write_splits
 from benchmarks.harness.report import data_folder
 from fullrank.bundle import open_bundle
 from fullrank.measures import estimate
-from trainer.collection import Collection, read_collection
-from trainer.evaluation.evaluate import Evaluation, evaluate
-from trainer.training.holdout import falls_into
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.evaluation.evaluate import Evaluation, evaluate
+from fullrank_trainer.training.holdout import falls_into
 
 _NEW = 0.1
 

@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         root = Path(folder) / "bundles"
         build(root)
         settings = {"FULLRANK_BUNDLES": str(root), "FULLRANK_ANONYMOUS": "search,ingest"}
-        with serving("service.process.run", settings, "/readyz", cores) as server:
+        with serving("fullrank_service.process.run", settings, "/readyz", cores) as server:
             found["loads"] = [
                 asyncio.run(measure(server.url, load, given.seconds, pages)) for load in LOADS
             ]

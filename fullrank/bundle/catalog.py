@@ -17,7 +17,7 @@ from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, s
 from fullrank.storage.strict_json import parse_object
 
 ACTIVE = "active.json"
-"""File beside the bundles that names the active version; service.models.state writes it."""
+"""File beside the bundles that names the active version; fullrank_service.models.state writes it."""
 _log = getLogger(__name__)
 
 

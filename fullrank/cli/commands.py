@@ -18,7 +18,11 @@ from fullrank.errors import FullrankError
 GROUP = "fullrank.commands"
 FLEET = "fullrank.fleet"
 """What a command runs in place of its own work when --ray names a cluster, under the command's name."""
-_EXTRA_OF = {"fleet": "ray"}
+_EXTRA_OF = {
+    "fullrank_trainer": "trainer",
+    "fullrank_service": "service",
+    "fullrank_fleet": "ray",
+}
 
 
 def add_installed(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
@@ -69,7 +73,7 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def _extra(point: EntryPoint) -> str:
-    """A package's commands need the extra that is named as the package, those of the fleet Ray."""
+    """A package's commands need one extra; other distributions name their package."""
     package = point.module.partition(".")[0]
     return _EXTRA_OF.get(package, package)
 

@@ -19,12 +19,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.auth.keys import SCOPES
-from service.http.model_schemas import ModelsReply
-from service.models.registry import Registry
-from service.models.workers import reports
-from service.settings import Settings
+from fullrank_service.app import create_app
+from fullrank_service.auth.keys import SCOPES
+from fullrank_service.http.model_schemas import ModelsReply
+from fullrank_service.models.registry import Registry
+from fullrank_service.models.workers import reports
+from fullrank_service.settings import Settings
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
 from tests.bundles import linear_model as linear_model
@@ -113,7 +113,7 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
     """The real server as a process of its own; gives its address once all its workers have started."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.process.run"],
+        [sys.executable, "-m", "fullrank_service.process.run"],
         env=environment_for(root, port, FULLRANK_WORKERS=str(workers), **environment),
         cwd=Path(__file__).resolve().parents[2],
     )

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
-from service.auth.keys import SCOPES, create_key, revoke_key
-from service.http.model_schemas import ModelsReply
+from fullrank_service.app import create_app
+from fullrank_service.auth.keys import SCOPES, create_key, revoke_key
+from fullrank_service.http.model_schemas import ModelsReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check
@@ -186,7 +186,7 @@ async def test_secrets_appear_in_no_log_line_and_no_response(
             await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
             await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
         ]
-        monkeypatch.setattr("service.search.local.rank_view", broken)
+        monkeypatch.setattr("fullrank_service.search.local.rank_view", broken)
         answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
     assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
     output = caplog.text + "".join(answer.text for answer in answers)
@@ -212,7 +212,7 @@ async def test_the_server_refuses_to_start_unprotected(
     tmp_path: Path, environment: dict[str, str], reason: str
 ) -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "service.process.run"],
+        [sys.executable, "-m", "fullrank_service.process.run"],
         cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path), **environment},
         capture_output=True,

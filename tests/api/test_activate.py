@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fullrank.cli import build_app
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
-from service.models.state import ActiveState, dump_state, lock, read_state
+from fullrank_service.models.state import ActiveState, dump_state, lock, read_state
 from tests.api.support import running
 from tests.bundles import at, make_bundle
 

@@ -143,7 +143,7 @@ async def test_other_workers_and_later_ones_know_a_token(root: Root) -> None:
 async def test_an_expired_token_counts_nothing(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.ads.tokens.LIFETIME_S", -1)
+    monkeypatch.setattr("fullrank_service.ads.tokens.LIFETIME_S", -1)
     [hit, *_] = await served(client, await put_ads(client))
     assert await report(client, ("impression", hit["token"])) == ["expired"]
 

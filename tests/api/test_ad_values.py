@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from fullrank.events.people import read_key
-from service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
-from service.ads.tokens import LIFETIME_S, Served, Signer
-from service.http.match_schemas import MatchReply
+from fullrank_service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
+from fullrank_service.ads.tokens import LIFETIME_S, Served, Signer
+from fullrank_service.http.match_schemas import MatchReply
 from tests.api.conftest import Root
 from tests.api.support import running
 from tests.api.test_ads import put
@@ -31,7 +31,7 @@ PRICES = {
 
 @pytest.fixture
 async def client(root: Root, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
-    monkeypatch.setattr("service.ads.calibrations.POLL_S", 0.02)
+    monkeypatch.setattr("fullrank_service.ads.calibrations.POLL_S", 0.02)
     async with running(root.path) as client:
         yield client
 

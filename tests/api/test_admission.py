@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.search import local, ranking
+from fullrank_service.search import local, ranking
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fullrank.storage.documents import Document
-from service.http.match_schemas import MatchReply
+from fullrank_service.http.match_schemas import MatchReply
 from tests.api.support import CORPUS, make_bundle, running
 
 pytestmark = pytest.mark.anyio

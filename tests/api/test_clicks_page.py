@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.models.swap import Swap
+from fullrank_service.models.swap import Swap
 from tests.api.conftest import Root
 from tests.api.support import KEY, served
 

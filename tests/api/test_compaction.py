@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from fullrank.bundle import find_bundle, log_position_of, open_bundle, read_manifest, verify_bundle
 from fullrank.cli import build_app
 from fullrank.errors import BundleError
-from service.documents.compact import NothingToCompact, compact, trim
-from service.documents.follow import replayed
-from service.documents.logplace import FILE, LogPlace
-from service.documents.sqlitelog import SqliteLog
-from service.models.state import read_state
+from fullrank_service.documents.compact import NothingToCompact, compact, trim
+from fullrank_service.documents.follow import replayed
+from fullrank_service.documents.logplace import FILE, LogPlace
+from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.models.state import read_state
 from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
 
 pytestmark = pytest.mark.anyio

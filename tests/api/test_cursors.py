@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.documents import past
-from service.documents.compact import compact
-from service.documents.logplace import LogPlace
-from service.http.schemas import SearchReply, SearchRequest
+from fullrank_service.documents import past
+from fullrank_service.documents.compact import compact
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.http.schemas import SearchReply, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import activate, registry, rules_applied, running
 

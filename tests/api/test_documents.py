@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fullrank.cli import build_app
-from service.documents.logplace import FILE, LogPlace
-from service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.logplace import FILE, LogPlace
+from fullrank_service.documents.sqlitelog import SqliteLog
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, make_bundle, running
 
@@ -362,7 +362,7 @@ async def test_a_write_that_is_not_visible_in_time_is_a_503(
         assert await ids(client, "copy", min_seq=1)
         app = client._transport.app  # type: ignore[attr-defined]
         monkeypatch.setattr(app.state.services.live, "_wait_s", 0.05)
-        monkeypatch.setattr("service.documents.follow.Tail._follow", lambda self: None)
+        monkeypatch.setattr("fullrank_service.documents.follow.Tail._follow", lambda self: None)
         await put(client, "b")
         response = await client.post("/v1/search", json={"query": "copy", "min_seq": 2})
         assert slug(response) == (503, "not-yet-visible")

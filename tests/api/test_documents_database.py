@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from service.documents.compact import compact, trim
-from service.documents.logplace import LogPlace
+from fullrank_service.documents.compact import compact, trim
+from fullrank_service.documents.logplace import LogPlace
 from tests.api.support import AUTH, make_bundle, running
 from tests.databases import NewDatabase, unreachable
 

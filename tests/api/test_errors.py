@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.http.schemas import ProblemDocument, SearchQuery, SearchRequest
+from fullrank_service.http.schemas import ProblemDocument, SearchQuery, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 
@@ -309,8 +309,8 @@ async def test_an_unexpected_error_reveals_no_details(
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr("service.search.local.rank_view", broken)
-    monkeypatch.setattr("service.models.registry.Registry.available", broken)
+    monkeypatch.setattr("fullrank_service.search.local.rank_view", broken)
+    monkeypatch.setattr("fullrank_service.models.registry.Registry.available", broken)
     async with running(root.path) as client:
         for response in (
             await client.post("/v1/search", json=QUERY),

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from fullrank.events.log import EventLog
-from service.auth.keys import create_key
+from fullrank_service.auth.keys import create_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check
@@ -281,7 +281,7 @@ async def test_nothing_is_logged_while_events_are_off(root: Root) -> None:
 async def test_a_full_log_refuses_events_and_searches_go_on(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.events.upkeep._MEASURE_S", 0.0)
+    monkeypatch.setattr("fullrank_service.events.upkeep._MEASURE_S", 0.0)
     folder = root.path / ".events"
     folder.mkdir()
     # Begun now, and without a checksum: compaction removes neither what is old nor what is beyond the size.

@@ -18,8 +18,12 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
-from service.http.model_schemas import DecisionsReply, ExperimentReply, ExperimentStatusReply
-from service.http.schemas import SearchReply
+from fullrank_service.http.model_schemas import (
+    DecisionsReply,
+    ExperimentReply,
+    ExperimentStatusReply,
+)
+from fullrank_service.http.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 
@@ -243,7 +247,7 @@ def log_votes(root: Root, wins: int, losses: int) -> None:
 def tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes are counted a day later, because those of a day count when it is over."""
     clock = SimpleNamespace(time=lambda: time.time() + 86_400, monotonic=time.monotonic)
-    monkeypatch.setattr("service.experiments.report.time", clock)
+    monkeypatch.setattr("fullrank_service.experiments.report.time", clock)
 
 
 @pytest.mark.usefixtures("tomorrow")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.errors import BundleRefused, ModelNotFound
-from service.models.state import read_state
+from fullrank_service.errors import BundleRefused, ModelNotFound
+from fullrank_service.models.state import read_state
 from tests.api.conftest import Root
 from tests.api.support import activate, models, registry, running, serving, until
 

@@ -13,8 +13,8 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.storage.documents import Document
-from service.http.match_schemas import MatchReply
-from service.http.schemas import ProblemDocument, SearchReply
+from fullrank_service.http.match_schemas import MatchReply
+from fullrank_service.http.schemas import ProblemDocument, SearchReply
 from tests.api.support import make_bundle, running
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.experiments.folding import FOLDER
 from fullrank import open_bundle
 from fullrank.progress import Reporter
+from fullrank_trainer.train import train
 from tests.api.support import running
-from trainer.train import train
 
 pytestmark = pytest.mark.anyio
 

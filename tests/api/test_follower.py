@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from service.errors import BundleRefused
-from service.models import follower
-from service.models.loader import available as available_versions
-from service.models.registry import Registry
-from service.models.state import ActiveState, write_state
-from service.models.workers import converged, reports
-from service.telemetry.metrics import Metrics
+from fullrank_service.errors import BundleRefused
+from fullrank_service.models import follower
+from fullrank_service.models.loader import available as available_versions
+from fullrank_service.models.registry import Registry
+from fullrank_service.models.state import ActiveState, write_state
+from fullrank_service.models.workers import converged, reports
+from fullrank_service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import at, make_bundle
 
@@ -98,7 +98,7 @@ async def test_a_report_that_found_no_room_is_written_later(
 
     async with worker(root.path) as registry:
         with monkeypatch.context() as patch:
-            patch.setattr("service.models.livefile.os.write", full)
+            patch.setattr("fullrank_service.models.livefile.os.write", full)
             write_state(root.path, ActiveState(2, root.bm25))
             await until(lambda: registry.serving.active == root.bm25)
         await until(lambda: [report.generation for report in reports(root.path)] == [2])

@@ -11,9 +11,9 @@ import httpx
 import numba
 import pytest
 
+from fullrank_trainer.train import train
 from tests.api.support import running
 from tests.shop import product, write_shop
-from trainer.train import train
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from service.auth.keys import create_key
-from service.telemetry import logs
+from fullrank_service.auth.keys import create_key
+from fullrank_service.telemetry import logs
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 
@@ -36,7 +36,7 @@ async def test_a_request_is_logged_with_its_id_and_without_its_content(
     assert (erased["route"], erased["status"]) == ("/v1/events/users/{id:path}", 200)
     assert load["status"] == 404
     form = logs.JsonLines()
-    own = [record for record in caplog.records if record.name.startswith(("service", "fullrank"))]
+    own = [record for record in caplog.records if record.name.startswith("fullrank")]
     everything = "\n".join(map(form.format, own))
     assert "private" not in everything
     assert KEY not in everything
@@ -79,7 +79,7 @@ async def test_an_unexpected_error_is_logged_with_the_request_id_of_the_answer(
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(logs.JsonLines().format(record))
 
-    log, handler = logging.getLogger("service.http.middleware"), Kept()
+    log, handler = logging.getLogger("fullrank_service.http.middleware"), Kept()
     log.addHandler(handler)
     try:
         async with running(root.path) as client:
@@ -87,7 +87,7 @@ async def test_an_unexpected_error_is_logged_with_the_request_id_of_the_answer(
             def broken(*_: object) -> None:
                 raise RuntimeError("a defect")
 
-            monkeypatch.setattr("service.http.routes.search.check_limits", broken)
+            monkeypatch.setattr("fullrank_service.http.routes.search.check_limits", broken)
             response = await client.post("/v1/search", json={"query": "x"})
     finally:
         log.removeHandler(handler)

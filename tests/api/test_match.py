@@ -18,8 +18,8 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.words import words
+from fullrank_trainer.train import train
 from tests.api.support import make_bundle, running
-from trainer.train import train
 
 pytestmark = pytest.mark.anyio
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from service.app import create_app
-from service.settings import Settings
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
 from tests.api.fuzzing import fuzz, how_many
 from tests.api.support import at, make_bundle, served, settings_for
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
-ADVICE = "docs/openapi.json is stale: python -m service.print_openapi > docs/openapi.json"
+ADVICE = "docs/openapi.json is stale: python -m fullrank_service.print_openapi > docs/openapi.json"
 
 
 def test_the_committed_document_is_the_one_served() -> None:

@@ -17,13 +17,13 @@ from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
-from service.http.match_schemas import MatchReply
-from service.http.schemas import SearchReply
+from fullrank_service.http.match_schemas import MatchReply
+from fullrank_service.http.schemas import SearchReply
+from fullrank_trainer.train import train
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running
 from tests.bundles import linear_model
 from tests.planted import write_lines
-from trainer.train import train
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from fullrank.errors import FullrankError
-from service.process.run import _bind
-from service.settings import Settings
+from fullrank_service.process.run import _bind
+from fullrank_service.settings import Settings
 from tests.api.conftest import Root
 from tests.api.support import (
     environment_for,
@@ -31,7 +31,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_environment_is_set_before_numpy_is_there() -> None:
-    code = "import service.process.run, sys; sys.exit('numpy' in sys.modules)"
+    code = "import fullrank_service.process.run, sys; sys.exit('numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
@@ -44,7 +44,7 @@ def test_workers_have_no_thread_of_a_library_and_end_on_sigterm(
     (tmp_path / "sitecustomize.py").write_text(
         "import faulthandler, signal; faulthandler.register(signal.SIGUSR1)"
     )
-    code = f"{before}from service.process.run import serve; serve({str(root.path)!r}, port={port})"
+    code = f"{before}from fullrank_service.process.run import serve; serve({str(root.path)!r}, port={port})"
     environment = {name: value for name, value in os.environ.items() if "_NUM_THREADS" not in name}
     environment["PYTHONPATH"] = str(tmp_path)
     with listed.open("wb") as errors:
@@ -72,7 +72,7 @@ def test_workers_have_no_thread_of_a_library_and_end_on_sigterm(
 def refusal(root: Path, port: int, **settings: str) -> str:
     """Return the only line that a service prints that does not start."""
     process = subprocess.run(
-        [sys.executable, "-m", "service.process.run"],
+        [sys.executable, "-m", "fullrank_service.process.run"],
         cwd=REPOSITORY,
         env=environment_for(root, port, **settings),
         capture_output=True,
@@ -134,9 +134,11 @@ def test_several_workers_send_answers_at_once(root: Root) -> None:
 def test_what_lies_in_the_working_directory_is_not_imported(
     root: Root, tmp_path: Path, before: str, workers: str
 ) -> None:
-    """The command in a folder that has a package of its own called service, as many projects do."""
-    (tmp_path / "project" / "service").mkdir(parents=True)
-    (tmp_path / "project" / "service" / "__init__.py").write_text("raise ImportError('not ours')")
+    """The command in a folder that has a package of its own with the name of ours."""
+    (tmp_path / "project" / "fullrank_service").mkdir(parents=True)
+    (tmp_path / "project" / "fullrank_service" / "__init__.py").write_text(
+        "raise ImportError('not ours')"
+    )
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "command"
     command.write_text(f"{before}\nfrom fullrank.cli import main\nmain()")

@@ -44,7 +44,7 @@ def supervisor() -> int:
     [found] = [
         child
         for child in children(os.getpid())
-        if b"service.process.run" in Path(f"/proc/{child}/cmdline").read_bytes()
+        if b"fullrank_service.process.run" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
     return found
 

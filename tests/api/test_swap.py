@@ -14,12 +14,12 @@ import pytest
 from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.documents import Document
-from service.app import create_app
-from service.errors import BundleRefused
-from service.http.model_schemas import AliasReply
-from service.models.registry import Registry
-from service.models.state import PROPOSAL, STATE, read_state, write_state
-from service.telemetry.metrics import Metrics
+from fullrank_service.app import create_app
+from fullrank_service.errors import BundleRefused
+from fullrank_service.http.model_schemas import AliasReply
+from fullrank_service.models.registry import Registry
+from fullrank_service.models.state import PROPOSAL, STATE, read_state, write_state
+from fullrank_service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,
@@ -217,13 +217,13 @@ async def test_a_swap_on_a_full_disk_fails_and_the_old_version_serves(
         raise OSError(28, "No space left on device")
 
     async with running(root.path) as client:
-        monkeypatch.setattr("service.models.swap.write_state", full)
+        monkeypatch.setattr("fullrank_service.models.swap.write_state", full)
         response = await activate(client, root.bm25)
         assert response.status_code == 500
         assert "No space left" in response.json()["detail"]
         assert await serving(client) == root.learned
         assert not (root.path / PROPOSAL).exists()
-        monkeypatch.setattr("service.models.swap.write_state", write_state)
+        monkeypatch.setattr("fullrank_service.models.swap.write_state", write_state)
         assert (await activate(client, root.bm25)).status_code == 200
 
 
@@ -263,8 +263,8 @@ async def test_long_jobs_leave_threads_to_writes_and_reads(
         started = await client.put("/v1/experiments/default", json=experiment, headers=AUTH)
         assert started.status_code == 200, started.text
         for place in ("events.analytics.Analytics.report", "experiments.report.status_of"):
-            monkeypatch.setattr(f"service.{place}", held)
-        monkeypatch.setattr("service.models.swap.find", held)
+            monkeypatch.setattr(f"fullrank_service.{place}", held)
+        monkeypatch.setattr("fullrank_service.models.swap.find", held)
         jobs = [asyncio.create_task(activate(client, root.bm25))]
         for path in ("/v1/analytics", "/v1/experiments/default"):
             jobs += [asyncio.create_task(client.get(path, headers=AUTH)) for _ in range(10)]

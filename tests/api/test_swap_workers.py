@@ -11,8 +11,8 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from service.http.model_schemas import LoadReply
-from service.models.state import PROPOSAL, lock, read_state
+from fullrank_service.http.model_schemas import LoadReply
+from fullrank_service.models.state import PROPOSAL, lock, read_state
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,
@@ -80,7 +80,7 @@ async def test_no_worker_switches_if_one_cannot_load(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine the other worker may need longer than a second after the failure of this one.
-    monkeypatch.setattr("service.models.swap._GRACE_S", 30.0)
+    monkeypatch.setattr("fullrank_service.models.swap._GRACE_S", 30.0)
 
     def refuse(path: Path) -> Bundle:
         raise BundleError(f"{path}: this worker cannot")
@@ -146,15 +146,15 @@ async def test_a_bundle_that_does_not_fit_in_memory_is_refused_with_the_numbers(
 ) -> None:
     options = {"poll_ms": 10, "preload": False}
     async with running(root.path, **options) as one, running(root.path, **options) as two:
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 90_000_000)
+        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 90_000_000)
         response = await activate(one, root.bm25)
         assert response.status_code == 409
         assert "each of 2 workers" in response.json()["detail"]
         assert "90.0 MB are available" in response.json()["detail"]
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 120_000_000)
+        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 120_000_000)
         assert (await activate(one, root.bm25)).status_code == 200
         # Both hold it by now: rolling to and fro asks for nothing more.
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 0)
+        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 0)
         assert (await activate(two, root.learned)).status_code == 200
         assert (await activate(two, root.bm25)).status_code == 200
 

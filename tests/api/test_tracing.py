@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from service import app as service_app
-from service.telemetry.tracing import Tracing
+from fullrank_service import app as service_app
+from fullrank_service.telemetry.tracing import Tracing
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def test_opentelemetry_is_imported_only_if_configured() -> None:
     code = (
-        "import sys, service.app; service.app.create_app(); "
+        "import sys, fullrank_service.app; fullrank_service.app.create_app(); "
         "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

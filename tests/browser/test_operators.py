@@ -14,8 +14,8 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
-from service.auth.keys import create_key
-from service.models.swap import Swap
+from fullrank_service.auth.keys import create_key
+from fullrank_service.models.swap import Swap
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import violations
 
@@ -51,7 +51,7 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     swap.activate(active)
     with pytest.MonkeyPatch.context() as patch:
         begun = time.time() - 2 * _DAY_S
-        patch.setattr("service.models.swap.time.time", lambda: begun)
+        patch.setattr("fullrank_service.models.swap.time.time", lambda: begun)
         swap.start_experiment(candidate, 0.2, 14)
     log_clicks(root, active, candidate)
     gate = {"name": "clicks", "passed": True, "reason": "as good as before"}

@@ -10,10 +10,10 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
+from fullrank_trainer.train import train
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import ask, explain, titles
 from tests.planted import write_lines
-from trainer.train import train
 
 pytestmark = pytest.mark.browser
 
@@ -173,5 +173,7 @@ def test_documents_without_title_and_text_are_found_and_named(
 
 
 def test_the_page_has_no_inline_script_or_style() -> None:
-    html = (Path(__file__).resolve().parents[2] / "service/page/index.html").read_text()
+    html = (
+        Path(__file__).resolve().parents[2] / "service/fullrank_service/page/index.html"
+    ).read_text()
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", html)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.recipes.recipe import load_recipe, recipe_names
+from fullrank_trainer.recipes.recipe import load_recipe, recipe_names
 
 _MARGIN = ("epochs=8", "rates=0.03,0.1", "trial=300")
 _SOFTMAX = ("epochs=10", "patience=10", "batch=32", "candidates=30", "train.rate=0.1")

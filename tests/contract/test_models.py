@@ -29,19 +29,24 @@ from fullrank.retrieval import Retriever
 from fullrank.retrieval.explain import explain
 from fullrank.scoring import InnerProduct
 from fullrank.text.words import count_words, words
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate, query_texts
+from fullrank_trainer.indexing.index import index
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.linear.parameters import (
+    compile_model,
+    encode_corpus,
+    encode_judged,
+    start,
+)
+from fullrank_trainer.systems.linear.scan import scan_documents, scan_queries
+from fullrank_trainer.train import Candidate, Trainer, train
 from tests.api.support import running
 from tests.clicked import with_clicks
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
 from tests.live import flat
 from tests.planted import write_lines, write_planted, write_planted_links
-from trainer.collection import Collection, read_collection
-from trainer.evaluation.evaluate import evaluate, query_texts
-from trainer.indexing.index import index
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.linear.parameters import compile_model, encode_corpus, encode_judged, start
-from trainer.systems.linear.scan import scan_documents, scan_queries
-from trainer.train import Candidate, Trainer, train
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_made_up_words"), pytest.mark.sweep]
 

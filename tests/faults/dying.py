@@ -15,16 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.models import follower, swap
-from service.models.follower import Follower
-from service.models.livefile import LiveFile
-from service.models.loader import Loader
-from service.models.serving import LoadedModels
-from service.models.state import STATE
-from service.models.swap import Swap
-from service.models.workers import Presence
-from service.process.run import run
-from service.settings import Settings
+from fullrank_service.models import follower, swap
+from fullrank_service.models.follower import Follower
+from fullrank_service.models.livefile import LiveFile
+from fullrank_service.models.loader import Loader
+from fullrank_service.models.serving import LoadedModels
+from fullrank_service.models.state import STATE
+from fullrank_service.models.swap import Swap
+from fullrank_service.models.workers import Presence
+from fullrank_service.process.run import run
+from fullrank_service.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -55,7 +55,9 @@ _taking_part = {"coordinator": False, "follower": False}
 
 def create_app() -> FastAPI:
     """Make the app of each worker."""
-    from service import app  # the command line needs no app, and importing one takes half a second
+    from fullrank_service import (
+        app,  # the command line needs no app, and importing one takes half a second
+    )
 
     arm()
     return app.create_app()

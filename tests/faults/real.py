@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from service.models.workers import Report, reports
+from fullrank_service.models.workers import Report, reports
 from tests.api.support import environment_for, free_port, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def start(
-    root: Path, port: int, workers: int = 1, module: str = "service.process.run", **settings: str
+    root: Path,
+    port: int,
+    workers: int = 1,
+    module: str = "fullrank_service.process.run",
+    **settings: str,
 ) -> subprocess.Popen[bytes]:
     """The real service, ready, in a process group of its own."""
     process = subprocess.Popen(
@@ -44,7 +48,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def service(
-    root: Path, workers: int, module: str = "service.process.run", **settings: str
+    root: Path, workers: int, module: str = "fullrank_service.process.run", **settings: str
 ) -> Iterator[tuple[int, int]]:
     """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
     port = free_port()

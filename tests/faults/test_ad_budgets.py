@@ -13,11 +13,11 @@ import pytest
 
 from fullrank.ads import Ad, parse_ad
 from fullrank.events.records import parse_event
-from service.ads.counts import FILE, Counts
-from service.ads.events import AdEvents
-from service.ads.leases import SLICE, Leases
-from service.ads.tokens import Placed
-from service.telemetry.metrics import Metrics
+from fullrank_service.ads.counts import FILE, Counts
+from fullrank_service.ads.events import AdEvents
+from fullrank_service.ads.leases import SLICE, Leases
+from fullrank_service.ads.tokens import Placed
+from fullrank_service.telemetry.metrics import Metrics
 from tests.api.support import redis_process
 
 pytestmark = pytest.mark.anyio

@@ -13,12 +13,12 @@ import pytest
 
 from fullrank.ads import Ad, parse_ad
 from fullrank.events.records import parse_event
-from service.ads.counts import FILE
-from service.ads.events import AdEvents
-from service.ads.leases import Leases
-from service.ads.shared_caps import SharedCaps
-from service.ads.tokens import Placed
-from service.telemetry.metrics import Metrics
+from fullrank_service.ads.counts import FILE
+from fullrank_service.ads.events import AdEvents
+from fullrank_service.ads.leases import Leases
+from fullrank_service.ads.shared_caps import SharedCaps
+from fullrank_service.ads.tokens import Placed
+from fullrank_service.telemetry.metrics import Metrics
 from tests.api.support import redis_process
 
 pytestmark = pytest.mark.anyio

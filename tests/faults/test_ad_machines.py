@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from fullrank.storage.documents import Document
-from service.ads.counts import FILE, Counts
-from service.ads.leases import SLICE
+from fullrank_service.ads.counts import FILE, Counts
+from fullrank_service.ads.leases import SLICE
 from tests.api.support import CORPUS, make_bundle, redis_process, served
 
 MACHINES = 8

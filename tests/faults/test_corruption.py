@@ -19,7 +19,7 @@ import pytest
 from fullrank.bundle import open_bundle, read_manifest
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
-from service.models.state import read_state
+from fullrank_service.models.state import read_state
 from tests.api.support import AUTH, at, make_bundle, running
 from tests.forging import Damage, agree, array, flip, link, value
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.documents.logplace import FILE
-from service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.logplace import FILE
+from fullrank_service.documents.sqlitelog import SqliteLog
 from tests.api.support import CORPUS, at, free_port, make_bundle
 from tests.faults.real import kill, start
 

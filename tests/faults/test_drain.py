@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.process.configured import FINISH_S
+from fullrank_service.process.configured import FINISH_S
 from tests.api.support import at, environment_for, free_port, make_bundle, wait_for
 from tests.faults.load import children
 from tests.faults.real import service
@@ -27,8 +27,8 @@ QUERY = {"query": "copy files"}
 # The real server with slow rankings, and another limit for what it has begun when it stops.
 SLOW = """
 import time
-from service.search import local
-from service.process import configured, run
+from fullrank_service.search import local
+from fullrank_service.process import configured, run
 configured.FINISH_S = {finish_s}
 original = local.rank_view
 def slow(*arguments):
@@ -166,11 +166,11 @@ def test_no_connection_is_reset(root: Path, workers: int) -> None:
 # The start, the reading of usage, a search and the end of the writer hang; none of them looks at a signal.
 HANGING = """
 import sys, time
-from service.documents.live import LiveDocuments
-from service.models.follower import Follower
-from service.search import local
-from service.usage import usage
-from service.process import run
+from fullrank_service.documents.live import LiveDocuments
+from fullrank_service.models.follower import Follower
+from fullrank_service.search import local
+from fullrank_service.usage import usage
+from fullrank_service.process import run
 hang = lambda *_, **__: time.sleep(60)
 if sys.argv[1] == "start":
     Follower.load_initial = hang

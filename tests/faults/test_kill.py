@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from service.models.state import read_state
+from fullrank_service.models.state import read_state
 from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.real import kill, start
 

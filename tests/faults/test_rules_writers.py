@@ -8,14 +8,14 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from service.rules.store import FILE
+from fullrank_service.rules.store import FILE
 
 WRITERS, CHANGES = 3, 400
 # Larger than a page, so that a write takes several steps.
 PROGRAM = f"""
 import asyncio, sys
 from pathlib import Path
-from service.rules.rules import Rules
+from fullrank_service.rules.rules import Rules
 
 async def write(name: str) -> None:
     rules = Rules(Path(sys.argv[1]), poll_s=0.0)

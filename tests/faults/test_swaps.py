@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from fullrank.storage.documents import Document
-from service.models.state import ActiveState, read_state
-from service.models.workers import reports
+from fullrank_service.models.state import ActiveState, read_state
+from fullrank_service.models.workers import reports
 from tests.api.support import AUTH, at, make_bundle, running
 from tests.faults.dying import COORDINATOR, FILE, FOLLOWER
 from tests.faults.load import Connection, Load, Reply

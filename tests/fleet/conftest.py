@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.cluster import joined, node_environment
+from fullrank_fleet.cluster import joined, node_environment
 from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server
 

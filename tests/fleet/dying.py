@@ -10,9 +10,15 @@ from typing import Any
 
 import ray
 
-from fleet.serving.actors import _ALWAYS, COORDINATOR, ActorReplica, CoordinatorActor, Spawner
-from fleet.serving.tracking import PlacedSet, Replicas, Source
-from service.models.state import ActiveState
+from fullrank_fleet.serving.actors import (
+    _ALWAYS,
+    COORDINATOR,
+    ActorReplica,
+    CoordinatorActor,
+    Spawner,
+)
+from fullrank_fleet.serving.tracking import PlacedSet, Replicas, Source
+from fullrank_service.models.state import ActiveState
 
 BEFORE_LOADING = "before loading"
 WHILE_LOADING = "while replicas load"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cluster import worker_environment
+from fullrank_fleet.cluster import worker_environment
 from tests.fleet.delay import Delay
 
 BRIDGE, SUBNET, HOST = "frkbr0", "10.231.77", 254

@@ -16,16 +16,16 @@ import httpx
 
 from benchmarks.fleet.collection import cloned
 from benchmarks.fleet.searching import Expected, Searches
-from fleet.cluster import worker_environment
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving.actors import stop_fleet
 from fullrank.bundle import open_bundle
+from fullrank_fleet.cluster import worker_environment
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.serving.actors import stop_fleet
+from fullrank_trainer.indexing.index import index
 from tests.api.support import wait_for
 from tests.golden.test_golden import WORDS
 from tests.ports import free_port
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
-from trainer.indexing.index import index
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARDS, COUNT, LIMIT = 2, 90, 20

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.serving.actors import stop_fleet
+from fullrank_fleet.serving.actors import stop_fleet
 from tests.fleet.support import router
 from tests.unit.fleet.serving.routing import Whole
 from tests.unit.fleet.serving.test_equal import answer_of, request

@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.jobs.compact import trim_log
-from fleet.jobs.tasks import OnRay
-from fleet.remote import Folder
-from fleet.serving.actors import stop_fleet
-from fleet.serving.log import LogSource
-from fleet.sets import read_set
+from fullrank_fleet.jobs.compact import trim_log
+from fullrank_fleet.jobs.tasks import OnRay
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.actors import stop_fleet
+from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.sets import read_set
 from tests.databases import NewDatabase
 from tests.fleet.deaths import node_dies_at
 from tests.fleet.support import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.serving.actors import stop_fleet
+from fullrank_fleet.serving.actors import stop_fleet
 from tests.fleet import dying
 from tests.fleet.support import Sets, activate, router, searches, wait_until, wait_until_served
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fleet.counting.counting import DistributedCounting
-from fleet.jobs.tasks import OnRay
-from fleet.remote import Folder
+from fullrank_fleet.counting.counting import DistributedCounting
+from fullrank_fleet.jobs.tasks import OnRay
+from fullrank_fleet.remote import Folder
+from fullrank_trainer.collection import read_collection
 from tests.fleet.deaths import node_dies_at
 from tests.planted import write_planted
 from tests.unit.fleet.counting.random_collections import assert_equal
-from trainer.collection import read_collection
 
 
 def test_a_node_that_dies_changes_nothing(cluster: Any, ray: Any, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle import open_bundle
+from fullrank_trainer.indexing.index import index
 from tests.fleet.support import REPOSITORY
 from tests.golden.test_golden import WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
-from trainer.indexing.index import index
 
 PAGE = REPOSITORY / "docs" / "scale.md"
 # No process and no port of other clusters is visible inside, so `ray stop` ends the nodes of this one alone.

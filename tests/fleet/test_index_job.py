@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess, OnRay
-from fleet.remote import Folder
-from fleet.sets import read_set
 from fullrank.errors import CollectionError
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess, OnRay
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import read_set
 from tests.fleet.deaths import node_dies_at
 from tests.fleet.support import wait_until
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle

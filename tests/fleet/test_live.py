@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.serving.actors import running_coordinator, stop_fleet
+from fullrank_fleet.serving.actors import running_coordinator, stop_fleet
 from tests.databases import NewDatabase
 from tests.fleet.support import Sets, activate, router, wait_until, wait_until_served
 from tests.fleet.writing import Writer, check_all_there

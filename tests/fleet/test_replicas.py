@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.partitions import partition_of, runs_of, shard_of
-from fleet.remote import Folder
-from fleet.serving.actors import ActorReplica, coordinator_of, stop_fleet
-from fleet.serving.coordinator import Snapshot
-from fleet.serving.fanout import ReplicatedShards
-from fleet.serving.transport import Failure
-from fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
-from fleet.sets import read_set
-from service.telemetry.metrics import Metrics
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.partitions import partition_of, runs_of, shard_of
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.actors import ActorReplica, coordinator_of, stop_fleet
+from fullrank_fleet.serving.coordinator import Snapshot
+from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
+from fullrank_fleet.sets import read_set
+from fullrank_service.telemetry.metrics import Metrics
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
 pytestmark = pytest.mark.slow

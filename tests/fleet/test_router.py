@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.serving.actors import running_coordinator, stop_fleet
+from fullrank_fleet.serving.actors import running_coordinator, stop_fleet
 from tests.api.support import KEY, keys_beside
 from tests.fleet.support import (
     LIMIT,

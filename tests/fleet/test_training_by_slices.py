@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.tasks import InProcess, OnRay, Runner
-from fleet.remote import Folder
-from fleet.training.learner import Slices
 from fullrank.bundle import open_bundle
 from fullrank.progress import Reporter
+from fullrank_fleet.jobs.tasks import InProcess, OnRay, Runner
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.training.learner import Slices
+from fullrank_trainer.train import train
 from tests.fleet.deaths import node_dies_at
 from tests.planted import write_planted
-from trainer.train import train
 
 pytestmark = pytest.mark.slow  # .ci/run runs it
 
@@ -36,7 +36,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 
-from fleet.commands.train import train
+from fullrank_fleet.commands.train import train
 from fullrank.progress import Reporter
 
 address, collection, out, resume, *overrides = sys.argv[1:]

@@ -8,9 +8,9 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.progress import Reporter
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate
-from trainer.train import train
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate
+from fullrank_trainer.train import train
 
 
 @pytest.mark.slow

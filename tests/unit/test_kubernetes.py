@@ -15,8 +15,8 @@ import typer
 import yaml
 from ray.scripts.scripts import start as start_node
 
-from fleet.cluster import node_environment, worker_environment
-from service.commands.serve import serve
+from fullrank_fleet.cluster import node_environment, worker_environment
+from fullrank_service.commands.serve import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ROOT / "deploy" / "kubernetes" / "fleet.yaml"

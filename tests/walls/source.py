@@ -9,7 +9,14 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("fullrank", "trainer", "service", "fleet", "benchmarks", "examples")
+PACKAGES = (
+    "fullrank",
+    "fullrank_trainer",
+    "fullrank_service",
+    "fullrank_fleet",
+    "benchmarks",
+    "examples",
+)
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,17 @@ class Import:
 
 
 @cache
-def python_files(folder: str) -> tuple[Path, ...]:
-    """List the Python files of a folder of the project, sorted."""
-    files = tuple(sorted((ROOT / folder).rglob("*.py")))
-    assert files, f"no Python files under {folder}/"
+def python_files(package: str) -> tuple[Path, ...]:
+    """List the Python files of a package of the project, sorted."""
+    files = tuple(sorted((ROOT / folder_of(package)).rglob("*.py")))
+    assert files, f"no Python files of {package}"
     return files
+
+
+def folder_of(package: str) -> str:
+    """Give the folder of a package: that of `fullrank_service` is service/fullrank_service."""
+    part = package.removeprefix("fullrank_")
+    return package if part == package else f"{part}/{package}"
 
 
 def relative(file: Path) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.walls.source import PACKAGES, imports, python_files, relative
+from tests.walls.source import PACKAGES, folder_of, imports, python_files, relative
 
 OWN = frozenset({*PACKAGES, "tests"})
 MAY_IMPORT = {
     "fullrank": {"fullrank"},
-    "trainer": {"trainer", "fullrank"},
-    "service": {"service", "fullrank"},
-    "fleet": {"fleet", "fullrank", "trainer", "service"},
-    "benchmarks": {"benchmarks", "fullrank", "trainer", "service", "fleet"},
-    "examples": {"examples", "fullrank", "trainer", "service", "fleet"},
+    "fullrank_trainer": {"fullrank_trainer", "fullrank"},
+    "fullrank_service": {"fullrank_service", "fullrank"},
+    "fullrank_fleet": {"fullrank_fleet", "fullrank", "fullrank_trainer", "fullrank_service"},
+    "benchmarks": {
+        "benchmarks",
+        "fullrank",
+        "fullrank_trainer",
+        "fullrank_service",
+        "fullrank_fleet",
+    },
+    "examples": {"examples", "fullrank", "fullrank_trainer", "fullrank_service", "fullrank_fleet"},
 }
 # The packages or folders that own a library; benchmarks may measure any of them.
 ONLY_IN = {
@@ -28,7 +34,7 @@ ONLY_IN = {
     "opentelemetry": ("service",),
     "httpx": ("fullrank/client", "examples"),
     "lightgbm": ("trainer",),
-    "psycopg": ("fullrank/engines", "service/documents"),
+    "psycopg": ("fullrank/engines", "service/fullrank_service/documents"),
     "qdrant_client": ("fullrank/engines",),
     "qdrant_edge": ("fullrank/engines",),
     "pyarrow": ("trainer",),
@@ -55,17 +61,20 @@ NOT_PUBLIC = (
 )
 # uvicorn takes a class of connections, but documents none to begin with, and limits no head of a request.
 EXCEPTIONS = {
-    ("service/process/connection.py", "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol")
+    (
+        "service/fullrank_service/process/connection.py",
+        "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol",
+    )
 }
 
 
 def crossings(path: str, source: str) -> list[str]:
     """List what a file imports from behind a wall, as "path:line imports module"."""
-    package = path.partition("/")[0]
+    package = next(name for name in PACKAGES if path.startswith(f"{folder_of(name)}/"))
     found = []
     for item in imports(source):
         upwards = item.package in OWN and item.package not in MAY_IMPORT[package]
-        owners = (*ONLY_IN.get(item.package, (package,)), "benchmarks")
+        owners = (*ONLY_IN.get(item.package, (folder_of(package),)), "benchmarks")
         misplaced = not any(path.startswith(f"{owner}/") for owner in owners)
         if upwards or misplaced:
             found.append(f"{path}:{item.line} imports {item.module}")
@@ -105,19 +114,22 @@ def test_nothing_private_of_a_library_is_imported(package: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("fullrank/text/words.py", "import trainer"),
-        ("fullrank/text/words.py", "def f():\n    from service.app import create_app"),
-        ("fullrank/cli/search.py", "def search():\n    from trainer.train import train"),
-        ("trainer/commands/demo.py", "def demo():\n    from service.process.run import serve"),
-        ("fullrank/text/words.py", "if TYPE_CHECKING:\n    import trainer.train"),
+        ("fullrank/text/words.py", "import fullrank_trainer"),
+        ("fullrank/text/words.py", "def f():\n    from fullrank_service.app import create_app"),
+        ("fullrank/cli/search.py", "def search():\n    from fullrank_trainer.train import train"),
+        (
+            "trainer/fullrank_trainer/commands/demo.py",
+            "def demo():\n    from fullrank_service.process.run import serve",
+        ),
+        ("fullrank/text/words.py", "if TYPE_CHECKING:\n    import fullrank_trainer.train"),
         ("fullrank/text/words.py", "import numba"),
         ("fullrank/text/words.py", "from tests import planted"),
-        ("trainer/training/fit.py", "from service import app"),
-        ("trainer/training/fit.py", "import redis"),
-        ("service/app.py", "if True:\n    import trainer.train"),
-        ("service/app.py", "from numba import njit"),
-        ("service/app.py", "from fleet.sets import open_set"),
-        ("trainer/commands/index.py", "import ray"),
+        ("trainer/fullrank_trainer/training/fit.py", "from fullrank_service import app"),
+        ("trainer/fullrank_trainer/training/fit.py", "import redis"),
+        ("service/fullrank_service/app.py", "if True:\n    import fullrank_trainer.train"),
+        ("service/fullrank_service/app.py", "from numba import njit"),
+        ("service/fullrank_service/app.py", "from fullrank_fleet.sets import open_set"),
+        ("trainer/fullrank_trainer/commands/index.py", "import ray"),
     ],
 )
 def test_an_import_across_a_wall_is_found(path: str, source: str) -> None:
@@ -127,9 +139,15 @@ def test_an_import_across_a_wall_is_found(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("trainer/commands/train.py", "from fullrank.cli.output import print_json"),
-        ("trainer/training/fit.py", "import numba\nfrom fullrank.text.words import words"),
-        ("service/app.py", "import fastapi\nfrom .routes import search"),
+        (
+            "trainer/fullrank_trainer/commands/train.py",
+            "from fullrank.cli.output import print_json",
+        ),
+        (
+            "trainer/fullrank_trainer/training/fit.py",
+            "import numba\nfrom fullrank.text.words import words",
+        ),
+        ("service/fullrank_service/app.py", "import fastapi\nfrom .routes import search"),
         ("benchmarks/performance/http.py", "import fastapi\nimport numba"),
         ("fullrank/text/words.py", "import redistribution"),
     ],
@@ -150,7 +168,7 @@ def test_an_allowed_import_passes(path: str, source: str) -> None:
     ],
 )
 def test_a_private_import_is_found(source: str) -> None:
-    assert len(private_imports("service/app.py", source)) == 1
+    assert len(private_imports("service/fullrank_service/app.py", source)) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,4 +181,4 @@ def test_a_private_import_is_found(source: str) -> None:
     ],
 )
 def test_a_public_import_passes(source: str) -> None:
-    assert private_imports("service/app.py", source) == []
+    assert private_imports("service/fullrank_service/app.py", source) == []

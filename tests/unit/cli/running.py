@@ -21,6 +21,6 @@ Run = Callable[..., Outcome]
 
 
 def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
-    training = ModuleType("trainer.train")
+    training = ModuleType("fullrank_trainer.train")
     training.train = train  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "trainer.train", training)
+    monkeypatch.setitem(sys.modules, "fullrank_trainer.train", training)

@@ -35,14 +35,14 @@ def test_the_commands_of_the_page_run(
     monkeypatch.chdir(folder)
     names = []
     # How long a search takes here says nothing about the code.
-    monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+    monkeypatch.setattr("fullrank_trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
 
     def retrain(arguments: Sequence[str], lock: int, output: IO[bytes]) -> int:
         got = run(*arguments, *RECIPE)
         output.write(got.out.encode())
         return got.code
 
-    monkeypatch.setattr("service.experiments.loop.run_fullrank", retrain)
+    monkeypatch.setattr("fullrank_service.experiments.loop.run_fullrank", retrain)
     serving = []
     for arguments in COMMANDS:
         more = RECIPE if arguments[0] in ("train", "retrain") else []

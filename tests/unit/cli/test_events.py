@@ -17,8 +17,8 @@ from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.people import Pseudonyms, erase, read_key
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
+from fullrank_trainer.collection import read_collection, read_queries
 from tests.unit.cli.running import Run
-from trainer.collection import read_collection, read_queries
 
 DAY = 86_400
 START = 1_795_392_000 - 20 * DAY
@@ -99,7 +99,7 @@ def test_parquet_without_pyarrow_names_the_extra(
     run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "trainer.clicks.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "fullrank_trainer.clicks.parquet", raising=False)
     got = run("events", "export", log, "--parquet", tmp_path / "out")
     assert got.code == 1
     assert got.err == "fullrank: needs pyarrow; install it with: pip install 'fullrank[parquet]'\n"

@@ -15,11 +15,11 @@ from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.storage.documents import Document
-from service.models.state import read_state
+from fullrank_service.models.state import read_state
+from fullrank_trainer.promotion.retrain import SCRATCH
+from fullrank_trainer.promotion.scratch import scratch_folder
 from tests.bundles import at, make_bundle
 from tests.unit.cli.running import Run
-from trainer.promotion.retrain import SCRATCH
-from trainer.promotion.scratch import scratch_folder
 
 THINGS = [Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing"}) for i in range(30)]
 
@@ -27,7 +27,7 @@ THINGS = [Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing"}) for i 
 @pytest.fixture(autouse=True)
 def _equally_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a search takes here says nothing about the code."""
-    monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+    monkeypatch.setattr("fullrank_trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
         output.write(json.dumps({"published": newer}).encode())
         return 0
 
-    monkeypatch.setattr("service.experiments.loop.run_fullrank", train)
+    monkeypatch.setattr("fullrank_service.experiments.loop.run_fullrank", train)
     got = run("loop", "shop", "--bundles", shop, "--time", "30s", "--with", "judged", "--json")
     assert json.loads(got.out)["did"] == "began an experiment"
     assert asked[0][:2] == ["retrain", first]
@@ -127,7 +127,7 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
         return 1
 
     assert run("experiment", "stop", shop).code == 0
-    monkeypatch.setattr("service.experiments.loop.run_fullrank", fail)
+    monkeypatch.setattr("fullrank_service.experiments.loop.run_fullrank", fail)
     line = "trained, not published; failed gates: clicks: MRR 0.5 -> 0.4\n"
     assert run("loop", "shop", "--bundles", shop, "--every-days", "0").out == line
     assert f"shop: {line}" in run("experiment", "status", shop).out

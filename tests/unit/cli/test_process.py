@@ -21,7 +21,7 @@ def test_help_imports_no_numerical_library_and_lists_every_command() -> None:
     code = (
         "import sys\n"
         "from fullrank.cli import main\n"
-        "assert not {'trainer', 'service'} & set(sys.modules)\n"
+        "assert not {'fullrank_trainer', 'fullrank_service'} & set(sys.modules)\n"
         "sys.argv = ['fullrank', '--help']\n"
         "try:\n    main()\n"
         "except SystemExit as ended:\n    assert not ended.code\n"
@@ -55,14 +55,14 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: list[str]) -> None:
 def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "trainer.commands.train", None)
-    monkeypatch.setitem(sys.modules, "service.commands.activate", None)
+    monkeypatch.setitem(sys.modules, "fullrank_trainer.commands.train", None)
+    monkeypatch.setitem(sys.modules, "fullrank_service.commands.activate", None)
     assert re.search(r"│ train .*needs the extra 'trainer'", run("--help").out)
     assert re.search(r"│ activate .*needs the extra 'service'", run("bundles", "--help").out)
     got = run("train", "collection", "--out", "x")
     assert (got.code, got.out) == (1, "")
     assert got.err.startswith(
-        "fullrank: needs trainer.commands.train; install it with: pip install"
+        "fullrank: needs fullrank_trainer.commands.train; install it with: pip install"
     )
     assert run("bundles", "list", "nowhere").err == "fullrank: nowhere: no such folder\n"
 

@@ -15,9 +15,9 @@ def test_serve_passes_its_options_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[tuple[object, ...]] = []
-    service = ModuleType("service.process.run")
+    service = ModuleType("fullrank_service.process.run")
     service.serve = lambda *args: calls.append(args)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "service.process.run", service)
+    monkeypatch.setitem(sys.modules, "fullrank_service.process.run", service)
     assert run("serve", "--bundles", tmp_path, "--port", "9000", "--workers", "2").code == 0
     assert run("serve").code == 0
     assert calls == [(tmp_path, None, 9000, 2), (None, None, None, None)]
@@ -26,7 +26,7 @@ def test_serve_passes_its_options_on(
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "service.process.run", None)
+    monkeypatch.setitem(sys.modules, "fullrank_service.process.run", None)
     got = run("serve", "--bundles", tmp_path)
     assert got.code == 1
     assert "pip install 'fullrank[service]'" in got.err

@@ -13,12 +13,12 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.measures import MEASURES, Estimate
+from fullrank_trainer.recipes.recipe import recipe_names
+from fullrank_trainer.training.loop import Interrupted
 from tests.bundles import make_bundle
 from tests.planted import write_planted
 from tests.ports import free_port
 from tests.unit.cli.running import Run, stub_training
-from trainer.recipes.recipe import recipe_names
-from trainer.training.loop import Interrupted
 
 
 def test_train_passes_every_option_on(
@@ -160,7 +160,7 @@ def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
 
     stub_training(monkeypatch, fail)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    monkeypatch.delitem(sys.modules, "trainer.rerank.boosting", raising=False)
+    monkeypatch.delitem(sys.modules, "fullrank_trainer.rerank.boosting", raising=False)
     got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
     assert got.code == 1
     assert got.err == "fullrank: needs lightgbm; install it with: pip install 'fullrank[rerank]'\n"
@@ -174,7 +174,7 @@ def test_a_second_stage_without_openmp_names_the_package_of_the_system(
     reason = "libgomp.so.1: cannot open shared object file"
     (folder / "__init__.py").write_text(f"raise OSError({reason!r})")
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("lightgbm", "trainer.rerank.boosting"):
+    for name in ("lightgbm", "fullrank_trainer.rerank.boosting"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
     assert got.code == 1
@@ -217,10 +217,10 @@ def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
 ) -> None:
     """It retrains only what is missing or damaged, and deletes nothing."""
     served: list[tuple[object, ...]] = []
-    service = ModuleType("service.process.run")
+    service = ModuleType("fullrank_service.process.run")
     service.serve = lambda *args: served.append(args)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "service.process.run", service)
-    monkeypatch.setattr("trainer.collection.demo.write_demo_collection", write_planted)
+    monkeypatch.setitem(sys.modules, "fullrank_service.process.run", service)
+    monkeypatch.setattr("fullrank_trainer.collection.demo.write_demo_collection", write_planted)
     folder = tmp_path / "demo"
     port = str(free_port())
     first = run("demo", "--port", port, "--out", folder, "--seconds", "5")

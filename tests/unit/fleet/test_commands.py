@@ -9,17 +9,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fleet.commands import compact as of_fleet
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
-from fleet.serving.log import LogSource
-from fleet.sets import read_set
 from fullrank.errors import BundleNotFound, FullrankError
-from service.commands import compact as command
-from service.documents.compact import NothingToCompact
-from service.documents.submission import Caps, Submission, Write
-from service.models.state import ActiveState, dump_state
+from fullrank_fleet.commands import compact as of_fleet
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.sets import read_set
+from fullrank_service.commands import compact as command
+from fullrank_service.documents.compact import NothingToCompact
+from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.models.state import ActiveState, dump_state
 from tests.databases import NewDatabase
 from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fleet.commands import experiment as of_fleet
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving.coordinator import Snapshot
 from fullrank.errors import BundleNotFound, FullrankError
-from service.commands import experiment as command
-from service.models.state import Experiment
+from fullrank_fleet.commands import experiment as of_fleet
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.serving.coordinator import Snapshot
+from fullrank_service.commands import experiment as command
+from fullrank_service.models.state import Experiment
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.partitions import PARTITIONS, partition_of, runs_of, shard_of
 from fullrank.errors import FullrankError
+from fullrank_fleet.partitions import PARTITIONS, partition_of, runs_of, shard_of
 
 
 def test_partitions_of_known_ids() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleet.training.learner import Slices
 from fullrank.bundle import open_bundle
 from fullrank.bundle.manifest import Manifest
 from fullrank.progress import Reporter
-from trainer.train import train
+from fullrank_fleet.training.learner import Slices
+from fullrank_trainer.train import train
 
 
 def trained(

@@ -11,7 +11,7 @@ import pytest
 # Freed blocks below one that is in use stay with the process until the heap is trimmed.
 PROGRAM = """
 from pathlib import Path
-from service.heap import trim_heap
+from fullrank_service.heap import trim_heap
 import numpy as np
 
 def anonymous() -> int:

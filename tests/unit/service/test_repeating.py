@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.repeating import Repeater
+from fullrank_service.repeating import Repeater
 
 LONG_S = 60.0
 

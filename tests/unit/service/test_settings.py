@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import PREFIX, Settings, misspelled_variables
+from fullrank_service.settings import PREFIX, Settings, misspelled_variables
 
 CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 

@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from fullrank.errors import FullrankError
-from service.sqlite import SqliteFile
+from fullrank_service.sqlite import SqliteFile
 
 TABLES = "CREATE TABLE IF NOT EXISTS numbers (value INTEGER UNIQUE)"
 

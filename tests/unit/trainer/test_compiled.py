@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fullrank.kernels import prefetch
+from fullrank_trainer.compiled import HELPERS
+from fullrank_trainer.systems.linear import kernels
 from tests.compiling import outputs
-from trainer.compiled import HELPERS
-from trainer.systems.linear import kernels
 
 _HELPER = """
 from numba import njit
@@ -18,7 +18,7 @@ def change(number):
 """
 _LOOP = """
 from pathlib import Path
-from trainer import compiled
+from fullrank_trainer import compiled
 
 compiled.HELPERS = (Path("helpers.py"),)
 from helpers import change

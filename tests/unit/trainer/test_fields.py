@@ -16,10 +16,10 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
 from fullrank.live import Operation, View
 from fullrank.progress import Reporter
+from fullrank_trainer.indexing.index import index
+from fullrank_trainer.train import train
 from tests.planted import write_lines
 from tests.shop import product, write_shop
-from trainer.indexing.index import index
-from trainer.train import train
 
 Train = Callable[..., tuple[int, list[dict[str, Any]], str]]
 

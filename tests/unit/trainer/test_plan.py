@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
+from fullrank_trainer import plan as planning
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.features.matrices import build_features
+from fullrank_trainer.plan import make_plan, parse_size, parts_of, resident_bytes
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.linear.parameters import start
+from fullrank_trainer.systems.registry import validate
 from tests.planted import write_planted, write_planted_links
-from trainer import plan as planning
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.features.matrices import build_features
-from trainer.plan import make_plan, parse_size, parts_of, resident_bytes
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.linear.parameters import start
-from trainer.systems.registry import validate
 
 
 @pytest.fixture(scope="module")

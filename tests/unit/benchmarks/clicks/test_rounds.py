@@ -15,7 +15,7 @@ from benchmarks.performance.loop import plot
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
 from fullrank.progress import Reporter
-from trainer.train import train
+from fullrank_trainer.train import train
 
 
 @pytest.fixture

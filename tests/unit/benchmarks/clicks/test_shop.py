@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.clicks.shop import Shop, failed, later, peers, read_shop, write_collection
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from benchmarks.experiments import clickthrough, crossing
 from benchmarks.experiments.folds import halves
 from benchmarks.harness.measuring import ranked
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.train import Candidate, Trainer
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.recipes.recipe import load_recipe
-from trainer.train import Candidate, Trainer
 
 QUICK = ("epochs=4", "model.dimension=6")
 

@@ -13,10 +13,10 @@ from benchmarks.experiments import content_matching
 from benchmarks.experiments.content_matching import speed, time_pairs, write_content
 from benchmarks.harness.store import Result
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.train import Trainer
 from tests.planted import write_planted_links
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import judge
-from trainer.train import Trainer
 
 TINY = ["epochs=2", "trial=50", "rates=0.3", "dimension=4", "slots=5003"]
 

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.experiments import cross_language, documents, findings, keywords, publish, studies
 from benchmarks.harness.lab import Lab, parser
 from benchmarks.harness.task import System, Task
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.loop import Interrupted
 from tests.planted import write_lines, write_planted_links
-from trainer.train import Trainer
-from trainer.training.loop import Interrupted
 
 TINY = ["dimension=4", "triples=400", "epochs=2", "trial=50", "rates=0.1,1", "valid_queries=20"]
 

@@ -10,10 +10,10 @@ import pytest
 from benchmarks.experiments.failures import failures, main
 from fullrank.bundle import open_bundle
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate
+from fullrank_trainer.train import train
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate
-from trainer.train import train
 
 
 @pytest.fixture(scope="module")

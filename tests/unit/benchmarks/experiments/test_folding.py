@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.experiments.folding import FOLDER, facts_of_queries, main
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 
 def test_the_set_is_large_and_its_halves_are_disjoint() -> None:

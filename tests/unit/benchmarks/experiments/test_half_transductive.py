@@ -25,9 +25,9 @@ from benchmarks.experiments.digits import (
     rbf_features,
     split,
 )
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import judge
 from tests.planted import write_lines
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import judge
 
 MAMMAL, BIRD = ("Science", "Biology", "Mammals"), ("Science", "Biology", "Birds")
 

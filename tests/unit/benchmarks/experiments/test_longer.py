@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.experiments import longer
+from fullrank_trainer.evaluation.judgement import Judgement
 from tests.planted import write_planted_links
-from trainer.evaluation.judgement import Judgement
 
 
 def test_few_candidates_are_the_same_for_every_system_and_leave_out_the_excluded() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.experiments.typed import categories, measure, names
 from fullrank import open_bundle
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.train import train
 from tests.planted import write_lines, write_qrels
-from trainer.collection import Collection, read_collection
-from trainer.train import train
 
 
 @pytest.fixture

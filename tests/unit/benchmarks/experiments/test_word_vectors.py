@@ -11,8 +11,8 @@ import pytest
 from benchmarks.experiments import word_vectors
 from benchmarks.experiments.word_vectors import rows_of, some_queries
 from benchmarks.harness.store import Result
+from fullrank_trainer.train import Trainer
 from tests.planted import write_planted
-from trainer.train import Trainer
 
 TINY = ["dimension=4", "epochs=1", "batch=32", "candidates=30", "members=1"]
 

@@ -21,7 +21,7 @@ from benchmarks.fleet.capacity import (
 from benchmarks.fleet.inputs import CHOSEN, MEASURED, number_in, read_inputs, router_rows
 from benchmarks.fleet.recording import ShardTimes, read_recorded
 from benchmarks.fleet.tables import block, replaced, tables
-from trainer.recipes.settings import TrainSettings
+from fullrank_trainer.recipes.settings import TrainSettings
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 

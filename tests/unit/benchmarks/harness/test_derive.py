@@ -18,9 +18,9 @@ from benchmarks.harness.derive import (
     write_keywords,
     write_splits,
 )
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.evaluation.judgement import judge
 from tests.planted import write_lines, write_planted_links
-from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.judgement import judge
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.store import Result, Store, folder_fingerprint, recipe_identity, slug
-from trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe
 
 IDENTITY = {"recipe": recipe_identity(load_recipe("ssi")), "seed": 1, "exclude": ("train",)}
 

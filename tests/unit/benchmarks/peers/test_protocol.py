@@ -19,9 +19,9 @@ from benchmarks.peers.data import EXCLUDED, read_peer_data
 from benchmarks.peers.ranking import measure, query_time, top_rows
 from fullrank.errors import CollectionError
 from fullrank.text.words import words
+from fullrank_trainer.evaluation.trec import read_run
+from fullrank_trainer.evaluation.trec import write_qrels as write_trec_qrels
 from tests.planted import write_planted, write_planted_links, write_qrels
-from trainer.evaluation.trec import read_run
-from trainer.evaluation.trec import write_qrels as write_trec_qrels
 
 
 @pytest.fixture

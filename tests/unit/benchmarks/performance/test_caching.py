@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.performance.caching import WAYS, _break_even, measured, redis_server, table
 from fullrank.bundle import open_bundle
-from service.settings import Settings
+from fullrank_service.settings import Settings
 from tests.api.support import find_redis_server
 from tests.bundles import make_bundle
 

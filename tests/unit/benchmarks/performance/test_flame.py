@@ -10,12 +10,12 @@ from benchmarks.performance.flame import draw, fold
 
 LOOP = "run (asyncio/runners.py);BaseEventLoop._run_once (asyncio/base_events.py)"
 STACKS = [
-    f"{LOOP};run_asgi (uvicorn/http.py);search (service/http/routes/search.py) 60",
-    f"{LOOP};run_asgi (uvicorn/http.py);search (service/http/routes/search.py);rank (fullrank/a.py) 20",
+    f"{LOOP};run_asgi (uvicorn/http.py);search (fullrank_service/http/routes/search.py) 60",
+    f"{LOOP};run_asgi (uvicorn/http.py);search (fullrank_service/http/routes/search.py);rank (fullrank/a.py) 20",
     f"{LOOP};run_asgi (uvicorn/http.py) 10",
     "run (threading.py);_WorkItem.run (concurrent/futures/thread.py);rank (fullrank/a.py) 9",
     f"{LOOP};rare (x.py) 1",
-    "run (threading.py);follow (service/models/follower.py) 900",
+    "run (threading.py);follow (fullrank_service/models/follower.py) 900",
 ]
 
 
@@ -42,7 +42,9 @@ def test_the_graph_is_valid_and_as_wide_as_the_samples() -> None:
     }
     total = found["worker: 100.0%"]
     assert found["run_asgi (uvicorn/http.py): 90.0%"] == pytest.approx(0.9 * total)
-    assert found["search (service/http/routes/search.py): 80.0%"] == pytest.approx(0.8 * total)
+    assert found["search (fullrank_service/http/routes/search.py): 80.0%"] == pytest.approx(
+        0.8 * total
+    )
 
 
 def test_names_are_escaped_and_no_samples_draw_a_graph() -> None:

@@ -19,8 +19,8 @@ from benchmarks.peers.engines.vectors import faiss_engines
 from benchmarks.peers.ranking import Float32
 from benchmarks.performance.frontier import Contender, quality, timed
 from fullrank.measures import average_precision, reciprocal_rank
+from fullrank_trainer.features.corpus import text_fields
 from tests.planted import write_planted_links
-from trainer.features.corpus import text_fields
 
 
 @pytest.fixture(scope="module")

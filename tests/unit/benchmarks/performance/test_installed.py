@@ -16,8 +16,8 @@ from benchmarks.performance.prepare import Kept
 from benchmarks.performance.resample import TERMS
 from fullrank import open_bundle
 from fullrank.progress import Reporter
+from fullrank_trainer.train import train
 from tests.planted import write_planted
-from trainer.train import train
 
 
 class PlantedCorpus(Kept):

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.performance.linked import inherit, write_collection
 from benchmarks.performance.resample import Source
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 COPIES = {"a": ["a1", "a2", "a3"], "b": ["b1", "b2"], "c": ["c1", "c2"], "d": []}
 LINKS = {

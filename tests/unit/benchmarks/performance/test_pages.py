@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.performance import pages
 from benchmarks.performance.resample import Source
-from trainer.collection import read_collection
+from fullrank_trainer.collection import read_collection
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks.performance.peer_steps import BATCH, write_steps
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems.linear.parameters import Parameters, start
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear.parameters import Parameters, start
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from benchmarks.harness import peers
 from benchmarks.harness.commands import Measured, run_measured
 from benchmarks.performance import quality
 from fullrank import cli
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import judge
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import judge
 
 EXCLUDED = ("train", "valid")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.performance.warm_start import splits_of
+from fullrank_trainer.collection import read_collection
 from tests.planted import write_planted
-from trainer.collection import read_collection
 
 
 def test_some_queries_are_new_and_nothing_else_changes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.serving.coordinator import Snapshot
+from fullrank_fleet.serving.coordinator import Snapshot
 
 
 @dataclass(frozen=True)

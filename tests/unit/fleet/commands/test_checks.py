@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fleet.commands import activate, serve, size
-from fleet.commands.app import app
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving.coordinator import Snapshot, SwapUnderWay
 from fullrank.errors import BundleNotFound, FullrankError
+from fullrank_fleet.commands import activate, serve, size
+from fullrank_fleet.commands.app import app
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
 from tests.unit.fleet.commands.actors import Actor, joined
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 

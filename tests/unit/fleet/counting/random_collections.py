@@ -11,14 +11,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fleet.counting.counting import DistributedCounting
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
 from fullrank.encoding import Rows
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
-from trainer.collection import Collection
-from trainer.features.counting import InThisProcess
+from fullrank_fleet.counting.counting import DistributedCounting
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.features.counting import InThisProcess
 
 # Letters of several scripts, joined and parted words, capitals, digits, an emoji, line ends.
 _PARTS = [

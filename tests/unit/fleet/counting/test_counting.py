@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.counting.counting import DistributedCounting
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder, RemoteError
-from fleet.training.learner import Slices
 from fullrank.errors import CollectionError
+from fullrank_fleet.counting.counting import DistributedCounting
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder, RemoteError
+from fullrank_fleet.training.learner import Slices
+from fullrank_trainer.collection import read_collection
 from tests.planted import write_planted, write_planted_links
 from tests.random_cases import cases
 from tests.unit.fleet.counting.random_collections import (
@@ -33,7 +34,6 @@ from tests.unit.fleet.counting.random_collections import (
     write_collection,
 )
 from tests.unit.fleet.trained import trained
-from trainer.collection import read_collection
 
 TINY = ["dimension=8", "epochs=2", "patience=2", "batch=32", "candidates=30", "rate=0.1"]
 BLEND = ["blend.recipes=bm25;fielded members=1 dimension=8 epochs=2 batch=32 train.rate=0.1"]

@@ -13,24 +13,24 @@ import numpy as np
 import orjson
 import pytest
 
-from fleet.jobs import compact_shard, operations
-from fleet.jobs.compact import CompactedSet, compact_set, trim_log
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess, Result
-from fleet.partitions import partition_of
-from fleet.remote import Folder
-from fleet.sets import SetManifest, read_set, shard_folder
-from fleet.sets.manifest import parse_set
-from fleet.sets.words import WORDS as WORDS_FILE
-from fleet.sets.words import SetWords, read_words
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from service.documents.compact import NothingToCompact, compact
-from service.documents.logplace import LogPlace
-from service.documents.submission import Caps, Submission, Write
-from service.models.state import ActiveState, dump_state
+from fullrank_fleet.jobs import compact_shard, operations
+from fullrank_fleet.jobs.compact import CompactedSet, compact_set, trim_log
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess, Result
+from fullrank_fleet.partitions import partition_of
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import SetManifest, read_set, shard_folder
+from fullrank_fleet.sets.manifest import parse_set
+from fullrank_fleet.sets.words import WORDS as WORDS_FILE
+from fullrank_fleet.sets.words import SetWords, read_words
+from fullrank_service.documents.compact import NothingToCompact, compact
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.models.state import ActiveState, dump_state
+from fullrank_trainer.indexing.index import index
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
-from trainer.indexing.index import index
 
 COUNT = 60
 NEW_WORDS = ["zebra", "yak", "quokka"]

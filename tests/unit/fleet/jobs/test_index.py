@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.jobs.facts import Facts, FieldFacts
-from fleet.jobs.index import SetResult, index_set
-from fleet.jobs.pieces import Corpus
-from fleet.jobs.shard import build_shard
-from fleet.jobs.tasks import InProcess, Result
-from fleet.jobs.values import ValueSample
-from fleet.partitions import partition_of
-from fleet.remote import Folder, RemoteError
-from fleet.remote.folder import unfinished
-from fleet.sets import read_set, shard_folder
-from fleet.sets.manifest import model_id
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
-from service.models.outline import FieldOutline, Outline
+from fullrank_fleet.jobs.facts import Facts, FieldFacts
+from fullrank_fleet.jobs.index import SetResult, index_set
+from fullrank_fleet.jobs.pieces import Corpus
+from fullrank_fleet.jobs.shard import build_shard
+from fullrank_fleet.jobs.tasks import InProcess, Result
+from fullrank_fleet.jobs.values import ValueSample
+from fullrank_fleet.partitions import partition_of
+from fullrank_fleet.remote import Folder, RemoteError
+from fullrank_fleet.remote.folder import unfinished
+from fullrank_fleet.sets import read_set, shard_folder
+from fullrank_fleet.sets.manifest import model_id
+from fullrank_service.models.outline import FieldOutline, Outline
+from fullrank_trainer.indexing.index import index
 from tests.forging import edit
 from tests.golden.test_golden import QUERIES, WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
-from trainer.indexing.index import index
 
 
 @pytest.fixture(scope="module")

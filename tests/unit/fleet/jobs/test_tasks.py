@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from fleet.jobs.tasks import OnRay
+from fullrank_fleet.jobs.tasks import OnRay
 
 
 class Fake:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.jobs import values
-from fleet.jobs.values import K, ValueSample
 from fullrank.filters.columns import Kind
 from fullrank.filters.columns.table import ColumnPart
+from fullrank_fleet.jobs import values
+from fullrank_fleet.jobs.values import K, ValueSample
 
 MIXED = st.one_of(st.booleans(), st.floats(-9, 9).map(lambda x: x + 0.0), st.text(max_size=2))
 

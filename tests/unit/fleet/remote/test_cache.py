@@ -18,9 +18,9 @@ from typing import ClassVar
 
 import pytest
 
-from fleet.remote import BundleCache, Folder, RemoteError
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank_fleet.remote import BundleCache, Folder, RemoteError
 from tests.unit.fleet.jobs.planted import planted_bundle
 from tests.unit.fleet.remote.syncing import noted_syncs
 
@@ -170,7 +170,7 @@ def test_a_damaged_manifest_is_refused(content: bytes, source: Path, root: Path)
 _INTERRUPTED = """
 import os, signal, sys
 from pathlib import Path
-from fleet.remote import BundleCache, Folder
+from fullrank_fleet.remote import BundleCache, Folder
 
 class Dying(Folder):
     count = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.remote import Folder, RemoteError
+from fullrank_fleet.remote import Folder, RemoteError
 from tests.unit.fleet.remote.syncing import noted_syncs
 
 OLD, NEW = b"old", bytes(range(256)) * 2048
@@ -23,8 +23,8 @@ NAME = "documents/weights.npy"
 _WRITE_FOR_EVER = """
 import sys, time
 from pathlib import Path
-from fleet.remote.files import write_as_file
-from fleet.remote import Folder
+from fullrank_fleet.remote.files import write_as_file
+from fullrank_fleet.remote import Folder
 root, name = Path(sys.argv[1]), Path(sys.argv[2])
 with write_as_file(Folder(str(root / name.parent)), name.name) as path:
     path.write_bytes(b"a part")

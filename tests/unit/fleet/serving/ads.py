@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
-from service.ads.tokens import LIFETIME_S, Served, Signer
+from fullrank_service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
+from fullrank_service.ads.tokens import LIFETIME_S, Served, Signer
 from tests.unit.fleet.serving.routing import WORDS
 from tests.unit.fleet.serving.test_equal import CUTS, answer_of, condition, query
 from tests.unit.fullrank.ads.oracle import NOW, PARENTS, random_ad, random_page
@@ -22,7 +22,7 @@ from tests.unit.fullrank.ads.oracle import NOW, PARENTS, random_ad, random_page
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for all pages at one moment: even pacing changes all the time."""
     clock = SimpleNamespace(time=lambda: NOW)
-    monkeypatch.setattr("service.http.matching.time", clock)
+    monkeypatch.setattr("fullrank_service.http.matching.time", clock)
 
 
 def some_ad(rng: random.Random) -> dict[str, Any]:

@@ -11,18 +11,18 @@ from typing import Any
 
 import httpx
 
-from fleet.remote import BundleCache
-from fleet.serving import routers
-from fleet.serving.app import create_router
-from fleet.serving.batching import Answers
-from fleet.serving.coordinator import Coordinator
-from fleet.serving.fanout import ReplicatedShards
-from fleet.serving.following import Following
-from fleet.serving.log import LogSource
-from fleet.serving.models import SetModels
-from fleet.serving.shard import ShardServer
-from fleet.serving.tracking import Source
-from service.telemetry.metrics import Metrics
+from fullrank_fleet.remote import BundleCache
+from fullrank_fleet.serving import routers
+from fullrank_fleet.serving.app import create_router
+from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving.coordinator import Coordinator
+from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.following import Following
+from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.shard import ShardServer
+from fullrank_fleet.serving.tracking import Source
+from fullrank_service.telemetry.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
 # Real replicas are processes of their own. In one process Python before 3.11.5 fails where two threads compile at once

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving import coordinator, tracking
-from fleet.serving.coordinator import Coordinator
-from fleet.serving.tracking import Source
 from fullrank.errors import BundleError
-from service.models.workers import Report
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.serving import coordinator, tracking
+from fullrank_fleet.serving.coordinator import Coordinator
+from fullrank_fleet.serving.tracking import Source
+from fullrank_service.models.workers import Report
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 

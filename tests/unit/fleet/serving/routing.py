@@ -12,16 +12,6 @@ from typing import Any
 import httpx
 import numpy as np
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.remote import BundleCache, Folder
-from fleet.serving.app import create_router
-from fleet.serving.following import Following
-from fleet.serving.log import LogSource
-from fleet.serving.models import SetModels
-from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure
-from fleet.sets import SetManifest, read_set
 from fullrank.models.contract import Model
 from fullrank.models.linear import LinearModel
 from fullrank.progress import Reporter
@@ -29,11 +19,21 @@ from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
-from service.models.workers import Report
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.serving.app import create_router
+from fullrank_fleet.serving.following import Following
+from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.shard import ShardServer
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_service.models.workers import Report
+from fullrank_trainer.indexing.index import index
 from tests.api.support import client_of, running, settings_for
 from tests.bundles import make_bundle
 from tests.unit.fleet.serving.inprocess import InProcessShards
-from trainer.indexing.index import index
 
 WORDS = [
     "copy",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.serving import routers, tracking
-from fleet.serving.coordinator import Coordinator, SwapUnderWay
-from fleet.serving.tracking import SwapRefused
 from fullrank.errors import BundleNotFound
+from fullrank_fleet.serving import routers, tracking
+from fullrank_fleet.serving.coordinator import Coordinator, SwapUnderWay
+from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.serving.replicas import Fleet, active, run, until
 from tests.unit.fleet.serving.replicas import root as root
 from tests.unit.fleet.serving.replicas import versions as versions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.serving import routers, waiting
-from fleet.serving.coordinator import Coordinator, Snapshot
-from fleet.serving.tracking import SwapRefused
+from fullrank_fleet.serving import routers, waiting
+from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
+from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.serving.replicas import Fleet, active, run, until
 from tests.unit.fleet.serving.replicas import root as root
 from tests.unit.fleet.serving.replicas import versions as versions

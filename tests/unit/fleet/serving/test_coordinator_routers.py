@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from benchmarks.fleet.collection import cloned
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving import coordinator, routers
-from fleet.serving.coordinator import Coordinator, Snapshot
-from fleet.serving.tracking import SwapRefused
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.serving import coordinator, routers
+from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
+from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 from tests.unit.fleet.serving.led import LocalFleet
 from tests.unit.fleet.serving.replicas import Fleet, report, run, until

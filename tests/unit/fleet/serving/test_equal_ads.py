@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.serving import answering
-from fleet.serving.wire import Show, Shown
 from fullrank.events.people import read_key
 from fullrank.live import View
-from service.ads import placing
-from service.ads.tokens import Signer
+from fullrank_fleet.serving import answering
+from fullrank_fleet.serving.wire import Show, Shown
+from fullrank_service.ads import placing
+from fullrank_service.ads.tokens import Signer
 from tests.api.support import redis_process
 from tests.unit.fleet.serving import ads
 from tests.unit.fleet.serving.ads import pages_equal, stop_the_clock
@@ -130,7 +130,7 @@ async def model_of(clients: Sequence[httpx.AsyncClient], signer: Signer) -> str:
 @pytest.fixture
 def quick_calibrations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit clicks soon after they are counted."""
-    monkeypatch.setattr("service.ads.calibrations.POLL_S", 0.02)
+    monkeypatch.setattr("fullrank_service.ads.calibrations.POLL_S", 0.02)
 
 
 @pytest.mark.usefixtures("quick_calibrations")
@@ -214,7 +214,7 @@ async def last_change(client: httpx.AsyncClient, last: int) -> None:
 @pytest.fixture
 def unlimited_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one person click as often as it likes."""
-    monkeypatch.setattr("service.ads.counts.LIMITS", ())
+    monkeypatch.setattr("fullrank_service.ads.counts.LIMITS", ())
 
 
 @pytest.mark.usefixtures("unlimited_clients")

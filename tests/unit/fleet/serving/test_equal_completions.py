@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.remote import Folder
-from fleet.sets import read_set, titles
-from fleet.sets.titles import TITLES, SetTitles, read_titles
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
-from service.usage.usage import Usage
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import read_set, titles
+from fullrank_fleet.sets.titles import TITLES, SetTitles, read_titles
+from fullrank_service.usage.usage import Usage
 from tests.bundles import make_bundle
 from tests.databases import NewDatabase
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole

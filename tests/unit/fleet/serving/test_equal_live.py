@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.jobs.compact import compact_set, trim_log
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
-from fleet.serving.log import LogSource
 from fullrank.bundle import find_bundle
-from service.documents import merging
-from service.documents.compact import compact, trim
-from service.documents.logplace import LogPlace
+from fullrank_fleet.jobs.compact import compact_set, trim_log
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.log import LogSource
+from fullrank_service.documents import merging
+from fullrank_service.documents.compact import compact, trim
+from fullrank_service.documents.logplace import LogPlace
 from tests.databases import NewDatabase
 from tests.unit.fleet.jobs.planted import QUIET
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole, document

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from fullrank.events.people import read_key
-from service.ads.tokens import Signer
-from service.documents import merging
+from fullrank_service.ads.tokens import Signer
+from fullrank_service.documents import merging
 from tests.databases import NewDatabase
 from tests.unit.fleet.serving import ads
 from tests.unit.fleet.serving.ads import pages_equal, stop_the_clock

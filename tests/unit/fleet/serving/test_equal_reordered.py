@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.remote import Folder
-from fleet.sets import read_set
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.rerank.stage import DEPTH
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import read_set
 from tests.unit.fleet.serving.reordering import stage_for, stage_of_documents
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
 from tests.unit.fleet.serving.test_equal import all_equal, answer_of, condition, query

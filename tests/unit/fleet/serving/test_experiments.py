@@ -13,23 +13,23 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.remote import Folder
-from fleet.serving import coordinator, following, routers
-from fleet.serving.head import Head
-from fleet.serving.models import SetModels
-from fleet.sets import read_set
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EventLog
-from service.experiments import trying
-from service.experiments.status import read_status
-from service.http.model_schemas import (
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving import coordinator, following, routers
+from fullrank_fleet.serving.head import Head
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.sets import read_set
+from fullrank_service.experiments import trying
+from fullrank_service.experiments.status import read_status
+from fullrank_service.http.model_schemas import (
     AliasReply,
     ExperimentReply,
     ExperimentStatusReply,
     LoadReply,
     ModelsReply,
 )
-from service.search.request import RankRequest
+from fullrank_service.search.request import RankRequest
 from tests.api.support import AUTH
 from tests.api.test_new_clicks import counting
 from tests.unit.fleet.serving.led import LocalFleet

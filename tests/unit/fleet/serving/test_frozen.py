@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fleet.remote import Folder
-from fleet.serving import coordinator, following, tracking, waiting
-from fleet.sets import read_set
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving import coordinator, following, tracking, waiting
+from fullrank_fleet.sets import read_set
 from tests.api.support import AUTH
 from tests.unit.fleet.serving.led import LocalFleet
 from tests.unit.fleet.serving.routing import Whole

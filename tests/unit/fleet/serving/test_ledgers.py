@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 
-from fleet.serving.ledgers import LedgerCopies
 from fullrank.live import View
 from fullrank.storage.documents import Document
-from service.ads.counts import Spent
-from service.ads.ledger import RECENT, Ledger
+from fullrank_fleet.serving.ledgers import LedgerCopies
+from fullrank_service.ads.counts import Spent
+from fullrank_service.ads.ledger import RECENT, Ledger
 from tests.bundles import linear_model
 from tests.live import bundle_of
 

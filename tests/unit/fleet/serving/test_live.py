@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.partitions import PARTITIONS, partition_of
-from fleet.remote import Folder
-from fleet.serving.head import HeadView
-from fleet.serving.log import LogSource, check_same
-from fleet.sets import SetManifest, read_set
 from fullrank.errors import FullrankError
 from fullrank.live import View
-from service.documents.past import AsOf, HistoryLost, PastViews
+from fullrank_fleet.partitions import PARTITIONS, partition_of
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.head import HeadView
+from fullrank_fleet.serving.log import LogSource, check_same
+from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_service.documents.past import AsOf, HistoryLost, PastViews
 from tests.databases import NewDatabase, unreachable
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 

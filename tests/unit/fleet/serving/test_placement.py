@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.serving import coordinator
-from fleet.serving.coordinator import Coordinator
+from fullrank_fleet.serving import coordinator
+from fullrank_fleet.serving.coordinator import Coordinator
 from tests.unit.fleet.serving.replicas import Fleet, report, run, until
 from tests.unit.fleet.serving.replicas import root as root
 from tests.unit.fleet.serving.replicas import versions as versions

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleet.serving import rejoining
-from fleet.serving.batching import Answers
-from fleet.serving.fanout import ReplicatedShards
-from fleet.serving.rejoining import Rejoining
-from fleet.serving.replicas import Replica
-from fleet.serving.transport import Failure
-from service.telemetry.metrics import Metrics
+from fullrank_fleet.serving import rejoining
+from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.rejoining import Rejoining
+from fullrank_fleet.serving.replicas import Replica
+from fullrank_fleet.serving.transport import Failure
+from fullrank_service.telemetry.metrics import Metrics
 
 
 @dataclass

@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 import pytest
 
-from fleet.serving.batching import Answers
-from fleet.serving.breaker import FAILURES, OPEN_S, Breaker
-from fleet.serving.fanout import ReplicatedShards
-from fleet.serving.replicas import ReplicaSet, Unavailable
-from fleet.serving.transport import Failure
-from service.telemetry.metrics import Metrics
+from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving.breaker import FAILURES, OPEN_S, Breaker
+from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.replicas import ReplicaSet, Unavailable
+from fullrank_fleet.serving.transport import Failure
+from fullrank_service.telemetry.metrics import Metrics
 
 
 class Fake:

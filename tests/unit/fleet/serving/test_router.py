@@ -12,15 +12,15 @@ import httpx
 import numpy as np
 import pytest
 
-from fleet.partitions import partition_of, shard_of
-from fleet.remote import Folder
-from fleet.serving import engine
-from fleet.serving.answering import OpenShard
-from fleet.serving.merge import Merged
-from fleet.serving.transport import Failure
-from fleet.serving.wire import Found, Scored
-from fleet.sets import SetManifest, read_set
-from service.http.schemas import SearchReply
+from fullrank_fleet.partitions import partition_of, shard_of
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving import engine
+from fullrank_fleet.serving.answering import OpenShard
+from fullrank_fleet.serving.merge import Merged
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.wire import Found, Scored
+from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_service.http.schemas import SearchReply
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
@@ -233,7 +233,7 @@ async def test_a_defect_of_a_shard_is_not_an_answer(
 async def test_a_facet_of_too_many_values_is_refused(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleet.serving.answering.MAX_FACET_VALUES", 3)
+    monkeypatch.setattr("fullrank_fleet.serving.answering.MAX_FACET_VALUES", 3)
     found = await client.post("/v1/search", json={**SEARCH, "facets": ["is_new", "stars"]})
     assert found.status_code == 422
     [error] = found.json()["errors"]

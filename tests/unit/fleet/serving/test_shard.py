@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.partitions import partition_of, shard_of
-from fleet.remote import BundleCache, Folder
-from fleet.serving.answering import OpenShard
-from fleet.serving.batching import Answers
-from fleet.serving.shard import ShardServer
-from fleet.serving.transport import Failure
-from fleet.serving.wire import (
+from fullrank.errors import BundleError
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.partitions import partition_of, shard_of
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.serving.answering import OpenShard
+from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving.shard import ShardServer
+from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.wire import (
     Answer,
     Ask,
     Behind,
@@ -33,8 +34,7 @@ from fleet.serving.wire import (
     pack,
     unpack_reply,
 )
-from fleet.sets import read_set, shard_folder
-from fullrank.errors import BundleError
+from fullrank_fleet.sets import read_set, shard_folder
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 from tests.unit.fleet.serving.inprocess import InProcessShards
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from fleet.serving import waiting
-from fleet.serving.waiting import NoAnswer, answered
+from fullrank_fleet.serving import waiting
+from fullrank_fleet.serving.waiting import NoAnswer, answered
 
 pytestmark = pytest.mark.anyio
 

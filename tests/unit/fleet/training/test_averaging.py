@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fleet.training.averaging import Squares, Steps, average, changed_rows, changes
+from fullrank_fleet.training.averaging import Squares, Steps, average, changed_rows, changes
 
 Arrays = dict[str, npt.NDArray[Any]]
 FIELDS, WORDS = 2, 7

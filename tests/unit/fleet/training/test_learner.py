@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.jobs.tasks import InProcess, Runner
-from fleet.remote import Folder
-from fleet.training.learner import Slices
-from fleet.training.rounds import slice_name
 from fullrank.errors import FullrankError, RecipeError, TrainingError
 from fullrank.progress import Reporter
+from fullrank_fleet.jobs.tasks import InProcess, Runner
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.training.learner import Slices
+from fullrank_fleet.training.rounds import slice_name
+from fullrank_trainer.features.corpus import Corpus
+from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.linear.parameters import Parameters
+from fullrank_trainer.systems.linear.system import learner_of
+from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.training.validation import Validation
 from tests.planted_corpus import feature_builder, planted_corpus, validation_of
-from trainer.features.corpus import Corpus
-from trainer.features.matrices import Features
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.linear.parameters import Parameters
-from trainer.systems.linear.system import learner_of
-from trainer.training.loop import TrainingRun
-from trainer.training.validation import Validation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fleet.partitions import PARTITIONS, partition_of
-from fleet.training.slices import cut_queries, part_of
 from fullrank.errors import FullrankError
+from fullrank_fleet.partitions import PARTITIONS, partition_of
+from fullrank_fleet.training.slices import cut_queries, part_of
 
 IDS = [f"query {number}" for number in range(2000)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numba
 import pytest
 
-from fleet.jobs.tasks import InProcess
-from fleet.remote import Folder
-from fleet.training.learner import Slices
 from fullrank.errors import RecipeError
+from fullrank_fleet.jobs.tasks import InProcess
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.training.learner import Slices
 from tests.planted import write_planted
 from tests.unit.fleet.trained import trained
 

@@ -19,12 +19,12 @@ from fullrank.models.translation import TranslationModel
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.explain import explain
 from fullrank.text.features import Vocabulary
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import build_features
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems.linear.parameters import compile_model, encode_corpus, start
 from tests.planted import write_lines, write_qrels
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import build_features
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear.parameters import compile_model, encode_corpus, start
 
 TEXTS = ["ant bee", "ant cat", "cat dog", "dog eel", "fox", ""]
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from service.admission.admission import Admission, RateLimiter, Slot
-from service.errors import Overloaded, TooManyRequests
+from fullrank_service.admission.admission import Admission, RateLimiter, Slot
+from fullrank_service.errors import Overloaded, TooManyRequests
 
 pytestmark = pytest.mark.anyio
 
@@ -299,7 +299,7 @@ async def test_the_client_that_is_forgotten_was_idle_longest(clock: Clock) -> No
 
 
 async def test_ipv6_clients_are_counted_by_network() -> None:
-    from service.http.guard import _network
+    from fullrank_service.http.guard import _network
 
     assert _network("192.0.2.7") == "192.0.2.7"
     assert _network("::ffff:192.0.2.7") == "192.0.2.7"

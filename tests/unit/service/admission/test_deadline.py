@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from service.admission.deadline import DeadlinePassed, within
+from fullrank_service.admission.deadline import DeadlinePassed, within
 
 pytestmark = pytest.mark.anyio
 Step = Callable[[], Awaitable[object]]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.ads.counts import CLICK, IMPRESSION, Counts, CountsError, Report
-from service.ads.tokens import LIFETIME_S, Served
+from fullrank_service.ads.counts import CLICK, IMPRESSION, Counts, CountsError, Report
+from fullrank_service.ads.tokens import LIFETIME_S, Served
 
 
 def served(number: int, ad: str, at: float) -> Served:

@@ -13,8 +13,8 @@ from fullrank.ads import AdRules
 from fullrank.live import Operation, View
 from fullrank.live.hits import Hits
 from fullrank.storage.documents import Document
-from service.ads.filling import Filled, PageFilling
-from service.ads.placing import Slot
+from fullrank_service.ads.filling import Filled, PageFilling
+from fullrank_service.ads.placing import Slot
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.fullrank.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of

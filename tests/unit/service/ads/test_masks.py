@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fullrank.ads import AdRules, PriceFloor
-from service.ads.filling import PageFilling
-from service.ads.masks import RuleMasks
-from service.ads.placing import Slot
+from fullrank_service.ads.filling import PageFilling
+from fullrank_service.ads.masks import RuleMasks
+from fullrank_service.ads.placing import Slot
 from tests.unit.fullrank.ads.oracle import NOW, random_page, rules_of
 from tests.unit.service.ads.test_filling import fill, random_view
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from service.ads import outcomes
-from service.ads.calibrations import MIN_CLICKS, Calibrations
-from service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
-from service.ads.outcomes import rounded
-from service.ads.tokens import LIFETIME_S, Served
+from fullrank_service.ads import outcomes
+from fullrank_service.ads.calibrations import MIN_CLICKS, Calibrations
+from fullrank_service.ads.counts import CLICK, FILE, IMPRESSION, Counts, Report
+from fullrank_service.ads.outcomes import rounded
+from fullrank_service.ads.tokens import LIFETIME_S, Served
 
 DAY = 86_400
 START = 20_000.0 * DAY

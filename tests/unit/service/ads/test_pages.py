@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.ads.pages import Content, Pages, PagesError, PageStore
+from fullrank_service.ads.pages import Content, Pages, PagesError, PageStore
 
 
 def content(size: int) -> Content:

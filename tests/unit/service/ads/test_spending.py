@@ -15,9 +15,9 @@ from fullrank.ads import parse_ad
 from fullrank.ads.budget import Budgets, most_spent
 from fullrank.live import Operation, View
 from fullrank.storage.documents import Document
-from service.ads.counts import CLICK, IMPRESSION, Counts, Report
-from service.ads.spending import Spending
-from service.ads.tokens import LIFETIME_S, Served
+from fullrank_service.ads.counts import CLICK, IMPRESSION, Counts, Report
+from fullrank_service.ads.spending import Spending
+from fullrank_service.ads.tokens import LIFETIME_S, Served
 from tests.bundles import linear_model
 from tests.live import bundle_of
 

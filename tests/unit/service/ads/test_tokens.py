@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from service.ads.tokens import LIFETIME_S, InvalidToken, Placed, Signer, served
+from fullrank_service.ads.tokens import LIFETIME_S, InvalidToken, Placed, Signer, served
 
 SIGNER = Signer(b"k" * 32)
 

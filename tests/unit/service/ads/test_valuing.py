@@ -15,10 +15,10 @@ from fullrank.ads import AdRules, PriceFloor
 from fullrank.ads.calibration import Calibration, fit
 from fullrank.live import View
 from fullrank.storage.documents import Document
-from service.ads import placing
-from service.ads.filling import Filled, PageFilling
-from service.ads.placing import Slot
-from service.ads.valuing import Valuation
+from fullrank_service.ads import placing
+from fullrank_service.ads.filling import Filled, PageFilling
+from fullrank_service.ads.placing import Slot
+from fullrank_service.ads.valuing import Valuation
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.fullrank.ads.oracle import NOW, is_allowed, random_page, rules_of

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fullrank.errors import FullrankError
-from service.auth.access import Access, anonymous_scopes, is_loopback
-from service.auth.keys import KeyRing, KeysError, create_key, read_keys, revoke_key
-from service.errors import Unauthorized
+from fullrank_service.auth.access import Access, anonymous_scopes, is_loopback
+from fullrank_service.auth.keys import KeyRing, KeysError, create_key, read_keys, revoke_key
+from fullrank_service.errors import Unauthorized
 from tests.api.support import settings_for
 
 ENTRY = {"id": "a", "scopes": ["search"], "sha256": "0" * 64, "created": "2026-01-01"}
@@ -76,7 +76,7 @@ def test_expired_and_revoked_keys_are_not_found(
     ring = KeyRing(path, check_s=0)
     assert ring.find(brief) is not None
     now = time.time()
-    monkeypatch.setattr("service.auth.keys.time.time", lambda: now + 86_401)
+    monkeypatch.setattr("fullrank_service.auth.keys.time.time", lambda: now + 86_401)
     assert ring.find(brief) is None
     assert ring.has_active_key()
     assert ring.find(kept) is not None

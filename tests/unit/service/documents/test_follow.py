@@ -13,11 +13,11 @@ import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.live import segments
-from service.documents import follow, merging
-from service.documents.follow import Tail
-from service.documents.logplace import LogPlace
-from service.documents.sqlitelog import SqliteLog
-from service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents import follow, merging
+from fullrank_service.documents.follow import Tail
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.submission import Caps, Submission, Write
 from tests.bundles import make_bundle
 
 pytestmark = pytest.mark.anyio

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from service.documents import history, idempotency
-from service.documents.idempotency import KeyReused
-from service.documents.log import Changed, Log, Outcome, TooManyLive
-from service.documents.logerrors import LogError
-from service.documents.logplace import LogPlace
-from service.documents.sqlitelog import SqliteLog
-from service.documents.submission import Caps, Kept, Submission, Write
+from fullrank_service.documents import history, idempotency
+from fullrank_service.documents.idempotency import KeyReused
+from fullrank_service.documents.log import Changed, Log, Outcome, TooManyLive
+from fullrank_service.documents.logerrors import LogError
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.submission import Caps, Kept, Submission, Write
 from tests.databases import NewDatabase
 
 CAPS = Caps()
@@ -112,7 +112,7 @@ def test_reading_continues_where_it_stopped(log: Log) -> None:
 def test_large_documents_are_read_a_few_at_a_time(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.documents.log._READ_BYTES", 40)
+    monkeypatch.setattr("fullrank_service.documents.log._READ_BYTES", 40)
     log.commit([put(*"abc"), put("large", text="x" * 100), put("d")], CAPS)  # 14 bytes each
     steps, upto = [], 0
     while upto < 5:
@@ -201,7 +201,7 @@ def test_caps_include_writes_of_other_workers(
     log.commit([put("a")], Caps(documents=2))
     with closing(place.open()) as other:
         other.commit([put("b", "c", "d")], CAPS)
-    monkeypatch.setattr("service.documents.log._COUNT_S", -1)
+    monkeypatch.setattr("fullrank_service.documents.log._COUNT_S", -1)
     [refused] = log.commit([put("e")], Caps(documents=2))
     assert isinstance(refused, TooManyLive)
 
@@ -297,7 +297,7 @@ def test_the_history_is_bounded(
     log: Log, monkeypatch: pytest.MonkeyPatch, name: str, value: int, left: int
 ) -> None:
     monkeypatch.setattr(history, name, value)
-    monkeypatch.setattr("service.documents.log._TRIM_WRITES", 1)
+    monkeypatch.setattr("fullrank_service.documents.log._TRIM_WRITES", 1)
     for _ in range(9):
         log.commit([put("a")], CAPS)  # 14 bytes
         log.commit([put("a", name="other")], CAPS)
@@ -317,7 +317,7 @@ def test_many_writes_leave_a_history_of_bounded_size(
 ) -> None:
     """Trimmed now and then only, so that writes cost little."""
     monkeypatch.setattr(history, "KEPT", 100)
-    monkeypatch.setattr("service.documents.log._TRIM_WRITES", 40)
+    monkeypatch.setattr("fullrank_service.documents.log._TRIM_WRITES", 40)
     largest = 0
     for _ in range(60):
         log.commit([put(*(f"d{i}" for i in range(20)))], CAPS)

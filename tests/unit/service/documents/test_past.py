@@ -20,12 +20,12 @@ from fullrank.live import Earlier, View, part, segments, view_before
 from fullrank.live.known import begun_by, is_in_live
 from fullrank.models.widening import widen
 from fullrank.storage.documents import Document
-from service.documents import history, past
-from service.documents.follow import operations
-from service.documents.log import Log
-from service.documents.logplace import LogPlace
-from service.documents.past import HistoryLost, PastViews
-from service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents import history, past
+from fullrank_service.documents.follow import operations
+from fullrank_service.documents.log import Log
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.past import HistoryLost, PastViews
+from fullrank_service.documents.submission import Caps, Submission, Write
 from tests.bundles import CORPUS, linear_model
 from tests.databases import NewDatabase
 from tests.live import bundle_of
@@ -184,7 +184,7 @@ def test_what_the_log_no_longer_knows_is_refused(
         monkeypatch.setattr(past, "MOST_WRITTEN", 9)
         assert views.as_of(log, now, 0, 1).view.seq == 1
         monkeypatch.setattr(history, "KEPT", 2)
-        monkeypatch.setattr("service.documents.log._TRIM_WRITES", 1)
+        monkeypatch.setattr("fullrank_service.documents.log._TRIM_WRITES", 1)
         write(log, "d2", {"text": "host"})
         for seq in (0, 1, 3):
             with pytest.raises(HistoryLost):

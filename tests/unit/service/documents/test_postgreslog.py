@@ -10,10 +10,10 @@ import pytest
 
 from fullrank.errors import FullrankError
 from fullrank.partitions import PARTITIONS, partition_of
-from service.documents.logerrors import LogError
-from service.documents.logplace import LogPlace
-from service.documents.postgreslog import PostgresLog
-from service.documents.submission import Submission, Write
+from fullrank_service.documents.logerrors import LogError
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.postgreslog import PostgresLog
+from fullrank_service.documents.submission import Submission, Write
 from tests.databases import NewDatabase, database_server
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 

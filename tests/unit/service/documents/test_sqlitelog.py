@@ -14,9 +14,9 @@ from textwrap import dedent
 
 import pytest
 
-from service.documents.logerrors import LogError, LogFull
-from service.documents.logplace import LogPlace
-from service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.logerrors import LogError, LogFull
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import SqliteLog
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 
 
@@ -73,7 +73,7 @@ def test_a_full_disk_stores_nothing_and_writes_work_again_when_there_is_room(
 def test_a_locked_log_is_an_error_that_says_so(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.documents.sqlitelog._BUSY_S", 0.01)
+    monkeypatch.setattr("fullrank_service.documents.sqlitelog._BUSY_S", 0.01)
     log.commit([put("a")], CAPS)
     with (
         closing(SqliteLog(log.path)) as other,

@@ -14,7 +14,7 @@ from fullrank.events.lists import ServedList
 from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
-from service.events.analytics import Analytics
+from fullrank_service.events.analytics import Analytics
 
 NOW = 1_795_435_200.0
 
@@ -138,7 +138,7 @@ def test_the_oldest_is_left_out_when_time_runs_out(
     ticks = iter(range(10**6))
     with monkeypatch.context() as patch:
         # Time for about two days, if each look at the clock takes a second.
-        patch.setattr("service.events.analytics._MAX_READ_S", 8.0)
+        patch.setattr("fullrank_service.events.analytics._MAX_READ_S", 8.0)
         clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
         patch.setattr("fullrank.events.days.time", clock)
         found = report(tmp_path)
@@ -152,8 +152,8 @@ def test_the_oldest_is_left_out_when_time_runs_out(
 @pytest.mark.parametrize(
     "bound",
     [
-        "service.events.analytics._MAX_QUERIES",
-        "service.events.analytics._MAX_PEOPLE",
+        "fullrank_service.events.analytics._MAX_QUERIES",
+        "fullrank_service.events.analytics._MAX_PEOPLE",
         "fullrank.events.days._MAX_LISTS",
     ],
 )

@@ -19,14 +19,14 @@ from fullrank.events.log import EventLog
 from fullrank.events.records import Event
 from fullrank.events.sealed import begun
 from fullrank.events.segments import SegmentWriter
-from service.errors import EventsFull, EventsUnavailable
-from service.events.capacity import Capacity
-from service.events.journal import Journal
-from service.events.recorder import Recorder
-from service.events.shown import Shown
-from service.events.upkeep import clean
-from service.http.schemas import Asked
-from service.telemetry.metrics import Metrics
+from fullrank_service.errors import EventsFull, EventsUnavailable
+from fullrank_service.events.capacity import Capacity
+from fullrank_service.events.journal import Journal
+from fullrank_service.events.recorder import Recorder
+from fullrank_service.events.shown import Shown
+from fullrank_service.events.upkeep import clean
+from fullrank_service.http.schemas import Asked
+from fullrank_service.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 
@@ -122,7 +122,7 @@ async def test_a_segment_is_sealed_while_events_come(
 async def test_more_lists_than_may_wait_are_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.events.upkeep._MAX_WAITING", 3)
+    monkeypatch.setattr("fullrank_service.events.upkeep._MAX_WAITING", 3)
     recording = recorder(tmp_path)
     for number in range(5):
         recording.record(shown(str(number)))
@@ -217,7 +217,8 @@ def test_a_restart_with_a_clock_that_is_ahead_keeps_the_log(
     writer.close()
     now = time.time() + 100 * 86_400
     monkeypatch.setattr(
-        "service.events.upkeep.time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic)
+        "fullrank_service.events.upkeep.time",
+        SimpleNamespace(time=lambda: now, monotonic=time.monotonic),
     )
     clean(folder, 90, 1 << 20, 1800)
     assert len(list(EventLog(folder).events())) == 1
@@ -230,7 +231,7 @@ def test_a_restart_with_a_clock_that_is_ahead_keeps_the_log(
 async def test_a_full_log_loses_its_oldest_and_takes_events_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.events.upkeep._MEASURE_S", 0.1)
+    monkeypatch.setattr("fullrank_service.events.upkeep._MEASURE_S", 0.1)
     folder = tmp_path / "events"
     for day in range(10):
         at = datetime.now(UTC) - timedelta(days=day + 1)

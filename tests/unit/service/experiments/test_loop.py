@@ -21,11 +21,11 @@ from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, read_decisions
 from fullrank.experiment.evidence import Verdict
-from service.documents.sqlitelog import SqliteLog
-from service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
-from service.experiments.status import read_status, status_of
-from service.models.state import Experiment, read_state
-from service.models.swap import Swap, SwapFailed, SwapRefused
+from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
+from fullrank_service.experiments.status import read_status, status_of
+from fullrank_service.models.state import Experiment, read_state
+from fullrank_service.models.swap import Swap, SwapFailed, SwapRefused
 from tests.bundles import at, make_bundle
 
 DAY = 86_400.0
@@ -321,7 +321,7 @@ def test_a_step_that_fails_is_tried_again(case: Case, monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("service.models.swap.write_state", full)
+        patch.setattr("fullrank_service.models.swap.write_state", full)
         with pytest.raises(SwapFailed):
             case.step()
     assert case.active == case.old

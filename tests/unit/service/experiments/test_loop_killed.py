@@ -16,7 +16,7 @@ import pytest
 
 from fullrank.bundle.catalog import publish
 from fullrank.experiment.decisions import read_decisions
-from service.experiments.loop import LoopRuns
+from fullrank_service.experiments.loop import LoopRuns
 from tests.bundles import make_bundle
 from tests.unit.service.experiments.test_loop import Case
 
@@ -42,7 +42,7 @@ LOOP = """
 import os, sys
 from pathlib import Path
 from fullrank.events.log import EventLog
-from service.experiments import loop, training
+from fullrank_service.experiments import loop, training
 
 folder, owner, name, left = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 training.FULLRANK = (sys.executable, str(folder / "training.py"), str(folder))

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from service.admission.admission import Admission, Slot
-from service.experiments.trying import Trying
-from service.models.serving import RequestModel, Serving
-from service.models.state import Experiment
-from service.search.request import Ranked, RankRequest
+from fullrank_service.admission.admission import Admission, Slot
+from fullrank_service.experiments.trying import Trying
+from fullrank_service.models.serving import RequestModel, Serving
+from fullrank_service.models.state import Experiment
+from fullrank_service.search.request import Ranked, RankRequest
 
 pytestmark = pytest.mark.anyio
 

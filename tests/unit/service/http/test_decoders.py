@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.auth.keys import KeysError, read_keys
-from service.documents.reading import InvalidDocument, read_document, read_lines
-from service.models.state import (
+from fullrank_service.auth.keys import KeysError, read_keys
+from fullrank_service.documents.reading import InvalidDocument, read_document, read_lines
+from fullrank_service.models.state import (
     PROPOSAL,
     STATE,
     ActiveState,
@@ -24,8 +24,8 @@ from service.models.state import (
     read_proposal,
     read_state,
 )
-from service.models.workers import FOLDER, Report, reports
-from service.search.caching.embedding import Key, unpack
+from fullrank_service.models.workers import FOLDER, Report, reports
+from fullrank_service.search.caching.embedding import Key, unpack
 from tests import damage
 from tests.random_cases import cases
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from service.models.livefile import LiveFile, read_live, read_or_sweep
-from service.models.workers import FOLDER, reports
+from fullrank_service.models.livefile import LiveFile, read_live, read_or_sweep
+from fullrank_service.models.workers import FOLDER, reports
 
 
 def test_the_file_of_a_live_writer_is_read(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_the_file_of_a_dead_writer_is_void(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from service.models.livefile import LiveFile
+from fullrank_service.models.livefile import LiveFile
 LiveFile(Path({str(path)!r})).write(b"content")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -55,7 +55,7 @@ def test_a_failed_write_leaves_the_former_content(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("service.models.livefile.os.write", full)
+    monkeypatch.setattr("fullrank_service.models.livefile.os.write", full)
     with pytest.raises(OSError, match="No space"):
         file.write(b"new")
     assert read_live(tmp_path / "x") == b"old"

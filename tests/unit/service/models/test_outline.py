@@ -7,7 +7,7 @@ from typing import Any
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.storage.documents import Document
-from service.models.outline import FieldOutline, outline_of
+from fullrank_service.models.outline import FieldOutline, outline_of
 from tests.bundles import make_bundle
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.storage.files import fingerprint
-from service.models.state import (
+from fullrank_service.models.state import (
     STATE,
     ActiveState,
     Experiment,

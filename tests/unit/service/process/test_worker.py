@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack
 from itertools import pairwise
 
-from service.process.worker import ACCEPTED_AT_ONCE, SharedSocket
+from fullrank_service.process.worker import ACCEPTED_AT_ONCE, SharedSocket
 
 
 def test_a_worker_accepts_one_connection_at_a_time_and_the_rest_stays_queued() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service import errors
-from service.rules.rules import Rules
-from service.rules.store import FILE, RulesError, RuleStore
+from fullrank_service import errors
+from fullrank_service.rules.rules import Rules
+from fullrank_service.rules.store import FILE, RulesError, RuleStore
 
 RULE = b'{"hide":["a"]}'
 

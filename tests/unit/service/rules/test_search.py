@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.experiments.tried import NOTHING, Tried
-from service.rules.search import shifted
+from fullrank_service.experiments.tried import NOTHING, Tried
+from fullrank_service.rules.search import shifted
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.live.hits import Hits, LiveHit
-from service.errors import Invalid
-from service.search.cursors import Cursor, Cursors, fingerprint
-from service.search.paging import After, page_after
+from fullrank_service.errors import Invalid
+from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
+from fullrank_service.search.paging import After, page_after
 
 Scores = dict[str, float]
 NO_PART = cast(Any, SimpleNamespace())

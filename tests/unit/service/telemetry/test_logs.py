@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.telemetry import logs
+from fullrank_service.telemetry import logs
 
 
 def written(form: str, *arguments: Any, error: Exception | None = None, **more: Any) -> str:
@@ -83,17 +83,18 @@ def test_lines_contain_the_id_of_their_request(form: str) -> None:
 
 def test_logging_accepts_the_configuration(form: str) -> None:
     before = {
-        name: logging.getLogger(name) for name in ("uvicorn", "service", "fullrank", logs.REQUESTS)
+        name: logging.getLogger(name)
+        for name in ("uvicorn", "fullrank_service", "fullrank", logs.REQUESTS)
     }
     kept = {name: (list(log.handlers), log.level, log.propagate) for name, log in before.items()}
     try:
         logging.config.dictConfig(logs.configuration("warning", form))
-        [handler] = before["service"].handlers
+        [handler] = before["fullrank_service"].handlers
         assert isinstance(handler, logging.StreamHandler)
         stream = io.StringIO()
         handler.setStream(stream)
-        before["service"].info("not this")
-        before["service"].warning("this")
+        before["fullrank_service"].info("not this")
+        before["fullrank_service"].warning("this")
         assert len(stream.getvalue().splitlines()) == 1
     finally:
         for name, (handlers, level, propagate) in kept.items():

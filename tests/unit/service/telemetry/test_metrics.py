@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fullrank.errors import FullrankError
-from service.telemetry import sharing
-from service.telemetry.metrics import Metrics
-from service.telemetry.sharing import FILE_BYTES, FOLDER, PREFIX, leave, metrics_folder
+from fullrank_service.telemetry import sharing
+from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.telemetry.sharing import FILE_BYTES, FOLDER, PREFIX, leave, metrics_folder
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 MONITORING = REPOSITORY / "docs" / "monitoring.md"
@@ -46,9 +46,9 @@ def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 WORKER = """
 import sys
-from service.telemetry import sharing
+from fullrank_service.telemetry import sharing
 sharing.join(sys.argv[1])
-from service.telemetry.metrics import Metrics
+from fullrank_service.telemetry.metrics import Metrics
 metrics = Metrics()
 for line in sys.stdin:
     exec(line)
@@ -199,7 +199,7 @@ def test_a_start_removes_the_folders_that_killed_services_left(
 ) -> None:
     monkeypatch.setattr(sharing, "MEMORY", tmp_path)
     code = (
-        "from pathlib import Path\nfrom service.telemetry import sharing\n"
+        "from pathlib import Path\nfrom fullrank_service.telemetry import sharing\n"
         f"sharing.MEMORY = Path({str(tmp_path)!r})\n"
         "with sharing.metrics_folder(None):\n    print('there', flush=True)\n    input()\n"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fullrank.bundle import open_bundle
 from fullrank.live import Operation, View
-from service.usage.candidates import CandidateReader
-from service.usage.digest import Digest
+from fullrank_service.usage.candidates import CandidateReader
+from fullrank_service.usage.digest import Digest
 from tests.bundles import make_bundle
 
 

@@ -13,7 +13,7 @@ from fullrank.events.caps import MAX_VOTES_A_DAY, MAX_VOTES_ON_DOCUMENT
 from fullrank.events.lists import ServedList
 from fullrank.events.people import erase
 from fullrank.events.records import Event
-from service.usage.clicks import read_votes, refresh_votes
+from fullrank_service.usage.clicks import read_votes, refresh_votes
 from tests.clicking import MONDAY, click, listing
 from tests.unit.service.usage.test_digest import DAY, log_of
 

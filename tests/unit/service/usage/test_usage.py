@@ -17,10 +17,10 @@ from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
-from service.telemetry.metrics import Metrics
-from service.usage import usage
-from service.usage.digest import read_digest
-from service.usage.usage import Usage
+from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.usage import usage
+from fullrank_service.usage.digest import read_digest
+from fullrank_service.usage.usage import Usage
 from tests.bundles import make_bundle
 from tests.clicking import MONDAY, click, listing
 

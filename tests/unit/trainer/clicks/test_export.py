@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fullrank.errors import FullrankError
+from fullrank_trainer.clicks.export import query_id, split_votes, write_collection
+from fullrank_trainer.clicks.join import Votes, join
+from fullrank_trainer.clicks.mixture import Clicked, fit_mixture
+from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.collection import read_collection
 from tests.clicking import MONDAY, click, gamma_by_hand, listing
-from trainer.clicks.export import query_id, split_votes, write_collection
-from trainer.clicks.join import Votes, join
-from trainer.clicks.mixture import Clicked, fit_mixture
-from trainer.clicks.propensity import Propensities
-from trainer.collection import read_collection
 
 ETA_1 = Propensities.of_power(1.0)
 DAY = 86_400

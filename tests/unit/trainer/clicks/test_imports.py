@@ -16,10 +16,10 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import Pseudonyms
 from fullrank.events.records import Event
+from fullrank_trainer.clicks.imports import Record, format_of, read_records
+from fullrank_trainer.clicks.join import join
+from fullrank_trainer.clicks.store import store
 from tests.clicking import MONDAY
-from trainer.clicks.imports import Record, format_of, read_records
-from trainer.clicks.join import join
-from trainer.clicks.store import store
 
 NOW = MONDAY + 86_400
 YEARS_AGO = 1_500_000_000

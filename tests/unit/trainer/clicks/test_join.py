@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
+from fullrank_trainer.clicks.join import Votes, join
 from tests.clicking import MONDAY, click, listing
 from tests.random_cases import cases
-from trainer.clicks.join import Votes, join
 
 Vote = tuple[str, str, int, int, bool]  # query, document, day, place, clicked
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fullrank_trainer.clicks.join import Votes, join
+from fullrank_trainer.clicks.mixture import TEXTS, Clicked, Mixture, fit_mixture
+from fullrank_trainer.clicks.propensity import Propensities
 from tests.clicking import answers_by_hand, click, gamma_by_hand, listing, text_groups
-from trainer.clicks.join import Votes, join
-from trainer.clicks.mixture import TEXTS, Clicked, Mixture, fit_mixture
-from trainer.clicks.propensity import Propensities
 
 ETA_1 = Propensities.of_power(1.0)
 ALPHA, EPSILON = 0.7, 0.06
@@ -135,8 +135,8 @@ def test_a_fit_expects_as_many_answers_as_there_are() -> None:
 
 def test_a_fit_is_a_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sums of the M step, in plain Python, give the parameters back."""
-    monkeypatch.setattr("trainer.clicks.mixture._TOLERANCE", 1e-7)
-    monkeypatch.setattr("trainer.clicks.mixture._STEPS", 5000)
+    monkeypatch.setattr("fullrank_trainer.clicks.mixture._TOLERANCE", 1e-7)
+    monkeypatch.setattr("fullrank_trainer.clicks.mixture._STEPS", 5000)
     shown = 5
     votes, _ = simulated(queries=100, shown=shown)
     votes = with_text_ranks(votes, [0, 2, 2, 20, -1])

@@ -17,9 +17,9 @@ from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
+from fullrank_trainer.clicks import parquet as under_test
+from fullrank_trainer.clicks.parquet import write_parquet
 from tests.clicking import MONDAY, click, listing, simulate
-from trainer.clicks import parquet as under_test
-from trainer.clicks.parquet import write_parquet
 
 # As the schemas of UBI 1.3 name them; user_id, session_id of a query and event_id are ours.
 UBI_QUERY = {

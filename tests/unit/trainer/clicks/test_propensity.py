@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from fullrank_trainer.clicks.join import Coins, join
+from fullrank_trainer.clicks.propensity import Propensities, fit_propensities
 from tests.clicking import click, listing, simulate
-from trainer.clicks.join import Coins, join
-from trainer.clicks.propensity import Propensities, fit_propensities
 
 CURVE = [0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06]
 

@@ -13,11 +13,11 @@ from fullrank.encoding import Encoded, Float32
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank_trainer.clicks.join import Votes, join
+from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.texts import rank_by_text
+from fullrank_trainer.training.holdout import falls_into
 from tests.clicking import click, listing
-from trainer.clicks.join import Votes, join
-from trainer.clicks.propensity import Propensities
-from trainer.clicks.texts import rank_by_text
-from trainer.training.holdout import falls_into
 
 ETA_1 = Propensities.of_power(1.0)
 WORDS = 12
@@ -105,8 +105,8 @@ def test_a_rank_counts_the_documents_of_the_corpus_with_a_higher_score(
             lines.extend(found)
             return found
 
-    monkeypatch.setattr("trainer.clicks.texts.Retriever", Noting)
-    monkeypatch.setattr("trainer.clicks.texts._BATCH_SCORES", 5 * WORDS)
+    monkeypatch.setattr("fullrank_trainer.clicks.texts.Retriever", Noting)
+    monkeypatch.setattr("fullrank_trainer.clicks.texts._BATCH_SCORES", 5 * WORDS)
     votes = searches(10 * WORDS)
     ranks = ranks_of(votes, corpus)
     halves = [falls_into(text, 0.5, b"halves") for text in votes.queries]

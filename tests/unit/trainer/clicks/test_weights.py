@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from fullrank_trainer.clicks.join import Votes, join
+from fullrank_trainer.clicks.mixture import Clicked, fit_mixture
+from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.weights import RULES, Judged, Rule, shrinkage_of, weigh
 from tests.clicking import click, gamma_by_hand, listing, simulate
-from trainer.clicks.join import Votes, join
-from trainer.clicks.mixture import Clicked, fit_mixture
-from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import RULES, Judged, Rule, shrinkage_of, weigh
 
 ETA_1 = Propensities.of_power(1.0)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import CollectionError
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.training.typed import typed_queries
 from tests.planted import write_lines, write_qrels
-from trainer.collection import Collection, read_collection
-from trainer.features.corpus import count_collection
-from trainer.training.typed import typed_queries
 
 TITLES = ["Install it", "Configure the server", "Write a plugin", "Upgrade", "Get help", "Licence"]
 DOCUMENTS = [

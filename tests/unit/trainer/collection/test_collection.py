@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import CollectionError
+from fullrank_trainer.collection import Collection, read_collection
 from tests.random_cases import cases
-from trainer.collection import Collection, read_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import CollectionError
-from trainer.collection import read_collection
-from trainer.collection.corpus import CorpusFile
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.corpus import CorpusFile
 
 LINES = [
     json.dumps({"_id": f"d{i:02}", "title": f"Title {i}", "text": "é日本\u2028🙂 " * i, "n": i})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.collection import Collection, read_collection
-from trainer.collection.demo import split_of, write_demo_collection
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.collection.demo import split_of, write_demo_collection
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pytest
 
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.schema import MAX_FIELDS, choose_fields, field_uses
+from fullrank_trainer.collection.store import StoredDocuments
 from tests.planted import write_lines
 from tests.shop import shop, write_shop
-from trainer.collection import read_collection
-from trainer.collection.schema import MAX_FIELDS, choose_fields, field_uses
-from trainer.collection.store import StoredDocuments
 
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 READ = ["title", "text", "brand", "category", "colour"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.storage.documents import Document
+from fullrank_trainer.collection.store import StoredDocuments
 from tests.random_cases import cases
-from trainer.collection.store import StoredDocuments
 
 TEXTS = st.text(max_size=8)
 VALUES = st.recursive(

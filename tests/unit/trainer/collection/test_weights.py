@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import CollectionError
-from trainer.collection import Collection, read_collection
+from fullrank_trainer.collection import Collection, read_collection
 
 FILES = {
     "corpus.jsonl": '{"_id": "a", "text": "first"}\n{"_id": "b", "text": "second"}\n',

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fullrank.errors import FullrankError
-from trainer.commands import train as module
-from trainer.train import TrainResult
+from fullrank_trainer.commands import train as module
+from fullrank_trainer.train import TrainResult
 
 
 def test_options_reach_the_fleet(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fullrank.errors import RecipeError
-from trainer.commands.train import seconds_of
+from fullrank_trainer.commands.train import seconds_of
 
 
 @pytest.mark.parametrize(

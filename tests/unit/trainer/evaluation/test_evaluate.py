@@ -22,12 +22,17 @@ from fullrank.measures import MEASURES
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
-from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
-from trainer.columns import measure_columns
-from trainer.evaluation.evaluate import Evaluation, evaluate, evenly_chosen, measure_rankings
-from trainer.evaluation.judgement import judge
-from trainer.evaluation.trec import read_run
-from trainer.train import train
+from fullrank_trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
+from fullrank_trainer.columns import measure_columns
+from fullrank_trainer.evaluation.evaluate import (
+    Evaluation,
+    evaluate,
+    evenly_chosen,
+    measure_rankings,
+)
+from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.evaluation.trec import read_run
+from fullrank_trainer.train import train
 
 PEERS = {
     "map": AP,
@@ -239,8 +244,8 @@ def test_measures_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) ->
     )
     bundle = bundle_of(planted)
     whole = evaluate(bundle, planted, "test")
-    monkeypatch.setattr("trainer.evaluation.evaluate._BATCH_CELLS", 1)
-    monkeypatch.setattr("trainer.evaluation.evaluate._ENCODE_QUERIES", 7)
+    monkeypatch.setattr("fullrank_trainer.evaluation.evaluate._BATCH_CELLS", 1)
+    monkeypatch.setattr("fullrank_trainer.evaluation.evaluate._ENCODE_QUERIES", 7)
     single = evaluate(bundle, planted, "test")
     for name in MEASURES:
         assert np.array_equal(whole.per_query[name], single.per_query[name])

@@ -12,14 +12,14 @@ from fullrank.bundle import open_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate, measure_rankings
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.train import train
+from fullrank_trainer.training.holdout import hold_out
+from fullrank_trainer.training.validation import validation
 from tests.weighted import write_values
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate, measure_rankings
-from trainer.evaluation.judgement import Judgement, judge
-from trainer.features.corpus import count_collection
-from trainer.train import train
-from trainer.training.holdout import hold_out
-from trainer.training.validation import validation
 
 DOCUMENTS = 60
 CLICKED, SHOWN = 1, 0

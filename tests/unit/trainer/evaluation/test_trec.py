@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import CollectionError
-from trainer.evaluation.trec import (
+from fullrank_trainer.evaluation.trec import (
     RunWriter,
     read_qrels,
     read_run,

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from fullrank.encoding import Rows
 from fullrank.models.linear import DenseSide
 from fullrank.text.features import Vocabulary
-from trainer.features.composition import Composition, hashed, mixed, own_rows
-from trainer.features.dice import Neighbours
+from fullrank_trainer.features.composition import Composition, hashed, mixed, own_rows
+from fullrank_trainer.features.dice import Neighbours
 
 WORDS = ["ant", "bee", "cat", "dog", "eel"]
 UNSEEN = ["ants", "zzz"]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection, text_fields
+from fullrank_trainer.features.matrices import build_features
+from fullrank_trainer.features.pairs import judged_pairs
+from fullrank_trainer.recipes.settings import ModelSettings
 from tests.planted import write_lines, write_qrels
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection, text_fields
-from trainer.features.matrices import build_features
-from trainer.features.pairs import judged_pairs
-from trainer.recipes.settings import ModelSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
     {"_id": "a", "title": "copy files", "text": "copy a file", "kind": "x", "note": "one two"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.features.pairs import Pairs
+from fullrank_trainer.features.pairs import Pairs
 
 COUNTS = {1: 2, 4: 1, 6: 2}
 PAIRS = Pairs.of(

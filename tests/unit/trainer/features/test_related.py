@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import CollectionError
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.features.related import related
 from tests.planted import write_lines, write_qrels
-from trainer.collection import Collection, read_collection
-from trainer.features.related import related
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems.linear.parameters import encode_judged
 from tests.planted import write_lines, write_qrels
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.settings import ModelSettings
-from trainer.systems.linear.parameters import encode_judged
 
 TEXTS = ["rename files", "rename flies copy", "dupplicate lines", "sort", "renamee"]
 

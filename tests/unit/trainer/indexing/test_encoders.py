@@ -13,9 +13,9 @@ import pytest
 from fullrank.encoding import Encoded
 from fullrank.storage.documents import Document
 from fullrank.workers import Worker
+from fullrank_trainer.indexing import encoders
+from fullrank_trainer.indexing.encoders import encode_batches
 from tests.golden.test_golden import WORDS, planted_model
-from trainer.indexing import encoders
-from trainer.indexing.encoders import encode_batches
 
 _DEADLINE_S = 60
 

@@ -24,15 +24,15 @@ from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.workers import Worker
+from fullrank_trainer.indexing import encoders
+from fullrank_trainer.indexing import index as indexing
+from fullrank_trainer.indexing.index import index
 from tests.golden.test_golden import (
     DOCUMENTS,
     WORDS,
     write_planted,
 )
 from tests.reranking import stage_of
-from trainer.indexing import encoders
-from trainer.indexing import index as indexing
-from trainer.indexing.index import index
 
 QUIET = Reporter(quiet=True)
 REPOSITORY = Path(__file__).resolve().parents[4]

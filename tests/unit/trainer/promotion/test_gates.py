@@ -13,11 +13,11 @@ from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.encoding import Float64
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.promotion import gates
+from fullrank_trainer.promotion.gates import clicks_gate, common_gates, passed, weighted_mrr
+from fullrank_trainer.promotion.replay import Clicks, Replayed
 from tests.bundles import make_bundle
-from trainer.collection import read_collection
-from trainer.promotion import gates
-from trainer.promotion.gates import clicks_gate, common_gates, passed, weighted_mrr
-from trainer.promotion.replay import Clicks, Replayed
 
 
 def clicks(people: int, each: int = 5) -> Clicks:

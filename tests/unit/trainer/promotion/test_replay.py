@@ -12,9 +12,9 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
+from fullrank_trainer.clicks import Propensities, join
+from fullrank_trainer.promotion.replay import Clicks, replay, slowest
 from tests.bundles import make_bundle
-from trainer.clicks import Propensities, join
-from trainer.promotion.replay import Clicks, replay, slowest
 
 
 def test_a_clicked_document_is_ranked_among_those_of_its_list_or_all(tmp_path: Path) -> None:

@@ -26,18 +26,18 @@ from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
+from fullrank_trainer.clicks import join
+from fullrank_trainer.clicks.export import split_of
+from fullrank_trainer.clicks.weights import Rule
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.promotion.mix import add_judgements
+from fullrank_trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
+from fullrank_trainer.promotion.scratch import RetrainRuns, scratch_folder
+from fullrank_trainer.promotion.start import recipe_of
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.settings import AutoSettings
+from fullrank_trainer.training.warm import trained_card
 from tests.bundles import make_bundle
-from trainer.clicks import join
-from trainer.clicks.export import split_of
-from trainer.clicks.weights import Rule
-from trainer.collection import read_collection
-from trainer.promotion.mix import add_judgements
-from trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
-from trainer.promotion.scratch import RetrainRuns, scratch_folder
-from trainer.promotion.start import recipe_of
-from trainer.recipes.recipe import load_recipe
-from trainer.recipes.settings import AutoSettings
-from trainer.training.warm import trained_card
 
 pytestmark = pytest.mark.usefixtures("few_made_up_words")
 
@@ -52,7 +52,7 @@ DAY = 86_400.0
 @pytest.fixture(autouse=True)
 def _equally_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a search takes here says nothing about the code."""
-    monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+    monkeypatch.setattr("fullrank_trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     before = find_bundle(root / "bundles", "shop")
     log = logged(root / "log", clicked(range(40)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+        patch.setattr("fullrank_trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
         found = run(root / "bundles", log)
     return Learned(root / "bundles", before, log, found)
 
@@ -199,7 +199,7 @@ def test_what_a_killed_run_left_is_removed(bundles: Path, tmp_path: Path) -> Non
 def test_two_trainings_of_one_model_exclude_each_other(bundles: Path, tmp_path: Path) -> None:
     log = logged(tmp_path / "log", clicked(range(40)))
     # As another process holds it, however it ends.
-    holding = "import sys; from pathlib import Path; from trainer.promotion.scratch import scratch_folder\n"
+    holding = "import sys; from pathlib import Path; from fullrank_trainer.promotion.scratch import scratch_folder\n"
     holding += "with scratch_folder(Path(sys.argv[1])) as folder: folder.mkdir(); print('x', flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", holding, bundles / SCRATCH / "shop"],
@@ -238,7 +238,7 @@ def test_the_better_candidate_is_judged_and_published(
         make_bundle(place, name, documents)
         return SimpleNamespace(path=find_bundle(place, name))
 
-    monkeypatch.setattr("trainer.promotion.retrain.train", train)
+    monkeypatch.setattr("fullrank_trainer.promotion.retrain.train", train)
     # Mistakes of a day before, which the two rules weigh differently; the newest clicks have none.
     mistakes = clicked([(i + 3) % 40 for i in range(40)], lists=200, since=1.8e9 - 10 * DAY)
     found = run(bundles, logged(tmp_path / "log", mistakes, clicked(range(40))))
@@ -281,7 +281,7 @@ def faked(monkeypatch: pytest.MonkeyPatch, shifts: dict[str, int]) -> dict[str, 
             path=answering(place, shifts[place.name.removesuffix("-final")], name)
         )
 
-    monkeypatch.setattr("trainer.promotion.retrain.train", train)
+    monkeypatch.setattr("fullrank_trainer.promotion.retrain.train", train)
     return seen
 
 
@@ -473,7 +473,7 @@ def test_the_recipe_is_that_of_the_active_version(
     bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings too; of one that learned nothing it is auto. What a search chose is searched again."""
-    monkeypatch.setattr("trainer.promotion.retrain.passed", lambda _: True)
+    monkeypatch.setattr("fullrank_trainer.promotion.retrain.passed", lambda _: True)
     assert recipe_of(open_bundle(find_bundle(bundles, "shop")).card) == load_recipe("auto")
     log = logged(tmp_path / "log", clicked(range(40)))
 
@@ -499,7 +499,7 @@ def test_a_days_clicks_go_on_from_the_active_version(
     bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first run begins anew, for BM25 learned nothing; so does one whose log grew by more than a quarter."""
-    monkeypatch.setattr("trainer.promotion.retrain.passed", lambda _: True)
+    monkeypatch.setattr("fullrank_trainer.promotion.retrain.passed", lambda _: True)
     recipe = tmp_path / "small.toml"
     recipe.write_text(RECIPE)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import RecipeError
-from trainer.recipes.recipe import SECTIONS, load_recipe, parse_recipe, recipe_names
-from trainer.systems.registry import validate
+from fullrank_trainer.recipes.recipe import SECTIONS, load_recipe, parse_recipe, recipe_names
+from fullrank_trainer.systems.registry import validate
 
 
 @pytest.mark.parametrize("name", recipe_names())

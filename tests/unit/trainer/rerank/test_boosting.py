@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Float32, Int64
-from trainer.rerank.candidates import Candidates
+from fullrank_trainer.rerank.candidates import Candidates
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from trainer.rerank.boosting import LEAVES, MAX_TREES, fit_booster, float32_below, trees_of
+from fullrank_trainer.rerank.boosting import LEAVES, MAX_TREES, fit_booster, float32_below, trees_of
 
 
 def candidates(queries: int, seed: int = 1) -> Candidates:

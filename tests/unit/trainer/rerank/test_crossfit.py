@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fullrank.rerank.trees import Trees
-from trainer.rerank.candidates import Candidates
+from fullrank_trainer.rerank.candidates import Candidates
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from trainer.rerank import crossfit
-from trainer.rerank.boosting import fit_booster
-from trainer.rerank.crossfit import FOLDS, cross_fit, folds
+from fullrank_trainer.rerank import crossfit
+from fullrank_trainer.rerank.boosting import fit_booster
+from fullrank_trainer.rerank.crossfit import FOLDS, cross_fit, folds
 
 
 def noise(queries: int) -> Candidates:

@@ -10,15 +10,15 @@ import pytest
 from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.measures import Estimate
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate
 from tests.planted import write_lines, write_planted, write_qrels
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from trainer.rerank import decide
-from trainer.rerank.decide import MIN_QUERIES, require_queries, verdict
-from trainer.train import train
+from fullrank_trainer.rerank import decide
+from fullrank_trainer.rerank.decide import MIN_QUERIES, require_queries, verdict
+from fullrank_trainer.train import train
 
 
 def write_clicked(folder: Path) -> Path:
@@ -106,7 +106,7 @@ def test_a_gain_that_may_be_luck_is_not_enough() -> None:
 def test_a_second_stage_is_tried_unasked_where_it_may_gain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.train.MANY", 20)
+    monkeypatch.setattr("fullrank_trainer.train.MANY", 20)
     folder, small = write_clicked(tmp_path / "clicked"), ["blend.recipes=bm25;tfidf"]
 
     def has_stage(name: str, **options: object) -> bool:
@@ -116,7 +116,7 @@ def test_a_second_stage_is_tried_unasked_where_it_may_gain(
     assert has_stage("unasked")
     assert not has_stage("refused", rerank=False)
     assert not has_stage("limited", seconds=30)
-    monkeypatch.setattr("trainer.train.MANY", 10_000)
+    monkeypatch.setattr("fullrank_trainer.train.MANY", 10_000)
     assert not has_stage("few")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fullrank.rerank.facts import DocumentFacts
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.rerank.documents import date_field, document_facts, fact_settings
 from tests.planted import write_lines, write_qrels
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.rerank.documents import date_field, document_facts, fact_settings
 
 
 def corpus_of(folder: Path, documents: list[dict[str, object]]) -> Corpus:

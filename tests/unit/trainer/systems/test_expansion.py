@@ -9,8 +9,8 @@ import pytest
 from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError
 from fullrank.progress import Reporter
+from fullrank_trainer.train import train
 from tests.planted import write_planted
-from trainer.train import train
 
 QUIET = Reporter(quiet=True)
 

@@ -14,11 +14,11 @@ from fullrank.models.contract import Parts
 from fullrank.models.mentions import MentionsModel, names_of
 from fullrank.models.registry import load_model
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.evaluate import evaluate
+from fullrank_trainer.systems.mentions import MENTIONS
+from fullrank_trainer.train import Trainer, train
 from tests.planted import write_lines, write_qrels
-from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evaluate
-from trainer.systems.mentions import MENTIONS
-from trainer.train import Trainer, train
 
 QUIET = Reporter(quiet=True)
 PAGES = {

@@ -14,12 +14,12 @@ from fullrank.models.mixed import MixedModel
 from fullrank.models.registry import load_model
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.linear import system as linear
+from fullrank_trainer.systems.registry import validate
+from fullrank_trainer.train import Trainer
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.linear import system as linear
-from trainer.systems.registry import validate
-from trainer.train import Trainer
 
 QUIET = Reporter(quiet=True)
 SSI = "ssi dimension=4 epochs=2 rates=0.1"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
-from trainer.training.checkpoint import Checkpoint, load, save
+from fullrank_trainer.training.checkpoint import Checkpoint, load, save
 
 FACTS = {"identity": "me", "epoch": 3, "best_map": 0.25, "history": [{"loss": 1.5}], "none": None}
 

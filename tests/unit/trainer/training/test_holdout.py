@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.training import holdout
+from fullrank_trainer.training.holdout import hold_out, is_held_out, is_query_held_out
+from fullrank_trainer.training.validation import validation
 from tests.planted import write_planted, write_planted_links
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.training import holdout
-from trainer.training.holdout import hold_out, is_held_out, is_query_held_out
-from trainer.training.validation import validation
 
 
 @pytest.fixture(autouse=True)

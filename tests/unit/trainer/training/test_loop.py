@@ -15,19 +15,19 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
+from fullrank_trainer.features.corpus import Corpus
+from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.linear import learner as learner_module
+from fullrank_trainer.systems.linear import softmax
+from fullrank_trainer.systems.linear.parameters import Parameters, start
+from fullrank_trainer.systems.linear.system import learner_of
+from fullrank_trainer.training import loop as module
+from fullrank_trainer.training.checkpoint import load
+from fullrank_trainer.training.loop import Interrupted, TrainingRun, identity_of
+from fullrank_trainer.training.validation import Validation
 from tests.planted_corpus import feature_builder, planted_corpus, validation_of
-from trainer.features.corpus import Corpus
-from trainer.features.matrices import Features
-from trainer.features.pairs import Pairs
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.linear import learner as learner_module
-from trainer.systems.linear import softmax
-from trainer.systems.linear.parameters import Parameters, start
-from trainer.systems.linear.system import learner_of
-from trainer.training import loop as module
-from trainer.training.checkpoint import load
-from trainer.training.loop import Interrupted, TrainingRun, identity_of
-from trainer.training.validation import Validation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -185,7 +185,7 @@ def test_ctrl_c_within_an_epoch_resumes_from_the_last_checkpoint(
             yield step
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.systems.linear.softmax.epoch", pressed_in_the_third)
+        patch.setattr("fullrank_trainer.systems.linear.softmax.epoch", pressed_in_the_third)
         with pytest.raises(Interrupted, match="in epoch 3; --resume continues after epoch 2"):
             run(data, recipe, valid, path)
     assert_same(whole, run(data, recipe, valid, path, resume=True))
@@ -203,7 +203,7 @@ def test_ctrl_c_before_the_first_checkpoint_says_that_there_is_none(
         signal.raise_signal(signal.SIGINT)
         yield 1, 1.0
 
-    monkeypatch.setattr("trainer.systems.linear.softmax.epoch", pressed)
+    monkeypatch.setattr("fullrank_trainer.systems.linear.softmax.epoch", pressed)
     with pytest.raises(Interrupted, match="in epoch 1; there is no checkpoint to resume from yet"):
         run(features(recipe), recipe, valid, tmp_path / "0.npz")
     assert not (tmp_path / "0.npz").exists()

@@ -13,8 +13,8 @@ import pytest
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import TrainingError
-from trainer.plan import resident_bytes
-from trainer.training.memory import ArrayFiles
+from fullrank_trainer.plan import resident_bytes
+from fullrank_trainer.training.memory import ArrayFiles
 
 LARGE = np.arange(1 << 24, dtype=np.float32).reshape(1 << 12, 1 << 12)
 
@@ -128,7 +128,7 @@ def test_a_stack_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_freed_block_of_several_megabytes_leaves_the_process() -> None:
     script = f"""
 import numpy as np
-from trainer.training.memory import map_large_blocks
+from fullrank_trainer.training.memory import map_large_blocks
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1]) * {os.sysconf("SC_PAGE_SIZE")}

@@ -9,8 +9,8 @@ import pytest
 
 from fullrank.filters.columns import Columns, columns_of
 from fullrank.filters.query import matching
-from service.search.caching import bitmaps
-from service.search.caching.bitmaps import Bitmaps
+from fullrank_service.search.caching import bitmaps
+from fullrank_service.search.caching.bitmaps import Bitmaps
 
 ROWS = 1000
 

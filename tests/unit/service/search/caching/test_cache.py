@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
-from service.breaker import Breaker
-from service.search.caching.cache import EmbeddingCache
-from service.search.caching.embedding import Embedding, Key, normalise, pack, unpack
-from service.search.caching.redis_cache import RedisCache
-from service.telemetry.metrics import Metrics
+from fullrank_service.breaker import Breaker
+from fullrank_service.search.caching.cache import EmbeddingCache
+from fullrank_service.search.caching.embedding import Embedding, Key, normalise, pack, unpack
+from fullrank_service.search.caching.redis_cache import RedisCache
+from fullrank_service.telemetry.metrics import Metrics
 
 
 def encoded(n_dense: int = 3, indices: tuple[int, ...] = (1, 4, 9), width: int = 10) -> Encoded:

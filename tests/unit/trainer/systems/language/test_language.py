@@ -18,15 +18,15 @@ from fullrank.models.language import LanguageModel
 from fullrank.models.likelihood import LanguageScorer
 from fullrank.progress import Reporter
 from fullrank.text.stemming import stemmer
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.language import system
+from fullrank_trainer.systems.language.system import count_texts, mixed_scores, with_weights
+from fullrank_trainer.train import Trainer, train
+from fullrank_trainer.training.loop import TrainingRun
 from tests.planted import write_lines, write_planted, write_qrels
 from tests.weighted import judged_pairs, write_values
-from trainer.collection import read_collection
-from trainer.evaluation.judgement import Judgement
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.language import system
-from trainer.systems.language.system import count_texts, mixed_scores, with_weights
-from trainer.train import Trainer, train
-from trainer.training.loop import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from fullrank.encoding import Rows
-from trainer.recipes.settings import LanguageSettings
-from trainer.systems.language import em
-from trainer.systems.language.topics import TopicLearner
+from fullrank_trainer.recipes.settings import LanguageSettings
+from fullrank_trainer.systems.language import em
+from fullrank_trainer.systems.language.topics import TopicLearner
 
 Float64 = npt.NDArray[np.float64]
 WORDS, TOPICS = 12, 4

@@ -14,13 +14,13 @@ from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
 from fullrank.progress import Reporter
 from fullrank.retrieval.explain import explain
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.language.translation import word_pairs
+from fullrank_trainer.systems.registry import validate
+from fullrank_trainer.train import train
 from tests.planted import TOPICS, write_lines, write_planted, write_planted_links, write_qrels
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.language.translation import word_pairs
-from trainer.systems.registry import validate
-from trainer.train import train
 
 pytestmark = pytest.mark.usefixtures("few_made_up_words")
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
+from fullrank_trainer.systems.linear.batches import by_column, number, renumber, take
+from fullrank_trainer.systems.linear.postings import postings_of
+from fullrank_trainer.systems.linear.scratch import Scratch
 from tests.random_cases import cases
-from trainer.systems.linear.batches import by_column, number, renumber, take
-from trainer.systems.linear.postings import postings_of
-from trainer.systems.linear.scratch import Scratch
 
 
 @pytest.fixture(autouse=True, scope="module")

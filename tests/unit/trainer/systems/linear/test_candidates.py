@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Int64, Rows
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.lists import Lists
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems.linear import softmax
+from fullrank_trainer.systems.linear.candidates import choose_candidates, places_of
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.lists import Lists
-from trainer.features.matrices import Features, build_features
-from trainer.features.pairs import Pairs
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear import softmax
-from trainer.systems.linear.candidates import choose_candidates, places_of
 
 SETTINGS = ModelSettings(
     latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True

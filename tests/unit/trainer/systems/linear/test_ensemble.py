@@ -12,20 +12,20 @@ import pytest
 from fullrank.errors import RecipeError
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.linear import system as linear
+from fullrank_trainer.systems.linear.ensemble import average
+from fullrank_trainer.systems.linear.parameters import start
+from fullrank_trainer.systems.linear.scan import scan_documents, scan_queries
+from fullrank_trainer.systems.linear.softmax import SoftmaxLearner
+from fullrank_trainer.systems.registry import validate
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.loop import Interrupted, TrainingRun
+from fullrank_trainer.training.memory import ArrayFiles
+from fullrank_trainer.training.validation import validation
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.linear import system as linear
-from trainer.systems.linear.ensemble import average
-from trainer.systems.linear.parameters import start
-from trainer.systems.linear.scan import scan_documents, scan_queries
-from trainer.systems.linear.softmax import SoftmaxLearner
-from trainer.systems.registry import validate
-from trainer.training.context import TrainingContext
-from trainer.training.fitted import FittedModel
-from trainer.training.loop import Interrupted, TrainingRun
-from trainer.training.memory import ArrayFiles
-from trainer.training.validation import validation
 
 QUIET = Reporter(quiet=True)
 SMALL = ["dimension=6", "epochs=2", "batch=32", "candidates=30", "latent_terms=7"]
@@ -104,7 +104,7 @@ def test_an_interruption_in_the_second_member_can_be_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(SoftmaxLearner, "steps", stop)
         # Save every epoch, so the second member has a checkpoint to resume from.
-        patch.setattr("trainer.training.loop._CHECKPOINT_EVERY_S", 0.0)
+        patch.setattr("fullrank_trainer.training.loop._CHECKPOINT_EVERY_S", 0.0)
         with pytest.raises(Interrupted):
             fit(context, tmp_path / "cut.npz", 2)
     # The second member was in its second epoch, so a copy of its first lies beside the checkpoint.

@@ -11,6 +11,15 @@ import pytest
 
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.linear.joint import JointLearner, read_task
+from fullrank_trainer.systems.linear.margin import run
+from fullrank_trainer.systems.registry import validate
+from fullrank_trainer.train import Trainer, train
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.validation import validation
 from tests.planted import (
     DOCUMENTS,
     SYNONYMS,
@@ -20,15 +29,6 @@ from tests.planted import (
     write_planted_links,
     write_qrels,
 )
-from trainer.collection import read_collection
-from trainer.features.pairs import Pairs
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.linear.joint import JointLearner, read_task
-from trainer.systems.linear.margin import run
-from trainer.systems.registry import validate
-from trainer.train import Trainer, train
-from trainer.training.context import TrainingContext
-from trainer.training.validation import validation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

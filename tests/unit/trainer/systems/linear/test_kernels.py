@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from trainer.systems.linear import kernels, softmax_kernels
-from trainer.systems.linear.batches import by_column, number, renumber
-from trainer.systems.linear.postings import Postings, postings_of
-from trainer.systems.linear.scratch import Scratch
-from trainer.systems.linear.towers import transpose
+from fullrank_trainer.systems.linear import kernels, softmax_kernels
+from fullrank_trainer.systems.linear.batches import by_column, number, renumber
+from fullrank_trainer.systems.linear.postings import Postings, postings_of
+from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.towers import transpose
 
 FEATURES, WIDTH = 30, 8
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems.linear import lsi
+from fullrank_trainer.systems.linear.parameters import encode_judged
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.settings import ModelSettings
-from trainer.systems.linear import lsi
-from trainer.systems.linear.parameters import encode_judged
 
 SETTINGS = ModelSettings(fields="joined", latent="lsi", dimension=5, match="none")
 

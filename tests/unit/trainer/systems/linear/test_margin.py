@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems.linear import margin
+from fullrank_trainer.systems.linear.parameters import Parameters
+from fullrank_trainer.systems.registry import validate
 from tests.planted import write_planted, write_planted_links
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.features.pairs import Pairs
-from trainer.recipes.recipe import load_recipe
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear import margin
-from trainer.systems.linear.parameters import Parameters
-from trainer.systems.registry import validate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Int64
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.linear.margin import sample
+from fullrank_trainer.systems.registry import fit
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.loop import TrainingRun
 from tests.planted import write_planted
 from tests.weighted import judged_pairs, write_values
-from trainer.collection import read_collection
-from trainer.features.pairs import Pairs
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.linear.margin import sample
-from trainer.systems.registry import fit
-from trainer.train import Trainer
-from trainer.training.loop import TrainingRun
 
 Pair = tuple[int, int]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fullrank.models.linear.towers import Tower
-from trainer.systems.linear.parameters import Parameters
-from trainer.systems.linear.towers import start_tower
+from fullrank_trainer.systems.linear.parameters import Parameters
+from fullrank_trainer.systems.linear.towers import start_tower
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -15,19 +15,19 @@ from sklearn.decomposition import PCA
 from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems import registry
+from fullrank_trainer.systems.linear.parameters import Parameters, start
+from fullrank_trainer.systems.linear.pretrained import project, start_rows
+from fullrank_trainer.train import Trainer, train
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.vectors.collector import WordVectors
 from tests.planted import TOPICS, write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems import registry
-from trainer.systems.linear.parameters import Parameters, start
-from trainer.systems.linear.pretrained import project, start_rows
-from trainer.train import Trainer, train
-from trainer.training.context import TrainingContext
-from trainer.training.loop import TrainingRun
-from trainer.vectors.collector import WordVectors
 
 QUIET = Reporter(quiet=True)
 TRAIN = TrainSettings(loss="softmax", init=0.2)

@@ -10,15 +10,15 @@ import numba
 import numpy as np
 
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.systems.linear.learner import LinearLearner
+from fullrank_trainer.systems.linear.rates import start_at_best_rate
+from fullrank_trainer.systems.linear.system import learner_of
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.training.validation import validation
 from tests.planted import write_planted_links
-from trainer.collection import read_collection
-from trainer.recipes.recipe import load_recipe
-from trainer.systems.linear.learner import LinearLearner
-from trainer.systems.linear.rates import start_at_best_rate
-from trainer.systems.linear.system import learner_of
-from trainer.training.context import TrainingContext
-from trainer.training.loop import TrainingRun
-from trainer.training.validation import validation
 
 QUIET = Reporter(quiet=True)
 SMALL = ["dimension=6", "epochs=3", "batch=32", "candidates=30"]

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Int64, Rows
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.lists import Lists
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
+from fullrank_trainer.systems.linear import softmax, softmax_kernels
+from fullrank_trainer.systems.linear.parameters import Parameters, start
+from fullrank_trainer.systems.linear.scratch import Scratch
 from tests.planted import write_planted, write_planted_links
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.lists import Lists
-from trainer.features.matrices import Features, build_features
-from trainer.features.pairs import Pairs
-from trainer.recipes.settings import ModelSettings, TrainSettings
-from trainer.systems.linear import softmax, softmax_kernels
-from trainer.systems.linear.parameters import Parameters, start
-from trainer.systems.linear.scratch import Scratch
 
 SETTINGS = ModelSettings(
     latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True,

@@ -10,10 +10,17 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.models.linear.towers import Tower
+from fullrank_trainer.features.phi import Phi
+from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.towers import (
+    Encoder,
+    Tape,
+    adagrad,
+    layers,
+    start_table,
+    start_tower,
+)
 from tests.unit.trainer.systems.linear.test_kernels import FEATURES, nasty_rows
-from trainer.features.phi import Phi
-from trainer.systems.linear.scratch import Scratch
-from trainer.systems.linear.towers import Encoder, Tape, adagrad, layers, start_table, start_tower
 
 SHAPES = {
     "linear": ((), False, 0.0),

@@ -15,15 +15,15 @@ from fullrank.errors import TrainingError
 from fullrank.models.linear import LinearModel
 from fullrank.progress import Reporter
 from fullrank.text.words import trigrams
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.systems.linear import warm as going_on
+from fullrank_trainer.systems.linear.parameters import start
+from fullrank_trainer.systems.linear.warm import copy_learned
+from fullrank_trainer.train import TrainResult, train
+from fullrank_trainer.training.warm import WarmStart
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.systems.linear import warm as going_on
-from trainer.systems.linear.parameters import start
-from trainer.systems.linear.warm import copy_learned
-from trainer.train import TrainResult, train
-from trainer.training.warm import WarmStart
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 

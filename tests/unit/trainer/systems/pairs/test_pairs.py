@@ -12,15 +12,15 @@ import pytest
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.pairs import PRIME, PairRows, PairTable
 from fullrank.progress import Reporter
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
+from fullrank_trainer.systems.pairs import system as fitting
+from fullrank_trainer.systems.pairs.system import PairLearner, PairTexts, build_texts
+from fullrank_trainer.train import Trainer
+from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_planted
-from trainer.collection import Collection, read_collection
-from trainer.features.corpus import count_collection
-from trainer.recipes.recipe import load_recipe
-from trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
-from trainer.systems.pairs import system as fitting
-from trainer.systems.pairs.system import PairLearner, PairTexts, build_texts
-from trainer.train import Trainer
-from trainer.training.validation import Validation, validation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

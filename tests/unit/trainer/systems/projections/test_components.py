@@ -11,14 +11,14 @@ from scipy.linalg import eigh
 
 from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems.projections import components
+from fullrank_trainer.systems.projections.components import Space, space_of
 from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.features.pairs import Pairs
-from trainer.recipes.settings import ModelSettings
-from trainer.systems.projections import components
-from trainer.systems.projections.components import Space, space_of
 
 SETTINGS = ModelSettings(fields="joined", latent="projection", tied=True, dimension=5, match="none")
 

@@ -9,15 +9,15 @@ import pytest
 
 from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.projections.components import lsa, space_of
+from fullrank_trainer.systems.projections.s2net import S2NetLearner, embed, loss_and_gradient
+from fullrank_trainer.training.validation import validation
 from tests.planted import write_planted, write_planted_links
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.features.pairs import Pairs
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.projections.components import lsa, space_of
-from trainer.systems.projections.s2net import S2NetLearner, embed, loss_and_gradient
-from trainer.training.validation import validation
 
 QUERIES = np.array([0, 1, 2, 2])
 CANDIDATES = np.array([[4, 5, 6], [5, 6, 4], [7, 4, 8], [6, 8, 5]])

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.manifold import SpectralEmbedding
 
 from fullrank.errors import TrainingError
-from trainer.systems.transductive.eigenmaps import (
+from fullrank_trainer.systems.transductive.eigenmaps import (
     cosine_projection,
     fit_eigenmaps,
     nearest,

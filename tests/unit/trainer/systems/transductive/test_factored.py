@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.systems.transductive.factored import FactoredMatrix
+from fullrank_trainer.systems.transductive.factored import FactoredMatrix
 
 WORDS, SIZE = 30, 5
 

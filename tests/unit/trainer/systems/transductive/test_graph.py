@@ -8,7 +8,13 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
-from trainer.systems.transductive.graph import Graph, as_rows, fit_graph, nearest_by_cosine, run
+from fullrank_trainer.systems.transductive.graph import (
+    Graph,
+    as_rows,
+    fit_graph,
+    nearest_by_cosine,
+    run,
+)
 
 ITEMS, FEATURES, SIZE = 10, 8, 3
 

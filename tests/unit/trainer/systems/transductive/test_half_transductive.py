@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.linear.scan import scan_queries
+from fullrank_trainer.systems.transductive.half_transductive import SupervisedLearner
 from tests.planted import write_planted, write_planted_links
-from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
-from trainer.features.matrices import Features, build_features
-from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.linear.scan import scan_queries
-from trainer.systems.transductive.half_transductive import SupervisedLearner
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

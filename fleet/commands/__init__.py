@@ -1,6 +1,0 @@
-"""What commands of other packages run when ``--ray`` names a cluster."""
-
-from fleet.cluster import prepare
-
-# Before a command imports the actors, and with them Ray.
-prepare()

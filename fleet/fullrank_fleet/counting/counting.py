@@ -1,0 +1,197 @@
+"""Count a collection on a cluster: map, reduce, then put the counts of all pieces into rows.
+
+What a task has finished is one object, so a count that was killed goes on where it was. Its folder is named by a hash
+of everything that it depends on: the collection, the fields, what is counted, and the pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Int64, Rows
+from fullrank.errors import CollectionError
+from fullrank.progress import Reporter
+from fullrank.text.features import Counts, Zeros
+from fullrank.text.phrases import Phrases
+from fullrank_fleet.counting.merge import (
+    VOCABULARY,
+    fix_vocabulary,
+    merge_bucket,
+    number_piece,
+    numbers_name,
+)
+from fullrank_fleet.counting.objects import read_arrays, unpack_words
+from fullrank_fleet.counting.tally import Kind, Plan, digest_of, tally_name, tally_piece
+from fullrank_fleet.jobs.pieces import PIECE_BYTES, Corpus, Piece
+from fullrank_fleet.jobs.tasks import Runner
+from fullrank_fleet.remote import Folder
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.documents import find_corpus
+from fullrank_trainer.collection.lines import find_file
+
+# Each piece is read once for each bucket of its words.
+_MOST_BUCKETS = 16
+
+
+class DistributedCounting:
+    """Counts pieces of a collection wherever a runner runs them (``fullrank_trainer.features.counting.Counting``).
+
+    Args:
+        folder: Of the job; every node must be able to read and write it, and to read the collection.
+        runner: Runs the tasks.
+        piece_bytes: Of plain files; a gzipped file is one piece.
+        reporter: Receives progress; by default nobody does.
+
+    Example:
+        >>> counting = DistributedCounting(Folder("s3://scratch"), OnRay(ray))
+        >>> train("shop", "bundles", "shop", distribution=Slices(folder, OnRay(ray), 16, counting=counting))
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        runner: Runner,
+        *,
+        piece_bytes: int = PIECE_BYTES,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self._folder, self._runner, self._piece_bytes = folder, runner, piece_bytes
+        self._reporter = reporter or Reporter(quiet=True)
+
+    def words(
+        self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
+    ) -> tuple[Counts, Int64 | None]:
+        """See Counting.words."""
+        plan, sizes = self._count(collection, "words", fields)
+        words, frequency = _vocabulary(plan)
+        of_documents, of_queries = sizes[: plan.documents], sizes[plan.documents :]
+        order = collection.corpus_order
+        columns = [
+            _rows(plan, column, 0, of_documents, order, len(words), zeros)
+            for column in range(len(fields))
+        ]
+        if plan.queries:
+            order = np.arange(sum(of_queries))
+            columns.append(_rows(plan, 0, plan.documents, of_queries, order, len(words), zeros))
+        return Counts(words, columns), frequency
+
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
+        """See Counting.compounds."""
+        plan, _ = self._count(collection, "compounds", fields)
+        return _vocabulary(plan)[0]
+
+    def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
+        """See Counting.phrases."""
+        plan, sizes = self._count(collection, "phrases", [field])
+        known, _ = _vocabulary(plan)
+        order = collection.corpus_order
+        return Phrases(known), _rows(plan, 0, 0, sizes, order, len(known), np.zeros)
+
+    def _count(
+        self, collection: Collection, kind: Kind, fields: Sequence[str]
+    ) -> tuple[Plan, list[int]]:
+        """Run all tasks of a count; return its plan, and the number of texts of each piece.
+
+        Raises:
+            CollectionError: The pieces have other ids than the collection that was read.
+        """
+        pieces = self._pieces(find_corpus(collection.path))
+        documents = len(pieces)
+        file = find_file(collection.path, "queries.jsonl")
+        if kind == "words" and file is not None:
+            pieces += self._pieces(file)
+        key = [collection.fingerprint, kind, list(fields), pieces]
+        folder = self._folder / blake2b(repr(key).encode(), digest_size=16).hexdigest()
+        queries, buckets = len(pieces) - documents, min(len(pieces), _MOST_BUCKETS)
+        plan = Plan(str(folder), kind, tuple(fields), documents, queries, buckets)
+        numbers = range(len(pieces))
+        tallied = self._run(kind, tally_piece, [(plan, i, pieces[i]) for i in numbers])
+        ids = collection.document_ids
+        in_order = [ids[row] for row in collection.corpus_order.tolist()]
+        _check_ids(in_order, pieces[:documents], tallied[:documents])
+        asked = [] if collection.queries is None else collection.query_ids
+        if plan.queries:
+            _check_ids(asked, pieces[documents:], tallied[documents:])
+        self._run(f"{kind}: merge", merge_bucket, [(plan, i) for i in range(buckets)])
+        self._run(f"{kind}: vocabulary", fix_vocabulary, [(plan,)])
+        if kind != "compounds":
+            self._run(f"{kind}: number", number_piece, [(plan, i) for i in numbers])
+        return plan, [texts for texts, _ in tallied]
+
+    def _pieces(self, file: Path) -> list[Piece]:
+        return Corpus.at(str(file.resolve())).pieces(self._piece_bytes)
+
+    def _run(
+        self, name: str, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        found: dict[int, Any] = {}
+        with self._reporter.stage(name, total=len(calls)) as stage:
+            for number, result in self._runner.run(task, calls):
+                found[number] = result
+                stage.advance()
+        return [found[number] for number in range(len(calls))]
+
+
+def _vocabulary(plan: Plan) -> tuple[list[str], Int64]:
+    """Return all words, ascending, and in how many documents each occurs."""
+    with read_arrays(Folder(plan.folder), VOCABULARY) as arrays:
+        return unpack_words(arrays["words"]), arrays["frequency"]
+
+
+def _check_ids(
+    expected: Sequence[str], pieces: Sequence[Piece], tallied: Sequence[tuple[int, str]]
+) -> None:
+    """Raise CollectionError unless pieces have the ids that the driver read, in their order."""
+    first = 0
+    for piece, (texts, digest) in zip(pieces, tallied, strict=True):
+        is_last = piece == pieces[-1]
+        ids = expected[first:] if is_last else expected[first : first + texts]
+        if digest_of(ids) != digest:
+            raise CollectionError(f"{piece.address}: changed while it was read")
+        first += texts
+
+
+def _rows(
+    plan: Plan,
+    column: int,
+    first: int,
+    sizes: Sequence[int],
+    order: Int64,
+    width: int,
+    zeros: Zeros,
+) -> Rows:
+    """Put one matrix together from its pieces.
+
+    Args:
+        plan: Of the count.
+        column: Of each piece.
+        first: The piece that the matrix begins with.
+        sizes: Texts of each of its pieces.
+        order: The row of each text, in the order of the pieces.
+        width: Number of all words.
+        zeros: Makes the arrays.
+    """
+    folder = Folder(plan.folder)
+    rows_of = np.split(order, np.cumsum(sizes)[:-1])
+    indptr = zeros((len(order) + 1,), np.int64)
+    for number, rows in enumerate(rows_of, first):
+        with read_arrays(folder, tally_name(number)) as arrays:
+            indptr[rows + 1] = np.diff(arrays[f"indptr-{column}"])
+    np.cumsum(indptr, out=indptr)
+    indices = zeros((int(indptr[-1]),), np.int32)
+    values = zeros((int(indptr[-1]),), np.float32)
+    for number, rows in enumerate(rows_of, first):
+        with read_arrays(folder, numbers_name(number)) as arrays:
+            numbers = arrays["numbers"]
+        with read_arrays(folder, tally_name(number)) as arrays:
+            own = arrays[f"indptr-{column}"]
+            place = np.arange(own[-1]) + np.repeat(indptr[rows] - own[:-1], np.diff(own))
+            # Words of a piece ascend as those of the vocabulary do, so entries stay ascending.
+            indices[place] = numbers[arrays[f"indices-{column}"]]
+            values[place] = arrays[f"values-{column}"]
+    return Rows(indptr, indices, values, width)

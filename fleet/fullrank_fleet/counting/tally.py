@@ -1,0 +1,159 @@
+"""Count one piece of a collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+from zlib import crc32
+
+import numpy as np
+
+from fullrank.errors import CollectionError
+from fullrank.models.contract import field_text
+from fullrank.text.compounds import count_compounds
+from fullrank.text.features import Counts, count_corpus
+from fullrank_fleet.counting.objects import pack_words, read_arrays, write_arrays
+from fullrank_fleet.jobs.pieces import Piece
+from fullrank_fleet.remote import Folder
+from fullrank_trainer.collection.lines import Lines, read_objects
+from fullrank_trainer.collection.queries import query_text
+from fullrank_trainer.collection.report import ReadReport
+from fullrank_trainer.features.counting import phrases_in
+
+Kind = Literal["words", "compounds", "phrases"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is counted.
+
+    Attributes:
+        folder: Address of the folder of the count, whose name depends on all else.
+        kind: What is counted in each text.
+        fields: Of the documents.
+        documents: Number of pieces of the corpus.
+        queries: Number of pieces of the queries that are counted as well; they come after those of the corpus.
+        buckets: That words are cut into.
+    """
+
+    folder: str
+    kind: Kind
+    fields: tuple[str, ...]
+    documents: int
+    queries: int
+    buckets: int
+
+    @property
+    def pieces(self) -> int:
+        """Number of all pieces."""
+        return self.documents + self.queries
+
+
+def tally_name(number: int) -> str:
+    """Return the name of the object with the counts of a piece."""
+    return f"tally-{number:05}.npz"
+
+
+def tally_piece(plan: Plan, number: int, piece: Piece) -> tuple[int, str]:
+    """Write the counts of one piece, unless they are there already.
+
+    Its words are cut by their hash into buckets; the counts are those of ``count_corpus`` on the texts of the piece.
+
+    Args:
+        plan: Of the count.
+        number: Of the piece.
+        piece: Where its lines are.
+
+    Returns:
+        The number of its documents or queries, and a hash of their ids.
+
+    Raises:
+        CollectionError: The piece cannot be read.
+        RemoteError: The object cannot be written.
+    """
+    folder, name = Folder(plan.folder), tally_name(number)
+    if not folder.has(name):
+        _write(plan, number, piece)
+    with read_arrays(folder, name) as arrays:
+        return int(arrays["texts"]), str(arrays["ids"])
+
+
+def digest_of(ids: Sequence[str]) -> str:
+    """Return a hash of ids in their order."""
+    found = blake2b(digest_size=16)
+    for id in ids:
+        found.update(id.encode("utf-8", "surrogatepass") + b"\n")
+    return found.hexdigest()
+
+
+def _write(plan: Plan, number: int, piece: Piece) -> None:
+    are_queries = number >= plan.documents
+    ids, columns = _texts(piece, None if are_queries else plan.fields)
+    counts = _count(plan.kind, columns)
+    # Queries have words that documents may have, but documents alone make a word frequent.
+    frequency = counts.document_frequency()
+    if are_queries:
+        frequency = np.zeros_like(frequency)
+    buckets = np.array([_hash(word) % plan.buckets for word in counts.words], np.int64)
+    order = np.argsort(buckets, kind="stable")
+    arrays = {"texts": np.array(len(ids)), "ids": np.array(digest_of(ids)), "order": order}
+    for bucket in range(plan.buckets):
+        chosen = order[buckets[order] == bucket]
+        arrays[f"words-{bucket}"] = pack_words([counts.words[i] for i in chosen.tolist()])
+        arrays[f"frequency-{bucket}"] = frequency[chosen]
+    if plan.kind != "compounds":  # Their matrix is never read.
+        for column, rows in enumerate(counts.columns):
+            arrays[f"indptr-{column}"] = rows.indptr
+            arrays[f"indices-{column}"] = rows.indices
+            arrays[f"values-{column}"] = rows.values
+    write_arrays(Folder(plan.folder), tally_name(number), arrays)
+
+
+def _hash(word: str) -> int:
+    return crc32(word.encode("utf-8", "surrogatepass"))
+
+
+def _count(kind: Kind, columns: Sequence[Sequence[str]]) -> Counts:
+    if kind == "words":
+        return count_corpus(columns)
+    if kind == "compounds":
+        return count_corpus(columns, counter=count_compounds)
+    phrases, rows = phrases_in(columns[0])
+    return Counts(list(phrases.phrases), [rows])
+
+
+def _texts(piece: Piece, fields: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
+    """Return the ids of a piece, and the texts of each field; without fields, those of queries."""
+    lines = _PieceLines(piece)
+    ids: list[str] = []
+    columns: list[list[str]] = [[] for _ in fields or ("query",)]
+    try:
+        for _, item in read_objects(lines, ReadReport()):
+            ids.append(item["_id"])
+            if fields is None:
+                columns[0].append(query_text(item))
+                continue
+            for column, field in zip(columns, fields, strict=True):
+                column.append(field_text(item, [field]))
+    except KeyError:
+        # The driver has checked every line.
+        raise CollectionError(f"{piece.address}: changed while it was read") from None
+    return ids, columns
+
+
+class _PieceLines(Lines):
+    """The lines of a piece, numbered by the byte where each begins."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(Path(piece.address))
+        self._piece = piece
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        return self._piece.lines()
+
+    def error(self, number: int, message: str) -> CollectionError:
+        """See Lines.error."""
+        return CollectionError(f"{self._piece.address}, byte {number}: {message}")

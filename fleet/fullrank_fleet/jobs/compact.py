@@ -1,0 +1,270 @@
+"""Compact a sharded bundle: its live documents up to one position of the log → a new version of it.
+
+1. fix the position and copy the operations up to it, from one state of the log
+2. compact every shard with its own operations
+3. write set.json, which has the position; without it nobody serves the version
+
+What is finished stays, so a job whose driver, tasks or nodes died goes on with the same position when the same command
+is run again. Writes go on meanwhile: shards and routers that open the version replay those after the position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fullrank.bundle.manifest import LogPosition, version_of
+from fullrank.errors import BundleError
+from fullrank.progress import Reporter
+from fullrank_fleet.jobs.compact_shard import NOTHING, About, CompactPlan, compact_shard
+from fullrank_fleet.jobs.facts import Facts
+from fullrank_fleet.jobs.operations import OperationFiles, write_operations
+from fullrank_fleet.jobs.tasks import Runner
+from fullrank_fleet.remote import Folder
+from fullrank_fleet.sets import SetManifest, Shard, read_set, sets_of, write_set
+from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.sets.titles import SetTitles, write_titles
+from fullrank_fleet.sets.words import SetWords, write_words
+from fullrank_service.documents.compact import SETTLED_S, NothingToCompact
+from fullrank_service.documents.follow import contained, start_of
+from fullrank_service.documents.log import Log
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.models.state import STATE, parse_state
+
+_JOB = "job.json"
+
+
+@dataclass(frozen=True)
+class CompactedSet:
+    """A new version of a sharded bundle.
+
+    Attributes:
+        address: Of its folder.
+        version: Its name.
+        parent: The version that it was made of.
+        documents: Their number.
+        before: Their number in the parent.
+        seq: The last operation in it.
+        seconds: Of the whole command.
+    """
+
+    address: str
+    version: str
+    parent: str
+    documents: int
+    before: int
+    seq: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form; the names are those of ``fullrank bundles compact`` on one machine."""
+        value = asdict(self)
+        return {"path": value.pop("address"), **value}
+
+
+def compact_set(
+    address: str, place: LogPlace, *, runner: Runner, reporter: Reporter | None = None
+) -> CompactedSet:
+    """Write a new version of a sharded bundle, in the same folder, that contains its live documents.
+
+    Args:
+        address: Of the version's folder, <root>/<name>/<version>.
+        place: Of the log, of all partitions.
+        runner: Runs the tasks.
+        reporter: Receives progress; by default it prints to stderr.
+
+    Raises:
+        NothingToCompact: The log has no operation that the version lacks.
+        BundleError: The version or a shard cannot be read, lacks operations that the log no longer has, or would be
+            empty.
+        LogError: The log cannot be read.
+        RemoteError: An object cannot be read or written.
+
+    Example:
+        >>> compact_set("s3://b/shop/shop-1", LogPlace.of_database(url), runner=OnRay(ray)).seq
+        31007
+    """
+    began = time.monotonic()
+    parent = read_set(Folder(address))
+    folder = Folder(address.rstrip("/").rpartition("/")[0])
+    log = place.existing()
+    if log is None:
+        raise NothingToCompact(f"{place.name}: no live document was ever written")
+    try:
+        job = _Job.open(folder, parent, log)
+    finally:
+        log.close()
+    target = folder / job.version
+    plan = CompactPlan(address, str(job.folder), str(target), job.position, job.created)
+    shards = len(parent.shards)
+    calls = [(plan, number, job.operations.get(number, [])) for number in range(shards)]
+    found: dict[int, Shard] = {}
+    with reporter or Reporter() as report:
+        with report.stage("shards", total=shards) as stage:
+            for number, entry in runner.run(compact_shard, calls):
+                found[number] = entry
+                stage.advance()
+        entries = tuple(found[number] for number in range(shards))
+        if not any(entry.documents for entry in entries):
+            job.folder.remove()
+            raise BundleError(
+                f"{parent.version}: every document is deleted, so the new version would be empty"
+            )
+        manifest = _write(target, parent, job, entries)
+        job.folder.remove()
+        seconds = time.monotonic() - began
+        report.log("written", version=job.version, documents=manifest.documents, seconds=seconds)
+    documents, before = manifest.documents, parent.documents
+    return CompactedSet(
+        str(target), job.version, parent.version, documents, before, job.position.seq, seconds
+    )
+
+
+def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLED_S) -> int:
+    """Remove from the log the operations that every version of a name in a folder contains; return how many.
+
+    Nothing is removed if the active version is not in the folder any more: replicas may still serve it from memory.
+
+    Args:
+        root: Folder of sharded bundles.
+        name: Of the sharded bundles, and of their collection.
+        place: Of the log.
+        settled_s: Operations younger than this stay.
+
+    Raises:
+        StateDamaged: active.json cannot be read; nothing was removed.
+        BundleError: A version cannot be read, so it may lack any operation; nothing was removed.
+        LogError: The log cannot be read or written.
+        RemoteError: The folder cannot be read.
+    """
+    active = active_of(root)
+    if active is not None and all(
+        (root / own / active).read(SET) is None for own in root.folders()
+    ):
+        return 0
+    log = place.existing()
+    if log is None:
+        return 0
+    try:
+        least = min((contained(manifest, log) for manifest in sets_of(root / name)), default=0)
+        return log.remove(name, least, settled_s) if least else 0
+    finally:
+        log.close()
+
+
+def active_of(root: Folder) -> str | None:
+    """Return the version that a fleet serves from a folder of sharded bundles; None if none was activated.
+
+    Raises:
+        StateDamaged: active.json cannot be read.
+        RemoteError: The folder cannot be read.
+    """
+    content = root.read(STATE)
+    return None if content is None else parse_state(content, f"{root}/{STATE}").version
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A compaction that has fixed its position.
+
+    Attributes:
+        folder: For what it needs until it is finished.
+        version: That it writes.
+        created: UTC time of the version, ISO 8601.
+        position: Of the log.
+        operations: The objects with the operations of each shard, in folder/operations.
+    """
+
+    folder: Folder
+    version: str
+    created: str
+    position: LogPosition
+    operations: OperationFiles
+
+    @classmethod
+    def open(cls, root: Folder, parent: SetManifest, log: Log) -> _Job:
+        """Go on with the compaction of a version, or fix the position of a new one.
+
+        Args:
+            root: Folder of all versions of the name.
+            parent: Of the version.
+            log: The log.
+
+        Raises:
+            NothingToCompact, BundleError, LogError, RemoteError: As ``compact_set``.
+        """
+        key = hashlib.sha256(repr([parent.version, parent.set_id, log.id]).encode()).hexdigest()
+        folder = root / f".compact-{key[:16]}"
+        content = folder.read(_JOB)
+        if content is None:
+            # What is left of a job that died before it had fixed its position.
+            folder.remove()
+            content = _fixed(folder, parent, log)
+            folder.write(_JOB, content)
+        facts = json.loads(content)
+        operations = {int(shard): names for shard, names in facts["operations"].items()}
+        position = LogPosition(log.id, facts["seq"])
+        return cls(folder, facts["version"], facts["created"], position, operations)
+
+
+def _fixed(folder: Folder, parent: SetManifest, log: Log) -> bytes:
+    """Fix the position of a job, and copy the operations up to it; return the content of its file."""
+    since = start_of(parent, log)
+    with log.snapshot():
+        seq = log.head()
+        files = write_operations(log, parent, since, seq, folder / "operations")
+    if not files:
+        raise NothingToCompact(f"{parent.version}: it contains every operation of the log")
+    now = datetime.now(UTC)
+    identity = hashlib.sha256(repr([parent.set_id, log.id, seq]).encode()).hexdigest()
+    facts = {
+        "version": version_of(parent.name, now, identity),
+        "created": now.isoformat(timespec="microseconds"),
+        "seq": seq,
+        "operations": files,
+    }
+    return json.dumps(facts).encode()
+
+
+def _write(
+    target: Folder, parent: SetManifest, job: _Job, entries: tuple[Shard, ...]
+) -> SetManifest:
+    """Write words.json and set.json. Raises BundleError."""
+    about = [About.read(job.folder, number) or NOTHING for number in range(len(entries))]
+    models = {one.model_id for one in about if one.documents}
+    if len(models) != 1:
+        raise BundleError(f"{parent.version}: its shards have different models")
+    facts = Facts.merged([one.facts for one in about])
+    documents = sum(entry.documents for entry in entries)
+    card = {
+        "parent": parent.version,
+        "parent_bundle_id": parent.set_id,
+        "compacted": {
+            "documents": documents,
+            "before": parent.documents,
+            "seq": job.position.seq,
+        },
+        "trained": parent.card.get("trained", parent.card),
+    }
+    manifest = SetManifest(
+        parent.name,
+        job.version,
+        job.created,
+        str(models.pop()),
+        entries,
+        facts.columns,
+        frozenset(facts.time_fields),
+        facts.has_ads,
+        facts.values,
+        card,
+        job.position,
+        write_words(target, SetWords.merged([one.words for one in about])),
+        facts.outline,
+        write_titles(target, SetTitles.merged([one.titles for one in about])),
+    )
+    write_set(target, manifest)
+    return manifest

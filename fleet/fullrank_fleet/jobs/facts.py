@@ -1,0 +1,166 @@
+"""What set.json records of the documents, so that a router can start while a shard is down."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, get_args
+
+from fullrank.bundle import Bundle
+from fullrank.filters.columns import Column, Kind
+from fullrank.filters.columns.times import parse_time
+from fullrank_fleet.jobs.values import ValueSample
+from fullrank_service.models.outline import (
+    FieldOutline,
+    Outline,
+    bounds_of,
+    chosen_examples,
+    examples_of,
+    field_outline,
+)
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+Bounds = Mapping[Kind, tuple[float, float] | None]
+
+
+class FieldFacts(NamedTuple):
+    """About the values of a field, in one shard or in all.
+
+    Attributes:
+        sample: Of its different values.
+        bounds: Of each kind of its values.
+    """
+
+    sample: ValueSample
+    bounds: Bounds
+
+    @classmethod
+    def of(cls, column: Column) -> FieldFacts:
+        """Return those of the column of a shard."""
+        bounds = {kind: bounds_of(kind, part) for kind, part in column.parts.items()}
+        return cls(ValueSample.of(column.parts), bounds)
+
+    @classmethod
+    def parse(
+        cls, sample: Sequence[Any], bounds: Mapping[Kind, Sequence[float] | None]
+    ) -> FieldFacts:
+        """Read both from their JSON."""
+        found = {kind: None if own is None else (own[0], own[1]) for kind, own in bounds.items()}
+        return cls(ValueSample(*sample), found)
+
+    @classmethod
+    def merged(cls, shards: Sequence[FieldFacts]) -> FieldFacts:
+        """Return those of all shards."""
+        bounds: dict[Kind, tuple[float, float] | None] = {}
+        for kind in _KINDS:
+            found = [facts.bounds[kind] for facts in shards if kind in facts.bounds]
+            known = [own for own in found if own is not None]
+            if found:
+                # Texts of one shard that are no times leave the field without bounds.
+                is_known = len(known) == len(found)
+                bounds[kind] = (min(known)[0], max(k[1] for k in known)) if is_known else None
+        return cls(ValueSample.merged(facts.sample for facts in shards), bounds)
+
+    @property
+    def outline(self) -> FieldOutline:
+        """The outline of the field."""
+        return field_outline(self.bounds, self.sample.distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """About the documents of one shard, or of all.
+
+    Attributes:
+        columns: Kinds of the values of each stored field, or why it cannot be filtered by:
+            name → ["number"] or {"refused": reason}.
+        time_fields: Text fields with a time among their values, sorted.
+        has_ads: Whether a document has an ad.
+        values: How many different values each stored field has; for all shards the sum, so at most so many.
+        fields: Of each field that filters and facets can read a sample of its values, and the bounds of each kind as
+            ``fullrank_service.models.outline.bounds_of`` returns them.
+        examples: Short titles, to try as queries.
+    """
+
+    columns: Mapping[str, Any]
+    time_fields: Sequence[str]
+    has_ads: bool
+    values: Mapping[str, int]
+    fields: Mapping[str, FieldFacts] = field(default_factory=dict)
+    examples: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Facts:
+        """Return those of a bundle."""
+        columns: dict[str, Any] = {}
+        for own in (bundle.manifest.columns or {}).get("fields", ()):
+            refused = own.get("refused")
+            columns[own["name"]] = sorted(own["parts"]) if refused is None else {"refused": refused}
+        times = (
+            name
+            for name, column in bundle.columns.by_name.items()
+            if "keyword" in column.parts
+            and any(parse_time(text) is not None for text in column.parts["keyword"].values)
+        )
+        values = {name: bundle.distinct_values(name) for name in bundle.columns.by_name}
+        fields = {
+            name: FieldFacts.of(column)
+            for name, column in bundle.columns.by_name.items()
+            if column.parts
+        }
+        has_ads, examples = bundle.ads is not None, examples_of(bundle)
+        return cls(columns, sorted(times), has_ads, values, fields, examples)
+
+    @classmethod
+    def parse(cls, content: bytes) -> Facts:
+        """Read what ``dump`` returned."""
+        value = json.loads(content)
+        fields = {name: FieldFacts.parse(*found) for name, found in value.pop("fields").items()}
+        examples = tuple(value.pop("examples"))
+        return cls(**value, fields=fields, examples=examples)
+
+    def dump(self) -> bytes:
+        """Return the facts as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def merged(shards: Sequence[Facts]) -> Facts:
+        """Return the facts of all shards; a field that one shard refuses is refused."""
+        columns: dict[str, Any] = {}
+        for facts in shards:
+            for name, kinds in facts.columns.items():
+                before = columns.get(name, [])
+                if isinstance(before, dict):
+                    continue
+                columns[name] = kinds if isinstance(kinds, dict) else sorted({*before, *kinds})
+        times = {name for facts in shards for name in facts.time_fields}
+        has_ads = any(facts.has_ads for facts in shards)
+        values: Counter[str] = Counter()
+        for facts in shards:
+            values.update(facts.values)
+        fields: dict[str, list[FieldFacts]] = {}
+        for facts in shards:
+            for name, found in facts.fields.items():
+                fields.setdefault(name, []).append(found)
+        return Facts(
+            dict(sorted(columns.items())),
+            sorted(times),
+            has_ads,
+            dict(values),
+            {
+                name: FieldFacts.merged(found)
+                for name, found in sorted(fields.items())
+                if not isinstance(columns[name], dict)
+            },
+            chosen_examples(title for facts in shards for title in facts.examples),
+        )
+
+    @property
+    def outline(self) -> Outline:
+        """The outline of all documents."""
+        fields = {name: found.outline for name, found in self.fields.items()}
+        return Outline(fields, tuple(self.examples))

@@ -1,0 +1,312 @@
+"""What one open shard of a set answers: the ordinary search of its bundle, up to where answers are merged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+
+from fullrank.ads import Ad
+from fullrank.bundle import Bundle
+from fullrank.encoding import Float32
+from fullrank.errors import FilterError
+from fullrank.filters.facets import FacetCounts, counted
+from fullrank.filters.ranges import range_counts
+from fullrank.live import View
+from fullrank.live.clicks import NewClicks
+from fullrank.live.gather import Selection
+from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.reordering import features_of
+from fullrank.live.segments import gather_in_model_features
+from fullrank.models.widening import Widened
+from fullrank.rerank.stage import DEPTH
+from fullrank_fleet.serving.columns import NewFields, view_in_set
+from fullrank_fleet.serving.ledgers import LedgerCopies
+from fullrank_fleet.serving.wire import (
+    Answer,
+    Ask,
+    Behind,
+    CountAds,
+    Describe,
+    Described,
+    Found,
+    LacksClicks,
+    LedgerBehind,
+    LeftOut,
+    Page,
+    Question,
+    Rank,
+    Read,
+    Scored,
+    SentClicks,
+    Show,
+    Shown,
+)
+from fullrank_fleet.sets import SetManifest
+from fullrank_service.ads.eligible import Eligible
+from fullrank_service.ads.filling import candidates
+from fullrank_service.ads.ledger import Ledger
+from fullrank_service.ads.masks import RuleMasks
+from fullrank_service.documents.follow import Followed, Tail
+from fullrank_service.search.caching.bitmaps import Bitmaps
+from fullrank_service.search.counting import columns_to_count
+from fullrank_service.search.mode_policy import SearchModePolicy
+from fullrank_service.search.presenting import shown
+from fullrank_service.search.request import RankRequest
+from fullrank_service.search.searching import Search, check
+
+# Counts of clicks that are kept, for several routers and searches that began before the last.
+_MAX_CLICKS = 64
+MAX_FACET_VALUES = 100_000
+"""Most values of a facet in one shard: all of them go to the router."""
+
+
+class OpenShard:
+    """The open bundle of a shard in one set.
+
+    Args:
+        bundle: The bundle.
+        manifest: Of the set.
+        number: Of the shard.
+        tail: Follows the log for this bundle; None: there is no log.
+        bitmaps: Results of filters.
+        policy: Chooses the mode of a search.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        manifest: SetManifest,
+        number: int,
+        bitmaps: Bitmaps,
+        policy: SearchModePolicy,
+        tail: Tail | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self._bitmaps, self._policy, self._tail = bitmaps, policy, tail
+        self._bundle = Followed(View.of(bundle), 0, 0)
+        self._ledgers = LedgerCopies(lambda id: manifest.owner(id) == number)
+        self._masks = RuleMasks()
+        self._clicks: dict[str, NewClicks] = {}
+        # Replaced, never changed: two threads may answer at once.
+        self._in_set: tuple[View, NewFields, View] | None = None
+
+    def reply(self, ask: Ask) -> Answer | Behind | LacksClicks:
+        """Answer a question. Raises FilterError, HistoryLost."""
+        followed = self._followed
+        if followed.seq < ask.min_seq:
+            if self._tail is not None:
+                self._tail.nudge(is_urgent=True)
+            return Behind(followed.seq)
+        view = followed.view
+        if ask.at is not None and self._tail is not None:
+            view, _ = self._tail.as_of(view.bundle, ask.at)
+        question = ask.question
+        if ask.clicks is not None and isinstance(question, Rank | Show):
+            clicks = self._counted(ask.clicks, view.bundle)
+            if clicks is None:
+                return LacksClicks()
+            question = replace(question, query=clicks.asked(question.query, ask.clicks.key))
+        return Answer(ask.set_id, self._content(view, question), followed.seq)
+
+    def _counted(self, sent: SentClicks, bundle: Bundle) -> NewClicks | None:
+        """Return the clicks of a router; None if it must send those after any query."""
+        found = self._clicks.get(sent.fingerprint)
+        if found is None and sent.popular is not None:
+            found = NewClicks.of(bundle.click_parts, ())
+            assert found is not None  # the set has the model of the router, which counts clicks
+            found = replace(found, of_document=sent.popular)
+            kept = [*self._clicks.items()][1 - _MAX_CLICKS :]
+            self._clicks = {**dict(kept), sent.fingerprint: found}
+        if found is None or sent.key is None:
+            return found
+        return found.of_one(sent.key, sent.clicked)
+
+    def close(self) -> None:
+        """Stop following the log."""
+        if self._tail is not None:
+            self._tail.close()
+
+    @property
+    def _followed(self) -> Followed:
+        """The documents now."""
+        return self._bundle if self._tail is None else self._tail.views()[0]
+
+    def _content(self, view: View, question: Question) -> Any:
+        match question:
+            case Rank():
+                return self._rank(self._view_in_set(view, question.fields), question)
+            case CountAds():
+                return self._count_ads(self._view_in_set(view, question.fields), question)
+            case Show():
+                return _show(view, question)
+            case Describe():
+                return _describe(view, question)
+            case Read(id):
+                try:
+                    return view.fields(id)
+                except KeyError:
+                    return None
+
+    def _view_in_set(self, view: View, fields: NewFields) -> View:
+        """Return a view with the fields of the set; most requests ask for the same as the one before."""
+        found = self._in_set
+        if found is None or found[0] is not view or found[1] != fields:
+            self._in_set = found = view, fields, view_in_set(view, self.manifest, fields)
+        return found[2]
+
+    def _rank(self, view: View, asked: Rank) -> Found | LedgerBehind:
+        request = asked.request
+        ledger = self._ledger(asked.page)
+        if isinstance(ledger, LedgerBehind):
+            return ledger
+        mode = self._policy.mode(view.bundle, request.mode)
+        checked = check(view, request, self._bitmaps)
+        # The router reorders the hits of all shards.
+        search = Search.of(
+            view,
+            request,
+            mode,
+            asked.query,
+            checked,
+            asked.floor,
+            None,
+            asked.required,
+            asked.choice,
+        )
+        facets, ranges = _counts(search) if request.is_counted else ((), {})
+        began = time.perf_counter()
+        ads: Sequence[Ad | None] = ()
+        dearest = 0.0
+        if asked.page is not None and asked.wanted is not None:
+            conditions = asked.page.conditions
+            eligible = Eligible(view, search.deleted, conditions, ledger, self._masks)
+            found, ads, dearest = candidates(eligible, search.uncounted, asked.wanted)
+            is_all = len(found.hits) < asked.wanted.limit
+        else:
+            found, is_all = _first(search, DEPTH if asked.is_reordered else 0)
+        if mode == "exact" and request.only is None and search.order is None:
+            self._policy.observe_exact(view.bundle, time.perf_counter() - began)
+        hits, order = found.hits, search.order
+        is_grouped = request.ordering is not None and request.ordering.group_by is not None
+        return Found(
+            _scored(hits),
+            [hit.keys or () for hit in hits] if hits and hits[0].keys is not None else None,
+            [order.groups_of(hit) for hit in hits] if order is not None and is_grouped else None,
+            is_all,
+            found.certified,
+            found.total,
+            found.is_total,
+            mode,
+            facets,
+            ranges,
+            _shown(view, request, Widened(asked.query), hits) if asked.is_shown else None,
+            ads,
+            dearest,
+            _features(view, request.text, hits) if asked.is_reordered else None,
+            search.choice,
+        )
+
+    def _count_ads(self, view: View, asked: CountAds) -> LeftOut | LedgerBehind:
+        ledger = self._ledger(asked.page)
+        if isinstance(ledger, LedgerBehind):
+            return ledger
+        deleted = check(view, asked.request, self._bitmaps).deleted
+        eligible = Eligible(view, deleted, asked.page.conditions, ledger, self._masks)
+        return LeftOut(
+            eligible.left_out(asked.placed, asked.full),
+            [eligible.left_out_of(floor) for floor in asked.floors],
+        )
+
+    def _ledger(self, page: Page | None) -> Ledger | LedgerBehind | None:
+        """Return what ads have spent at the router of a page; None: budgets are not looked at."""
+        if page is None or page.spent is None:
+            return None
+        found = self._ledgers.updated(page.spent)
+        return LedgerBehind(found) if isinstance(found, int) else found
+
+
+def _show(view: View, asked: Show) -> list[Shown | None]:
+    found = []
+    for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
+        with suppress(KeyError):
+            found.append(LiveHit(*view.find(id), id, *scores))
+    query = Widened(asked.query, partial(list, asked.terms))
+    shown = dict(
+        zip([hit.id for hit in found], _shown(view, asked.request, query, found), strict=True)
+    )
+    return [shown.get(id) for id in asked.hits.ids]
+
+
+def _describe(view: View, asked: Describe) -> Described:
+    number_of = {id(part): number for number, part in enumerate(view.parts)}
+    ids, pairs = [], []
+    for one in asked.ids:
+        with suppress(KeyError):
+            part, row = view.find(one)
+            ids.append(one)
+            pairs.append((number_of[id(part)], row))
+    encoded = gather_in_model_features(view.parts, Selection.of(pairs), asked.width)
+    return Described(ids, encoded)
+
+
+def _features(view: View, text: str, hits: Sequence[LiveHit]) -> Float32 | None:
+    stage = view.bundle.second_stage
+    return None if stage is None else features_of(stage, text, view.parts, hits[:DEPTH])
+
+
+def _first(search: Search, unordered: int) -> tuple[Hits, bool]:
+    """Return the first hits of a search, and whether there are no others; unordered: as for ``Order.first``."""
+    request = search.request
+    if search.order is not None and request.after is None:
+        return search.order.first(
+            search.query,
+            request.limit,
+            deleted=search.deleted,
+            mode=search.mode,
+            unordered=unordered,
+        )
+    found, _, following = search.run()
+    if request.after is not None:
+        return found, following is None
+    return found, len(found.hits) < request.limit
+
+
+def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int]]]:
+    """Return all values of the facets, and the counts of the ranges."""
+    request = search.request
+    parts = columns_to_count(search.view, search.counted)
+    facets = []
+    for place, name in enumerate(request.facets):
+        found = [counted(columns, name, own, f"facets.{place}") for columns, own in parts]
+        if sum(len(values) for one in found for values in one.values.values()) > MAX_FACET_VALUES:
+            reason = (
+                f"more than {MAX_FACET_VALUES:,} values in one shard, which a fleet does not count"
+            )
+            raise FilterError(f"facets.{place}", reason)
+        facets.append(found)
+    ranges = {
+        name: range_counts(parts, name, own, f"facet_ranges.{name}")
+        for name, own in request.facet_ranges
+    }
+    return facets, ranges
+
+
+def _scored(hits: Sequence[LiveHit]) -> Scored:
+    scores = [(hit.score, hit.dense, hit.lexical, hit.bias, hit.boost) for hit in hits]
+    return Scored([hit.id for hit in hits], np.array(scores, np.float64).reshape(-1, 5))
+
+
+def _shown(
+    view: View, request: RankRequest, query: Widened, hits: Sequence[LiveHit]
+) -> list[Shown]:
+    return [
+        Shown(orjson.dumps(hit["fields"]), hit["explanation"], hit["highlight"])
+        for hit in shown(view, request, query, hits)
+    ]

@@ -1,0 +1,397 @@
+"""The coordinator of a fleet: the only writer of ``active.json``, and the one that knows every replica and router.
+
+A swap has the two phases of a single machine (``fullrank_service.models.swap``):
+
+    1. propose   Every live replica downloads, verifies and warms its shard of the new version while it serves the old.
+    2. commit    ``active.json`` is written once. Routers that follow the coordinator switch; a request that has begun
+                 keeps its generation, and replicas keep the old version until no router uses it any more.
+
+So does the start of an experiment, whose candidate is the new version. If the coordinator dies before the commit,
+nothing has changed: the next one reads ``active.json``. After the commit nothing undoes it. A replica that starts late,
+or again, joins once it has loaded what serves.
+
+This module does not name Ray: ``fullrank_fleet.serving.actors`` runs it as an actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from logging import getLogger
+from typing import Any
+
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank_fleet.remote import Folder, RemoteError
+from fullrank_fleet.serving.routers import Routers
+from fullrank_fleet.serving.tracking import LOAD_S, START_S, PlacedSet, Replicas, Spawn, SwapRefused
+from fullrank_fleet.sets import find_set, find_version, newest_set, read_set
+from fullrank_service.models.changes import activated, experimenting, loading, without_experiment
+from fullrank_service.models.policy import pinned
+from fullrank_service.models.state import STATE, ActiveState, Experiment, dump_state, parse_state
+from fullrank_service.models.workers import Report
+
+# Pause between two rounds of pings.
+_ROUND_S = 0.5
+# Pause between two looks for the first set, which a router that starts later activates at once.
+_LOOK_S = 5.0
+# Pause between two looks for replicas that share a node: one that has joined may take them apart.
+_SPREAD_S = 10.0
+# The longest wait after a commit until every router follows.
+_SETTLE_S = 10.0
+CHANGE_S = 2 * (START_S + LOAD_S)
+"""The longest time of a change: a coordinator that was started again lets replicas load what serves first."""
+MAX_LOADED = 2
+"""Sets that routers, and so all replicas, keep loaded at least: the active one, and the one before, which requests and
+the cursors of pages may name. A candidate, and the one that was loaded last, stay loaded as well."""
+_log = getLogger(__name__)
+
+
+class SwapUnderWay(FullrankError):
+    """Another swap is in progress; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What routers serve by.
+
+    Attributes:
+        epoch: Grows with every change.
+        generation: Counts activations, and starts and ends of experiments; 0: nothing was activated.
+        version: That serves.
+        set_address: Of its folder.
+        replicas: By shard, those that have loaded the version and answer; all that have loaded it where none answers.
+        log: Fingerprint of the log that shards follow; None: they follow none.
+        previous: The version that was active before.
+        further: Other versions that every router loads, each with the address of its folder.
+        experiment: Against the version that serves; its candidate is one of the further versions.
+        root: Address of the folder of sharded bundles.
+        per_shard: Replicas that the fleet was started with.
+    """
+
+    epoch: int = 0
+    generation: int = 0
+    version: str | None = None
+    set_address: str | None = None
+    replicas: tuple[tuple[Any, ...], ...] = ()
+    log: str | None = None
+    previous: str | None = None
+    further: tuple[tuple[str, str], ...] = ()
+    experiment: Experiment | None = None
+    root: str = ""
+    per_shard: int = 0
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All versions that routers load."""
+        active = () if self.version is None else (self.version,)
+        return (*active, *(version for version, _ in self.further))
+
+
+class Coordinator:
+    """Changes what the fleet serves.
+
+    Args:
+        root: Folder of sharded bundles; has ``active.json``.
+        replicas: Of each shard.
+        spawn: Finds or starts a replica.
+        log: As in ``Snapshot``.
+        nodes: Returns the ids of the nodes that can hold replicas; the replicas of a shard are spread over them.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        replicas: int,
+        spawn: Spawn,
+        log: str | None = None,
+        nodes: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._root = Folder(root)
+        self._replicas, self._nodes = Replicas(replicas, spawn), nodes
+        self._routers = Routers()
+        self._swap = asyncio.Lock()
+        self._changed = asyncio.Condition()
+        # A coordinator that is started again must not give a number that a router has.
+        self._snapshot = Snapshot(time.time_ns(), log=log, root=root, per_shard=replicas)
+        # What routers load, the active one first.
+        self._sets: list[PlacedSet] = []
+        # The version of the swap in progress: replicas may have it open before anything serves it.
+        self._proposed: str | None = None
+        self._started: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._look_at = time.monotonic() + _LOOK_S
+        self._spread_at = time.monotonic() + _SPREAD_S
+
+    async def start(self) -> None:
+        """Load what is active, then watch the replicas in the background; once, and again only if that fails.
+
+        All changes, and ``follow``, do it first: Ray calls nothing but the constructor when it starts a coordinator
+        again.
+
+        Raises:
+            StateDamaged: ``active.json`` cannot be read.
+            BundleNotFound, BundleError, RemoteError: The active version cannot be read.
+        """
+        if self._started is None or (self._started.done() and self._started.exception()):
+            self._started = asyncio.ensure_future(self._start())
+        await asyncio.shield(self._started)
+
+    async def _start(self) -> None:
+        async with self._swap:
+            state = await asyncio.to_thread(self._read_state)
+            if state.version is not None:
+                sets = await asyncio.to_thread(self._placed, state)
+                for wanted in sets:
+                    await self._replicas.load(wanted)
+                await self._publish(state, sets)
+                self._routers.expect()
+        self._watcher = asyncio.ensure_future(self._watch_always())
+
+    async def ping(self) -> None:
+        """Return at once: the coordinator is alive, whatever else it waits for."""
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
+        """Make a version the one that serves, which ends an experiment: propose, commit.
+
+        Args:
+            name_or_version: A version, or a name for its newest version.
+            is_version: Whether it must be a version.
+
+        Returns:
+            The new state; if the version serves already, the present one.
+
+        Raises:
+            SwapUnderWay, SwapRefused, StateDamaged, BundleNotFound, BundleError, RemoteError: Nothing was changed.
+        """
+        find = find_version if is_version else find_set
+
+        def change(state: ActiveState, found: PlacedSet, sha256: str) -> ActiveState:
+            return activated(state, found.version, sha256, state.generation + 1, state.version)
+
+        return await self._run(lambda: find(self._root, name_or_version), change)
+
+    async def load(self, version: str) -> Snapshot:
+        """Load a version in every replica and router; the one that serves stays. Returns and raises as ``activate``."""
+
+        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
+            if state.version is None:
+                raise SwapRefused(f"{found.version}: no version serves yet; activate one")
+            return loading(state, found.version, self._snapshot.versions)
+
+        return await self._run(lambda: find_version(self._root, version), change)
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
+        """Interleave a version with the one that serves; this ends an experiment with another: propose, commit.
+
+        Args:
+            candidate: Its version.
+            share: Of the searches.
+            max_days: After which the active version stays.
+
+        Returns and raises as ``activate``.
+        """
+
+        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
+            if state.version in (None, found.version) or state.manifest_sha256 is None:
+                raise SwapRefused(f"{found.version}: there is no other version to compare it with")
+            experiment = Experiment(found.version, share, time.time(), max_days)
+            return experimenting(
+                state, state.version, state.manifest_sha256, state.generation + 1, experiment
+            )
+
+        return await self._run(lambda: find_version(self._root, candidate), change)
+
+    async def stop_experiment(self) -> Snapshot:
+        """End the experiment; the active version stays. Without one, change nothing. Raises as ``activate``."""
+        async with self._changing():
+            state = await asyncio.to_thread(self._read_state)
+            after = without_experiment(state, state.generation + 1)
+            # No replica has to load anything.
+            await self._commit(state, after)
+            return self._snapshot
+
+    async def scale(self, replicas: int) -> Snapshot:
+        """Change how many replicas each shard has. Raises SwapUnderWay: nothing was changed."""
+        async with self._changing():
+            unused = await self._replicas.scale(replicas, self._sets)
+            self._snapshot = replace(self._snapshot, per_shard=replicas)
+            if self._sets:
+                await self._refresh(is_forced=True)
+                # Routers ask them until they follow.
+                await self.settled(self._snapshot.epoch, self._snapshot.versions)
+            await asyncio.gather(*(one.stop() for one in unused), return_exceptions=True)
+            return self._snapshot
+
+    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
+        """Return the state once it is another one than a router has, or after some seconds.
+
+        Args:
+            report: Of the router; None: the caller is another program.
+            epoch: Of the snapshot that it has.
+            wait_s: The longest wait.
+        """
+        await self.start()
+        if report is not None:
+            await self._routers.note(report, epoch)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s), self._changed:
+                await self._changed.wait_for(lambda: self._snapshot.epoch != epoch)
+        return self._snapshot
+
+    async def leave(self, id: str) -> None:
+        """Forget a router that stops."""
+        await self._routers.forget(id)
+
+    async def routers(self) -> list[Report]:
+        """Return the reports of all routers."""
+        return self._routers.reports
+
+    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
+        """Wait until every router follows a snapshot and has loaded its versions.
+
+        Returns:
+            The number of routers, and whether all do after ten seconds.
+        """
+        return await self._routers.settled(epoch, versions, _SETTLE_S)
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Keep others from changing the state. Raises SwapUnderWay if one does."""
+        await self.start()
+        if self._swap.locked():
+            raise SwapUnderWay("Another swap is in progress; nothing was changed.")
+        async with self._swap:
+            yield
+
+    async def _run(
+        self,
+        find: Callable[[], Folder],
+        change: Callable[[ActiveState, PlacedSet, str], ActiveState],
+    ) -> Snapshot:
+        """Change the state in two phases.
+
+        Args:
+            find: Returns the folder of the set that must be loaded for it.
+            change: Given the state, the set and the sha256 of its set.json, returns the new state.
+        """
+        async with self._changing():
+            folder = await asyncio.to_thread(find)
+            found = PlacedSet(await asyncio.to_thread(read_set, folder), str(folder))
+            state = await asyncio.to_thread(self._read_state)
+            sha256 = hashlib.sha256(found.manifest.dump().encode()).hexdigest()
+            after = change(state, found, sha256)
+            self._proposed = found.version
+            try:
+                if after != state:
+                    await self._replicas.propose(found)
+                await self._commit(state, after, found)
+            finally:
+                self._proposed = None
+            return self._snapshot
+
+    async def _commit(self, state: ActiveState, after: ActiveState, *new: PlacedSet) -> None:
+        """Write a state, which commits it, and tell routers; new: a set that it names. Raises RemoteError."""
+        if after != state:
+            await asyncio.to_thread(self._root.write, STATE, dump_state(after).encode())
+            # What is known already is not read again: that could fail, and nothing may after the commit.
+            await self._publish(after, await asyncio.to_thread(self._placed, after, *new))
+
+    async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
+        """Let routers follow a committed state; sets: as ``_placed`` returns them."""
+        self._sets = sets
+        active, *others = sets
+        further = tuple((one.version, one.address) for one in others)
+        experiment = state.experiment
+        if experiment is not None and experiment.candidate not in dict(further):
+            experiment = None  # the active version serves alone
+        self._snapshot = replace(
+            self._snapshot,
+            generation=state.generation,
+            version=active.version,
+            set_address=active.address,
+            previous=state.previous,
+            further=further,
+            experiment=experiment,
+        )
+        await self._refresh(is_forced=True)
+
+    def _placed(self, state: ActiveState, *new: PlacedSet) -> list[PlacedSet]:
+        """Return the sets that routers load for a state: the active one, and further ones that can be read.
+
+        Raises:
+            BundleNotFound, BundleError, RemoteError: The active one cannot be read.
+        """
+        assert state.version is not None
+        known = {own.version: own for own in (*self._sets, *new)}
+        found = [known.get(state.version) or self._read(state.version)]
+        for version in dict.fromkeys(pinned(state, MAX_LOADED)):
+            if version == state.version:
+                continue
+            try:
+                found.append(known.get(version) or self._read(version))
+            except (BundleError, RemoteError) as error:
+                _log.error("cannot load %s: %s", version, error)
+        return found
+
+    def _read(self, version: str) -> PlacedSet:
+        folder = find_version(self._root, version)
+        return PlacedSet(read_set(folder), str(folder))
+
+    async def _refresh(self, *, is_forced: bool = False) -> None:
+        """Give routers the replicas that answer and have what serves, if these have changed."""
+        found = self._replicas.askable(self._sets)
+        if is_forced or found != self._snapshot.replicas:
+            self._snapshot = replace(self._snapshot, epoch=self._snapshot.epoch + 1, replicas=found)
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _watch_always(self) -> None:
+        failures, before = 0, ""
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            try:
+                await self._watch()
+            except Exception as error:
+                failures += 1
+                reason = f"{type(error).__name__}: {error}"
+                is_new, before = reason != before, reason
+                _log.error("cannot watch, failure %d: %s", failures, reason, exc_info=is_new)
+
+    async def _watch(self) -> None:
+        """Ping every replica, let late ones load what serves, drop versions that nobody uses."""
+        await self._replicas.ping()
+        if not self._sets:
+            await self._serve_first()
+            return
+        await self._refresh()
+        self._replicas.load_late(self._sets)
+        if time.monotonic() > self._spread_at and not self._swap.locked():
+            self._spread_at = time.monotonic() + _SPREAD_S
+            await self._replicas.spread(await asyncio.to_thread(self._nodes), self._sets)
+        used = self._routers.used
+        if used is not None:
+            # Also while a swap runs: swaps that follow each other would let no version go.
+            proposed = () if self._proposed is None else (self._proposed,)
+            await self._replicas.release({*used, *self._snapshot.versions, *proposed})
+
+    async def _serve_first(self) -> None:
+        """Activate the newest set where nothing serves yet: routers may have started before the first was written."""
+        if self._swap.locked() or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_S
+        with suppress(BundleNotFound):
+            newest = await asyncio.to_thread(newest_set, self._root)
+            await self.activate(newest.address.rpartition("/")[2], is_version=True)
+
+    def _read_state(self) -> ActiveState:
+        content = self._root.read(STATE)
+        return ActiveState() if content is None else parse_state(content, f"{self._root}/{STATE}")

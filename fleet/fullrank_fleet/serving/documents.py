@@ -1,0 +1,124 @@
+"""The documents of sets: read from their shards, and written to the log that all shards follow.
+
+A router follows the log too, over a head without documents of the set. It checks writes against the fields of all
+documents, knows the words of live ones, and knows how far a search must wait for a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fullrank.bundle import Bundle
+from fullrank.live import View
+from fullrank_fleet.serving.asking import Asking, Patience
+from fullrank_fleet.serving.head import Head, HeadView, refusal
+from fullrank_fleet.serving.transport import Shards
+from fullrank_fleet.serving.wire import Read
+from fullrank_service.documents.documents import Stored
+from fullrank_service.documents.follow import Followed
+from fullrank_service.documents.live import LiveDocuments
+from fullrank_service.documents.past import AsOf
+from fullrank_service.documents.submission import Kept, Submission
+from fullrank_service.errors import DocumentNotAccepted, Invalid
+
+
+class SetDocuments:
+    """The documents of sets; see ``fullrank_service.documents.documents``.
+
+    Args:
+        shards: Reaches the shards of a set.
+        patience: How long to wait for them.
+        live: Writes the log and follows it; None: there is no log.
+    """
+
+    def __init__(self, shards: Shards, patience: Patience, live: LiveDocuments | None) -> None:
+        self._shards, self._patience, self._live = shards, patience, live
+        self._heads: dict[int, View] = {}
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether there is a log."""
+        return self._live is not None
+
+    def prepare(self, bundle: Bundle) -> None:
+        """Bring the view of a head up to date with the log, then keep following. Raises BundleError."""
+        if self._live is None:
+            self._heads[id(bundle)] = HeadView.of(bundle)
+        else:
+            self._live.prepare(bundle)
+
+    def release(self, bundle: Bundle) -> None:
+        """Stop following for a head."""
+        if self._live is None:
+            self._heads.pop(id(bundle), None)
+        else:
+            self._live.release(bundle)
+
+    def start(self) -> None:
+        """Start following the log."""
+        if self._live is not None:
+            self._live.start()
+
+    async def close(self) -> None:
+        """Store waiting writes, then stop."""
+        if self._live is not None:
+            await self._live.close()
+
+    async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
+        """Return the view of a head once it contains all operations up to min_seq; shards will wait for them too."""
+        if self._live is None:
+            if min_seq:
+                reason = "is larger than the number of every acknowledged write"
+                raise Invalid(errors=[{"field": "min_seq", "reason": reason}])
+            return self._heads.get(id(bundle)) or HeadView.of(bundle)
+        view = await self._live.view(bundle, min_seq)
+        assert isinstance(view, HeadView)
+        return view.waiting_for(min_seq)
+
+    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
+        """Return the view of a head as of an operation, as of which shards will answer too."""
+        if self._live is None:
+            return AsOf(await self.view(bundle, min_seq))
+        view, deleted = await self._live.as_of(bundle, seq, min_seq)
+        assert isinstance(view, HeadView)
+        at = view.seq if seq is None else seq
+        return AsOf(view.waiting_for(max(at, min_seq), at), deleted)
+
+    async def stored(self, view: View, id: str) -> Stored:
+        """Return the stored fields of a document, as its shard has them.
+
+        Raises:
+            DocumentsMissing: The shard of the document does not answer.
+            NotYetVisible: It has not read the log so far.
+        """
+        head = view.bundle
+        assert isinstance(head, Head)
+        assert isinstance(view, HeadView)
+        try:
+            number = head.set.owner(id)
+        except UnicodeEncodeError:
+            return Stored(None, view.seq)
+        asking = Asking(self._shards, head.set, self._patience, min_seq=view.min_seq)
+        fields: dict[str, Any] | None = (await asking.each({number: Read(id)}))[number]
+        return Stored(fields, asking.seqs[number])
+
+    def views(self, name: str | None = None) -> Sequence[Followed]:
+        """Return the views of the heads of a collection, or of all."""
+        if self._live is not None:
+            return self._live.views(name)
+        found = [Followed(view, 0, 0) for view in self._heads.values()]
+        return [one for one in found if name in (None, one.view.bundle.name)]
+
+    async def write(self, submission: Submission) -> Kept:
+        """Store the writes of one request; see ``LiveDocuments.write``."""
+        return await self._log_of(submission.collection).write(submission)
+
+    async def head(self, collection: str) -> int:
+        """Return the number of the last acknowledged write."""
+        return await self._log_of(collection).head(collection)
+
+    def _log_of(self, collection: str) -> LiveDocuments:
+        if self._live is None:
+            raise DocumentNotAccepted(f"{refusal(collection)}.")
+        return self._live

@@ -1,0 +1,353 @@
+"""Rank the documents of a set by asking its shards: the engine of a router.
+
+1. check the request against the fields of the set, encode and widen the query: once, in the router
+2. ask every shard for the first documents of its own ranking, and merge them
+   where words are required, ask those again that chose others than all shards together
+3. where more than scores decides the order, ask for what does: groups further down, encodings for diversity
+   where the placements of a page are filled, ask for more candidates until they are (pages.py)
+   where a second stage reorders the first documents of all, shards send what it reads (merge.py)
+4. ask the shards that have the hits to show them, unless the answers of step 2 have them already
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Encoded, concatenate
+from fullrank.live import View
+from fullrank.models.widening import Widened
+from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
+from fullrank.rerank.stage import DEPTH as REORDERED
+from fullrank.rerank.stage import SecondStage
+from fullrank_fleet.serving.asking import Asking, Patience
+from fullrank_fleet.serving.columns import NewFields
+from fullrank_fleet.serving.head import Head, HeadView
+from fullrank_fleet.serving.merge import Hit, Merged, Place, scored
+from fullrank_fleet.serving.pages import SetPage
+from fullrank_fleet.serving.transport import Shards
+from fullrank_fleet.serving.wire import (
+    Describe,
+    Described,
+    Found,
+    Page,
+    Question,
+    Rank,
+    SentClicks,
+    Show,
+    Shown,
+)
+from fullrank_service.ads.filling import PageFilling
+from fullrank_service.ads.placing import Wanted
+from fullrank_service.search.caching.bitmaps import Bitmaps
+from fullrank_service.search.counting import counts_of
+from fullrank_service.search.paging import After
+from fullrank_service.search.presenting import second_score
+from fullrank_service.search.request import Ranked, RankRequest
+from fullrank_service.search.searching import check, floor_of, reordered_text, required_of, widened
+from fullrank_service.telemetry.stages import Stages
+from fullrank_service.usage.clicks import ClickCounter
+
+# Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
+# hits that other shards beat.
+_MOST_SHOWN_AT_ONCE = 10
+# Where groups leave out too many hits, shards are asked for so many times as many.
+_STEP = 8
+# More hits are merged in a thread: 10,000 of each of 16 shards take half a second.
+_MERGED_AT_ONCE = 2_000
+# Bytes. Filters of sets are checked against no documents, so their results are empty.
+_BITMAPS = 1 << 20
+
+
+class SetEngine:
+    """Ranks the documents of sets.
+
+    Args:
+        shards: Reaches the shards of a set.
+        patience: How long to wait for them.
+        threads: That check and encode long requests.
+        clicks: Counts new clicks; None: they wait for the next training.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        patience: Patience,
+        threads: int = 2,
+        clicks: ClickCounter | None = None,
+    ) -> None:
+        self._shards, self._patience, self._clicks = shards, patience, clicks
+        self._bitmaps = Bitmaps(_BITMAPS)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="route")
+
+    async def rank(
+        self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
+    ) -> tuple[Encoded, Ranked]:
+        """Rank; as ``fullrank_service.search.engine.Engine`` describes, and:
+
+        Raises:
+            DocumentsMissing: A shard does not answer, and the request asks for all documents.
+        """
+        head = view.bundle
+        assert isinstance(head, Head)
+        assert isinstance(view, HeadView)
+        clicks = None
+        if self._clicks is not None and request.counts_clicks:
+            clicks = self._clicks.of(head)
+        asking = Asking(
+            self._shards,
+            head.set,
+            self._patience,
+            partial=request.is_partial,
+            min_seq=view.min_seq,
+            at=view.at,
+            clicks=None if clicks is None else SentClicks.of(clicks, request.text),
+        )
+        stages.done("wait")
+        if request.is_plain:
+            encoded, query = self._prepared(view, request, cached, stages)
+        else:
+            encoded, query = await asyncio.get_running_loop().run_in_executor(
+                self._pool, self._prepared, view, request, cached, stages
+            )
+        search = _SetSearch(view, head, request, query, asking)
+        return encoded, await search.run(stages)
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._clicks is not None:
+            await asyncio.to_thread(self._clicks.close)
+
+    def _prepared(
+        self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
+    ) -> tuple[Encoded, Widened]:
+        """Check a request, and return its query: encoded, and widened. Raises FilterError."""
+        checked = check(view, request, self._bitmaps)
+        if request.is_counted:
+            counts_of(view, request, checked.deleted)
+        if checked.is_restricted:
+            stages.done("filter")
+        encoded = cached
+        if encoded is None:
+            encoded = request.model(view).encode_queries([request.text])
+            stages.done("encode")
+        return encoded, widened(view, request, encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class _SetSearch:
+    """One search over the shards of a set.
+
+    Attributes:
+        view: Of the head.
+        head: What the router has of the set.
+        request: What is asked for; it fits the fields of the set.
+        query: Encoded and widened.
+        asking: Asks the shards.
+    """
+
+    view: View
+    head: Head
+    request: RankRequest
+    query: Widened
+    asking: Asking
+
+    async def run(self, stages: Stages) -> Ranked:
+        """Rank, and show the hits."""
+        request, ordering = self.request, self.request.ordering
+        if request.filling is not None:
+            return await self._filled(request.filling, stages)
+        by_score = ordering is None or request.only is not None
+        if by_score or ordering is None or not (ordering.group_by or ordering.diversity):
+            merged = await self._merged(self._wanted)
+            places = merged.places
+        else:
+            depth = max(self._wanted, DEPTH) if ordering.diversity else self._wanted
+            merged, places = await self._grouped(depth)
+            if ordering.diversity:
+                places = await self._diverse(merged, places, ordering.diversity)
+        following = None
+        if request.after is not None:
+            page = places[: request.limit]
+            following = _following(request.after, merged, page)
+        else:
+            page = places[request.offset : request.offset + request.limit]
+        stages.done("rank")
+        hits = await self._shown([merged.hit(place) for place in page])
+        stages.done("fields")
+        is_capped = floor_of(self.view, request) is not None and not request.is_counted and by_score
+        total, is_total = merged.total(page, request, is_capped)
+        covered = self.asking.covered
+        return Ranked(
+            [hit for hit in hits if hit is not None],
+            merged.is_certified and covered == 1,
+            total,
+            is_total and covered == 1,
+            merged.facets(request) if request.is_counted else {},
+            merged.mode,
+            len(merged.features),
+            None,
+            following,
+            merged.ranges(request) if request.is_counted else {},
+            covered,
+        )
+
+    @property
+    def _stage(self) -> SecondStage | None:
+        """The second stage that reorders the first hits; None: none does."""
+        request = self.request
+        # As on one machine: groups are read from the first place on, a page below the first hits alone is not.
+        is_below = request.ordering is None and request.offset >= REORDERED
+        fits = reordered_text(self.view, request) is not None and not is_below
+        return self.head.second_stage if fits else None
+
+    @property
+    def _wanted(self) -> int:
+        """How many of its first hits each shard must return."""
+        request = self.request
+        return request.limit if request.after is not None else request.offset + request.limit
+
+    async def _merged(self, depth: int, *, is_all: bool = False) -> Merged:
+        """Return the first hits of every shard, merged; is_all: all that shards send, not only as many as each does."""
+        asked = self._rank(depth)
+        found: dict[int, Found] = await self.asking.all(asked)
+        if asked.required is not None and found:
+            chosen = {number: one.choice for number, one in found.items() if one.choice}
+            choice = asked.required.together(chosen.values())
+            again = replace(asked, choice=choice)
+            others = [number for number, own in chosen.items() if own != choice]
+            found |= await self.asking.each(dict.fromkeys(others, again))
+            found = {n: one for n, one in found.items() if one.choice == choice}
+        if not is_all:
+            # One more shows whether there is a next page.
+            return Merged.of(found, self._stage, max(depth, REORDERED) + 1)
+        if sum(len(answer.hits.ids) for answer in found.values()) <= _MERGED_AT_ONCE:
+            return Merged.of(found, self._stage)
+        return await asyncio.to_thread(Merged.of, found, self._stage)
+
+    def _rank(self, depth: int, page: Page | None = None, wanted: Wanted | None = None) -> Rank:
+        """Return the question for the first hits of a shard, and of those that a page lacks."""
+        request, is_reordered = self.request, self._stage is not None
+        if is_reordered:
+            depth = max(depth, REORDERED)
+            wanted = None if wanted is None else wanted._replace(limit=depth)
+        is_light = not (request.explain or request.highlight or request.offset)
+        return Rank(
+            # Shards read neither what the router has read already, nor what they cannot send.
+            replace(
+                request,
+                offset=0,
+                limit=depth,
+                synonyms=(),
+                by_prefix=False,
+                filling=None,
+            ),
+            self.query.encoded,
+            is_light and depth <= _MOST_SHOWN_AT_ONCE,
+            floor_of(self.view, request),
+            NewFields.of(self.view, request),
+            page,
+            wanted,
+            is_reordered,
+            required_of(self.view, request),
+        )
+
+    async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:
+        """Return the first hits that their groups leave in."""
+        assert self.request.ordering is not None
+        group_by = self.request.ordering.group_by
+        asked = depth if self._stage is None else max(depth, REORDERED)
+        while True:
+            merged = await self._merged(asked, is_all=group_by is not None)
+            if group_by is None:
+                return merged, merged.places[:depth]
+            kept, is_final = merged.kept(group_by.limit, depth)
+            if is_final:
+                return merged, kept
+            asked *= _STEP
+
+    async def _diverse(self, merged: Merged, places: list[Place], diversity: float) -> list[Place]:
+        """Put the first hits into the order of their variety."""
+        first = places[:DEPTH]
+        if not first:
+            return places
+        width = self.query.encoded.sparse.width
+        ids: dict[int, list[str]] = {}
+        for place in first:
+            ids.setdefault(place.shard, []).append(place.id)
+        asked: dict[int, Question] = {number: Describe(own, width) for number, own in ids.items()}
+        answers: dict[int, Described] = await self.asking.each(asked)
+        places_of = {(place.shard, place.id): place for place in first}
+        order = [places_of[number, id] for number, own in answers.items() for id in own.ids]
+        row_of = {place: row for row, place in enumerate(order)}
+        # Without documents of shards that are missing, or that were deleted meanwhile.
+        first = [place for place in first if place in row_of]
+        if not first:
+            return places[DEPTH:]
+        encoded = concatenate([own.encoded for own in answers.values()])
+        encoded = encoded.take(np.array([row_of[place] for place in first], np.int64))
+        scores = np.array([merged.scores(place)[0] for place in first])
+        chosen = diverse_order(scores, similarities(encoded), diversity)
+        return [first[place] for place in chosen.tolist()] + places[DEPTH:]
+
+    async def _filled(self, filling: PageFilling, stages: Stages) -> Ranked:
+        """Fill the placements of a page, and show their hits."""
+        page = SetPage(self.view, self.request, filling, self.asking, self._stage)
+        filled, found = await page.fill(
+            lambda asked, wanted: self._rank(wanted.limit, asked, wanted)
+        )
+        stages.done("rank")
+        hits = await self._shown(found)
+        stages.done("fields")
+        covered = self.asking.covered
+        # A hit that is gone must not leave its place, and the price of its ad, to the next one.
+        filled = filled.keeping([place for place, hit in enumerate(hits) if hit is not None])
+        return Ranked(
+            [hit for hit in hits if hit is not None],
+            filled.hits.certified and covered == 1,
+            filled.hits.total,
+            filled.hits.is_total and covered == 1,
+            {},
+            page.mode,
+            filled.hits.reordered,
+            filled,
+            covered=covered,
+        )
+
+    async def _shown(self, hits: Sequence[Hit]) -> list[dict[str, Any] | None]:
+        """Return hits ready for JSON; None for one whose shard is missing by now, or that was deleted meanwhile."""
+        rows = [row for row, hit in enumerate(hits) if hit.shown is None]
+        wanted = [hits[row] for row in rows]
+        request = replace(self.request, synonyms=(), filling=None)
+        # Packing a question takes longer than sending each shard the ids of hits that others have.
+        question = Show(request, self.query.encoded, self.query.terms, scored(wanted))
+        answers = await self.asking.each(dict.fromkeys({hit.shard for hit in wanted}, question))
+        shown = [hit.shown for hit in hits]
+        for place, row in enumerate(rows):
+            if hits[row].shard in answers:
+                shown[row] = answers[hits[row].shard][place]
+        return [
+            None if own is None else self._json(hit, own)
+            for hit, own in zip(hits, shown, strict=True)
+        ]
+
+    def _json(self, hit: Hit, shown: Shown) -> dict[str, Any]:
+        found = shown.hit(hit.id, hit.scores[0])
+        if found["explanation"] is not None:
+            score = second_score(self.head.second_stage, hit.features)
+            found["explanation"]["second_stage"] = score
+        return found
+
+
+def _following(after: After, merged: Merged, page: Sequence[Place]) -> After | None:
+    """Return where the next page of a ranking by score begins; None after the last one."""
+    is_all = all(answer.is_all for answer in merged.found.values())
+    if not page or (is_all and len(page) == len(merged.places)):
+        return None
+    return After(merged.scores(page[-1])[0], page[-1].id, after.place + len(page))

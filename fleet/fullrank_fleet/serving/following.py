@@ -1,0 +1,277 @@
+"""The models of a router: it follows the coordinator, which alone changes what serves.
+
+A router learns from the coordinator which versions serve and which replicas answer, and reports what it has loaded.
+What an operator asks of one router is asked of the coordinator, which all routers follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from logging import getLogger
+from typing import Protocol, TypeVar
+
+from fullrank.bundle import Bundle, BundleInfo
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank_fleet.remote import RemoteError
+from fullrank_fleet.serving.coordinator import CHANGE_S, Snapshot, SwapUnderWay
+from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.head import Head
+from fullrank_fleet.serving.log import LogSource, check_same
+from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.tracking import SwapRefused
+from fullrank_fleet.serving.waiting import NoAnswer, answered
+from fullrank_service import errors
+from fullrank_service.models.outline import Outline
+from fullrank_service.models.serving import Serving
+from fullrank_service.models.state import StateDamaged
+from fullrank_service.models.swap import Swapped
+from fullrank_service.models.workers import Report
+from fullrank_service.telemetry.metrics import Metrics
+
+# The longest wait for news; after it the router reports again.
+_WAIT_S = 5.0
+# Pause before the next try when the coordinator does not answer.
+_RETRY_S = 0.2
+# The longest wait for the reports of the other routers.
+_REPORTS_S = 1.0
+# The longest wait for a coordinator that waits itself until all routers follow, for ten seconds at most.
+_SETTLED_S = 20.0
+# The longest time to load the model of a set that shards have loaded.
+_LOAD_S = 120.0
+_FROZEN = (
+    "The coordinator of the fleet does not answer. It may still make the change when it goes on; "
+    "GET /v1/models says which version serves."
+)
+Answer = TypeVar("Answer")
+_log = getLogger(__name__)
+
+
+class CoordinatorHandle(Protocol):
+    """A coordinator, wherever it runs; ``Coordinator`` describes the methods.
+
+    Each raises ConnectionError if the coordinator is dead. One that is frozen keeps the caller waiting.
+    """
+
+    async def ping(self) -> None: ...
+    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot: ...
+    async def leave(self, id: str) -> None: ...
+    async def routers(self) -> list[Report]: ...
+    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]: ...
+    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot: ...
+    async def load(self, version: str) -> Snapshot: ...
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot: ...
+    async def stop_experiment(self) -> Snapshot: ...
+
+
+class Following:
+    """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.models``.
+
+    Args:
+        coordinator: Knows what serves.
+        models: Of the router; get the versions.
+        shards: Of the router; get the replicas.
+        metrics: Count swaps.
+        log: That this router writes; None: it takes no writes.
+        rejoin: Called when the coordinator is dead or does not answer; finds it where Ray would not.
+    """
+
+    def __init__(
+        self,
+        coordinator: CoordinatorHandle,
+        models: SetModels,
+        shards: ReplicatedShards,
+        metrics: Metrics,
+        log: LogSource | None = None,
+        rejoin: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._coordinator, self._log, self._metrics = coordinator, log, metrics
+        self._rejoin = rejoin
+        self._models, self._shards = models, shards
+        self._id = secrets.token_hex(4)
+        self._epoch = 0
+        self._followed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def serving(self) -> Serving:
+        """What serves now; read it once for a request."""
+        return self._models.serving
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why sets do not serve; a swap that fails adds none."""
+        return self._models.failures
+
+    async def start(self) -> None:
+        """Switch to what serves now, then follow in the background.
+
+        Raises:
+            Exception: The coordinator does not answer, the version cannot be opened, or shards follow another log: the
+                router does not start.
+        """
+        await self._step(0.0)
+        self._task = asyncio.ensure_future(self._always())
+
+    async def close(self) -> None:
+        """Stop following, so that no swap waits for this router."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(Exception):
+                await asyncio.wait_for(self._coordinator.leave(self._id), _REPORTS_S)
+
+    async def outline(self, bundle: Bundle) -> Outline:
+        """Return the outline of a loaded set; an empty one of a set that was written before sets had one."""
+        assert isinstance(bundle, Head)
+        return bundle.set.outline or Outline({}, ())
+
+    async def available(self) -> list[BundleInfo]:
+        """Return the loaded sets, newest first."""
+        return self._models.available()
+
+    async def workers(self) -> list[Report]:
+        """Return the reports of all routers; that of this one alone if the coordinator does not answer."""
+        own = self._report
+        try:
+            found = await asyncio.wait_for(self._coordinator.routers(), _REPORTS_S)
+        except Exception:
+            return [own]
+        return sorted(
+            [own, *(other for other in found if other.id != own.id)], key=lambda one: one.id
+        )
+
+    async def activate(self, version: str) -> Swapped:
+        """Make a version the one that serves in every router, once all replicas have loaded it.
+
+        Raises:
+            ModelNotFound, BundleRefused, Conflict, Internal: Nothing was changed.
+            CoordinatorUnavailable: The change is done or has changed nothing.
+        """
+        return await self._run(self._coordinator.activate(version, is_version=True))
+
+    async def load(self, version: str) -> Bundle:
+        """Load a version in every replica and router. Raises as ``activate``."""
+        await self._run(self._coordinator.load(version))
+        if version in self.failures:
+            raise errors.BundleRefused(self.failures[version])
+        return self.serving.resolve(version)
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+        """Interleave a version with the one that serves in every router. Raises as ``activate``."""
+        return await self._run(self._coordinator.start_experiment(candidate, share, max_days))
+
+    async def stop_experiment(self) -> Swapped:
+        """End the experiment in every router. Raises as ``activate``."""
+        return await self._run(self._coordinator.stop_experiment())
+
+    async def _run(self, change: Awaitable[Snapshot]) -> Swapped:
+        """Wait until the coordinator has made a change and the routers follow it."""
+        try:
+            found = await self._answered(change, CHANGE_S)
+        except SwapUnderWay:
+            raise errors.Conflict from None
+        except BundleNotFound as error:
+            raise errors.ModelNotFound(str(error)) from error
+        except (SwapRefused, BundleError, StateDamaged) as error:
+            self._metrics.swaps.labels("refused").inc()
+            raise errors.BundleRefused(str(error)) from error
+        except RemoteError as error:
+            self._metrics.swaps.labels("failed").inc()
+            raise errors.Internal(f"{error}; nothing was changed.") from error
+        except NoAnswer as error:
+            self._metrics.swaps.labels("failed").inc()
+            raise errors.CoordinatorUnavailable(_FROZEN) from error
+        except ConnectionError as error:
+            self._metrics.swaps.labels("failed").inc()
+            raise errors.CoordinatorUnavailable from error
+        self._metrics.swaps.labels("done").inc()
+        try:
+            await self._answered(self._follows(found.epoch), 2 * _LOAD_S)
+            settled = self._coordinator.settled(found.epoch, found.versions)
+            routers, is_done = await self._answered(settled, _SETTLED_S)
+        except ConnectionError:
+            routers, is_done = 1, False
+        return Swapped(found.generation, found.version, found.previous, routers, is_done)
+
+    async def _follows(self, epoch: int) -> None:
+        """Wait until this router follows a snapshot, or a later one, but no longer than it may take to load it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOAD_S), self._followed:
+                await self._followed.wait_for(lambda: self._epoch >= epoch)
+
+    async def _answered(self, answer: Awaitable[Answer], limit_s: float) -> Answer:
+        """Wait for the coordinator for as long as it answers pings. Raises NoAnswer, and what it raises."""
+        return await answered(answer, self._coordinator.ping, limit_s=limit_s)
+
+    @property
+    def _report(self) -> Report:
+        serving = self._models.serving
+        return Report(
+            self._id,
+            os.getpid(),
+            socket.gethostname(),
+            started=self._task is not None,
+            generation=serving.generation,
+            version=serving.active,
+            loaded=tuple(serving.models),
+        )
+
+    async def _always(self) -> None:
+        while True:
+            try:
+                await self._step(_WAIT_S)
+            except Exception as error:
+                # What the router has goes on serving.
+                self._metrics.follow_failures.inc()
+                _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
+                await asyncio.sleep(_RETRY_S)
+                if self._rejoin is not None and isinstance(error, ConnectionError):
+                    try:
+                        await self._rejoin()
+                    except Exception:
+                        # The next round tries again.
+                        _log.exception("cannot join the cluster again")
+
+    async def _step(self, wait_s: float) -> None:
+        # The coordinator answers once it has started, which lets replicas load what serves.
+        news = self._coordinator.follow(self._report, self._epoch, wait_s)
+        found = await self._answered(news, wait_s + CHANGE_S)
+        check_same(self._log, found.log)
+        if found.version is not None:
+            self._shards.update(found.replicas)
+            reporting = asyncio.ensure_future(self._report_always())
+            try:
+                await self._apply(found)
+            finally:
+                reporting.cancel()
+        async with self._followed:
+            self._epoch = found.epoch
+            self._followed.notify_all()
+
+    async def _apply(self, found: Snapshot) -> None:
+        """Load what a snapshot names, and switch to it."""
+        assert found.version is not None
+        assert found.set_address is not None
+        self._models.pin(found.versions)
+        await self._models.add(found.set_address)
+        experiment = found.experiment
+        for version, address in found.further:
+            try:
+                await self._models.add(address)
+            except FullrankError as error:
+                self._models.refuse(version, str(error))
+                if experiment is not None and experiment.candidate == version:
+                    experiment = None  # the active version serves alone
+        self._models.switch(found.version, found.generation, found.previous, experiment)
+
+    async def _report_always(self) -> None:
+        """Report while a set is opened, which may take longer than the coordinator waits to drop what nobody uses."""
+        while True:
+            await asyncio.sleep(_WAIT_S)
+            with suppress(Exception):
+                news = self._coordinator.follow(self._report, self._epoch, 0.0)
+                await self._answered(news, _WAIT_S)

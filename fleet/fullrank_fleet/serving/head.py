@@ -1,0 +1,211 @@
+"""What a router has of a set: its model and the names of its fields, without documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fullrank.ads import AdTable
+from fullrank.bundle import Bundle, open_trained
+from fullrank.encoding import Encoded, Rows
+from fullrank.errors import BundleError, DocumentRefused
+from fullrank.filters.columns import Columns
+from fullrank.live import Operation, View
+from fullrank.live.ids import hashes_of
+from fullrank.live.part import Part
+from fullrank.models.unseen import OpenModel, live_model
+from fullrank.retrieval import Retriever
+from fullrank.storage.documents import Document, DocumentStore
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.serving.columns import columns_of_set
+from fullrank_fleet.sets import SetManifest, shard_folder
+from fullrank_fleet.sets.manifest import model_id
+from fullrank_fleet.sets.titles import SetTitles, read_titles
+from fullrank_fleet.sets.words import SetWords, read_words
+from fullrank_service.usage.candidates import TITLE
+
+
+@dataclass(frozen=True, eq=False)
+class Head(Bundle):
+    """A bundle with the model and the second stage of a set, its fields, and no documents.
+
+    Encoding a query, checking a request and correcting a word are the same for all shards, so a router does them with
+    the code that does them for an ordinary bundle. The second stage reorders what shards have found.
+
+    Attributes:
+        set: The manifest of the set.
+        takes_writes: Whether there is a log of live documents.
+        words: Of compacted documents that training did not see.
+        titles: Of documents of the set.
+    """
+
+    set: SetManifest = field(kw_only=True)
+    takes_writes: bool = field(kw_only=True)
+    words: SetWords = field(kw_only=True)
+    titles: SetTitles = field(kw_only=True)
+
+    @property
+    def bundle_id(self) -> str:
+        """The id of the set, so that nothing of it is taken for that of one shard."""
+        return self.set.set_id
+
+    @property
+    def n_documents(self) -> int:
+        return self.set.documents
+
+    @cached_property
+    def columns(self) -> Columns:
+        return columns_of_set(self.set)
+
+    @cached_property
+    def live_model(self) -> OpenModel | None:
+        """As of ``Bundle``; None without a log, which shards share."""
+        return live_model(self.model) if self.takes_writes else None
+
+    @property
+    def new_words(self) -> Sequence[str]:
+        return self.words.new
+
+    @cached_property
+    def unseen_features(self) -> frozenset[int]:
+        return frozenset(self.words.features)
+
+    def distinct_values(self, name: str) -> int:
+        return self.set.values.get(name, 0)
+
+    @cached_property
+    def ads(self) -> AdTable | None:
+        return None
+
+    @property
+    def has_ads(self) -> bool:
+        return self.set.has_ads
+
+    @property
+    def has_capped_ads(self) -> bool:
+        """Whether there are ads; set.json does not say which of them have caps."""
+        return self.set.has_ads
+
+    @cached_property
+    def titled(self) -> Part:
+        """The documents of the set that have a title, with nothing else."""
+        pairs = zip(self.titles.ids, self.titles.titles, strict=True)
+        store = DocumentStore.of([Document(id, {TITLE: title}) for id, title in pairs])
+        return Part(f"{self.bundle_id}/titles", store, self.retriever, Columns(0, {}, {}))
+
+    @property
+    def shards(self) -> list[int]:
+        """The numbers of the shards that have documents."""
+        return [number for number, shard in enumerate(self.set.shards) if shard.documents]
+
+    @staticmethod
+    def open(
+        folder: Folder, manifest: SetManifest, cache: BundleCache, *, takes_writes: bool
+    ) -> Head:
+        """Open the head of a set: its words, its titles, and what training wrote, which is in every shard.
+
+        Raises:
+            BundleError: A file is missing or damaged, or the shard has another model than the set.
+            RemoteError: A file cannot be read.
+        """
+        filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
+        number = min(filled, key=lambda number: manifest.shards[number].bytes)
+        source = folder / shard_folder(number)
+        path = cache.fetch(source, manifest.shards[number].manifest_sha256, is_whole=False)
+        of_shard, model, second_stage = open_trained(path)
+        if model_id(of_shard) != manifest.model_id:
+            raise BundleError(f"{source}: has another model than its set")
+        named = replace(
+            of_shard,
+            name=manifest.name,
+            version=manifest.version,
+            created=manifest.created,
+            card=manifest.card,
+            log_position=manifest.log_position,
+        )
+        encoded = Encoded.from_rows(
+            Rows.empty(0, model.n_sparse), np.zeros((0, model.n_dense), np.float32)
+        )
+        return Head(
+            path,
+            named,
+            model,
+            encoded,
+            DocumentStore([], []),
+            Retriever(encoded),
+            {},
+            second_stage,
+            set=manifest,
+            takes_writes=takes_writes,
+            words=read_words(folder, manifest),
+            titles=read_titles(folder, manifest),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HeadView(View):
+    """The view of a head: no documents of the set, and all live ones, so that it knows their words and fields.
+
+    Attributes:
+        min_seq: Operation of the log that shards must have read to answer.
+        at: Operation as of which they answer; None: the last one that they have read.
+        of_set: Documents of the set that have a title, without those that were replaced or deleted; never searched.
+    """
+
+    min_seq: int = 0
+    at: int | None = None
+    of_set: Part | None = None
+
+    @classmethod
+    def of(cls, bundle: Bundle, seq: int = 0) -> HeadView:
+        """As of ``View``."""
+        assert isinstance(bundle, Head)
+        return cls(bundle, seq, Part.of(bundle), of_set=bundle.titled)
+
+    @property
+    def titled(self) -> tuple[Part, ...]:
+        """As of ``View``."""
+        return self.added if self.of_set is None else (self.of_set, *self.added)
+
+    def apply(self, operations: Iterable[Operation]) -> HeadView:
+        """As of ``View``."""
+        operations = list(operations)
+        view = super().apply(operations)
+        assert isinstance(view, HeadView)
+        if view is self or self.of_set is None:
+            return view
+        ids = list({operation.id for operation in operations if operation.seq > self.seq})
+        rows = self.of_set.live_rows(ids, hashes_of(ids))
+        return replace(view, of_set=self.of_set.remove(rows))
+
+    def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
+        """As of ``View``; without a log every document is refused."""
+        head = self.bundle
+        assert isinstance(head, Head)
+        if not head.takes_writes:
+            raise DocumentRefused(refusal(head.name))
+        super().check(id, fields, is_storable=is_storable)
+
+    def is_live(self, id: str) -> bool:
+        """Return whether a document was written since the set was made; False without such a document, too."""
+        try:
+            return super().is_live(id)
+        except KeyError:
+            return False
+
+    def waiting_for(self, seq: int, at: int | None = None) -> HeadView:
+        """Return this view; shards answer for it once they have read the log up to a number, as of another one."""
+        is_same = (seq, at) == (self.min_seq, self.at)
+        return self if is_same else replace(self, min_seq=seq, at=at)
+
+
+def refusal(collection: str) -> str:
+    """Say why a collection takes no writes."""
+    return (
+        f"{collection} is a sharded bundle, which takes live documents only with FULLRANK_DOCUMENTS_URL;"
+        " without it, index its corpus again"
+    )

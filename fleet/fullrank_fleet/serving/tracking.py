@@ -1,0 +1,334 @@
+"""The replicas of a fleet, as its coordinator sees them: which versions each has loaded, and whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from logging import getLogger
+from typing import Any, Protocol
+
+from fullrank.errors import BundleError, FullrankError
+from fullrank_fleet.serving.waiting import answered
+from fullrank_fleet.sets import SetManifest
+
+LOAD_S = 1800.0
+"""Longest time to download, verify and warm a shard, for a replica that answers pings meanwhile."""
+START_S = 60.0
+"""The longest time until the process of a replica has started, where a swap has to wait for it."""
+# A replica that does not answer a ping for so long is left out of what routers are given.
+_PING_S = 1.0
+_log = getLogger(__name__)
+
+
+class SwapRefused(FullrankError):
+    """The version cannot serve; the message says why. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One shard of a version: where a replica gets it from.
+
+    Attributes:
+        version: Of the set.
+        set_address: Of the set's folder.
+        number: Of the shard.
+    """
+
+    version: str
+    set_address: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSet:
+    """A set, and where it is.
+
+    Attributes:
+        manifest: Of the set.
+        address: Of its folder.
+    """
+
+    manifest: SetManifest
+    address: str
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    def source(self, number: int) -> Source:
+        """Return one of its shards."""
+        return Source(self.version, self.address, number)
+
+    def has(self, number: int) -> bool:
+        """Return whether it has documents in a shard."""
+        shards = self.manifest.shards
+        return number < len(shards) and bool(shards[number].documents)
+
+
+class ReplicaHandle(Protocol):
+    """A replica process, as the coordinator drives it."""
+
+    async def load(self, source: Source) -> Sequence[str]:
+        """Download, verify and warm a shard; at once if it has it.
+
+        Returns:
+            All versions that the replica has open.
+
+        Raises:
+            BundleError: The version cannot serve.
+        """
+
+    async def release(self, versions: Sequence[str]) -> Sequence[str]:
+        """Drop versions that nobody asks the replica for.
+
+        Returns:
+            All versions that the replica has open.
+        """
+
+    async def ping(self) -> str:
+        """Return a text that is another one after the process was started again."""
+
+    async def node(self) -> str:
+        """Return the id of the node that the process is on."""
+
+    async def stop(self) -> None:
+        """End the process for good."""
+
+
+class Spawn(Protocol):
+    """Starts replicas."""
+
+    def __call__(self, number: int, place: int, node: str | None = None) -> ReplicaHandle:
+        """Find or start a replica of a shard; node: where, if that is possible; None: on any."""
+
+
+@dataclass(eq=False)
+class _Tracked:
+    """A replica, what it has loaded, and since when it has not answered."""
+
+    handle: ReplicaHandle
+    instance: str | None = None
+    loaded: set[str] = field(default_factory=set)
+    is_up: bool = False
+    loading: asyncio.Task[None] | None = None
+
+    async def ping(self, *, start_s: float = _PING_S) -> None:
+        """Find out whether the replica answers, and whether it was started again since.
+
+        Args:
+            start_s: Longest wait for a replica that has never answered.
+        """
+        limit = start_s if self.instance is None else _PING_S
+        try:
+            instance = await asyncio.wait_for(self.handle.ping(), limit)
+        except Exception:
+            self.is_up = False
+            return
+        if instance != self.instance:
+            self.instance, self.loaded = instance, set()
+        self.is_up = True
+
+    async def load(self, source: Source) -> None:
+        """Load a version.
+
+        Raises:
+            NoAnswer: The replica answers no pings while it loads, or the time is over.
+            Exception: As the replica raises it.
+        """
+        if source.version not in self.loaded:
+            instance = self.instance
+            versions = await answered(self.handle.load(source), self.handle.ping, limit_s=LOAD_S)
+            if instance == self.instance:
+                # A coordinator that was started again learns here what the replica has open.
+                self.loaded |= {source.version} if self.loaded else set(versions)
+
+    async def release(self, versions: Sequence[str]) -> None:
+        """Drop versions that do not count as loaded any more; those that the replica keeps count again."""
+        instance = self.instance
+        kept = await asyncio.wait_for(self.handle.release(versions), _PING_S)
+        if instance == self.instance:
+            self.loaded.update(set(versions).intersection(kept))
+
+    def load_soon(self, source: Source) -> None:
+        """Load a version in the background; an error is logged, and the next round tries again."""
+        if self.loading is None or self.loading.done():
+            self.loading = asyncio.ensure_future(_all([self.load(source)]))
+
+
+class Replicas:
+    """The replicas of all shards.
+
+    Args:
+        count: Of each shard.
+        spawn: Finds or starts a replica.
+    """
+
+    def __init__(self, count: int, spawn: Spawn) -> None:
+        self._count, self._spawn = count, spawn
+        self._tracked: dict[tuple[int, int], _Tracked] = {}
+
+    async def ping(self) -> None:
+        """Find out which replicas answer."""
+        await _all(own.ping() for own in list(self._tracked.values()))
+
+    async def propose(self, wanted: PlacedSet) -> None:
+        """Load a set in every replica that answers; start those that do not run.
+
+        A replica that dies or freezes while it loads is left out; it loads the set when it answers again.
+
+        Raises:
+            SwapRefused: A replica refuses the set, or none of a shard answers.
+        """
+        owners = await self._started(wanted)
+        loads = [
+            (number, own, asyncio.ensure_future(own.load(wanted.source(number))))
+            for number, replicas in owners.items()
+            for own in replicas
+            if own.is_up
+        ]
+        await asyncio.gather(*(load for *_, load in loads), return_exceptions=True)
+        ready = set()
+        for number, own, load in loads:
+            error = load.exception()
+            if error is None:
+                ready.add(number)
+            elif isinstance(error, BundleError) or not _is_lost(error):
+                raise SwapRefused(f"{wanted.version}, shard {number}: {error}")
+            else:
+                own.is_up = False
+        missing = sorted(owners.keys() - ready)
+        if missing:
+            raise SwapRefused(f"{wanted.version}: no replica of the shards {missing} answers")
+
+    async def load(self, wanted: PlacedSet) -> None:
+        """Load a set that was proposed before in every replica that answers; errors are logged.
+
+        Replicas that have it already, because only the coordinator was started again, return at once.
+        """
+        owners = await self._started(wanted)
+        await _all(
+            own.load(wanted.source(number))
+            for number, replicas in owners.items()
+            for own in replicas
+            if own.is_up
+        )
+
+    def load_late(self, wanted: Sequence[PlacedSet]) -> None:
+        """Let replicas that have missed a set load it in the background, one after the other in this order."""
+        for (number, _), own in self._tracked.items():
+            missing = [one for one in wanted if one.has(number) and one.version not in own.loaded]
+            if own.is_up and missing:
+                own.load_soon(missing[0].source(number))
+
+    async def release(self, keep: Collection[str]) -> None:
+        """Drop all other versions."""
+        # Versions are named, and taken from what is loaded before anything waits: a swap that begins meanwhile loads
+        # a version that no release drops.
+        releases = []
+        for own in self._tracked.values():
+            unused = own.loaded.difference(keep)
+            if own.is_up and unused:
+                own.loaded -= unused
+                releases.append(own.release(sorted(unused)))
+        await _all(releases)
+
+    def askable(self, wanted: Sequence[PlacedSet]) -> tuple[tuple[ReplicaHandle, ...], ...]:
+        """Return the replicas of each shard that routers may ask for some sets.
+
+        These are the ones that answer and have all of the sets; else those that have the first of them. If none of
+        a shard answers pings, all that have the sets: they may only be slow, and routers can try.
+        """
+        count = max(len(one.manifest.shards) for one in wanted)
+        return tuple(self._askable(number, wanted) for number in range(count))
+
+    def _askable(self, number: int, wanted: Sequence[PlacedSet]) -> tuple[ReplicaHandle, ...]:
+        versions = [one.version for one in wanted if one.has(number)]
+        owners = [own for (of, _), own in sorted(self._tracked.items()) if of == number]
+        having_any = [own for own in owners if versions and versions[0] in own.loaded]
+        having_all = [own for own in having_any if own.loaded.issuperset(versions)]
+        for found in (
+            [own for own in having_all if own.is_up],
+            [own for own in having_any if own.is_up],
+            having_all,
+        ):
+            if found:
+                return tuple(own.handle for own in found)
+        return tuple(own.handle for own in having_any)
+
+    async def spread(self, nodes: Collection[str], wanted: Sequence[PlacedSet]) -> None:
+        """Move a replica that shares its node with another one of its shard to a node that has none.
+
+        All replicas must answer and have loaded everything, so the shard stays served and one moves at a time.
+
+        Args:
+            nodes: That can hold replicas.
+            wanted: The sets that replicas load.
+        """
+        serving = dict(self._tracked)
+        for (number, _), own in serving.items():
+            needed = {one.version for one in wanted if one.has(number)}
+            if not (own.is_up and own.loaded.issuperset(needed)):
+                return
+        found = await asyncio.gather(*map(_node, serving.values()))
+        node_of = dict(zip(serving, found, strict=True))
+        held = Counter(node_of.values())
+        for (number, place), node in sorted(node_of.items()):
+            others = {node_of[key] for key in node_of if key[0] == number and key[1] != place}
+            free = set(nodes) - others - {node}
+            if node in others and free:
+                await self._move(number, place, min(free, key=lambda one: (held[one], one)))
+                return
+
+    async def _move(self, number: int, place: int, node: str) -> None:
+        own = self._tracked[number, place]
+        _log.info("shard %d: moving replica %d to node %s", number, place, node)
+        own.is_up = False
+        try:
+            await own.handle.stop()
+        finally:
+            if self._tracked.get((number, place)) is own:
+                self._tracked[number, place] = _Tracked(self._spawn(number, place, node))
+
+    async def scale(self, count: int, wanted: Sequence[PlacedSet]) -> Sequence[ReplicaHandle]:
+        """Change how many replicas each shard has; new ones load the sets.
+
+        Returns:
+            Those that are not used any more; they run on.
+        """
+        self._count = count
+        unused = [key for key in self._tracked if key[1] >= count]
+        stopping = [self._tracked.pop(key).handle for key in unused]
+        for one in wanted:
+            await self.load(one)
+        return stopping
+
+    async def _started(self, wanted: PlacedSet) -> Mapping[int, Sequence[_Tracked]]:
+        """Return the replicas of each shard in which a set has documents, once they have started or are late."""
+        owners: dict[int, list[_Tracked]] = {}
+        for number in range(len(wanted.manifest.shards)):
+            for place in range(self._count if wanted.has(number) else 0):
+                if (number, place) not in self._tracked:
+                    self._tracked[number, place] = _Tracked(self._spawn(number, place))
+                owners.setdefault(number, []).append(self._tracked[number, place])
+        await _all(own.ping(start_s=START_S) for found in owners.values() for own in found)
+        return owners
+
+
+async def _node(own: _Tracked) -> str:
+    # A timeout here, as a call that is cancelled before it begins would never be awaited.
+    async with asyncio.timeout(_PING_S):
+        return await own.handle.node()
+
+
+async def _all(calls: Iterable[Awaitable[Any]]) -> None:
+    """Run calls together; those that fail are logged."""
+    for error in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(error, Exception):
+            _log.warning("a replica failed: %s: %s", type(error).__name__, error)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Return whether an error says that the replica is dead or does not answer."""
+    return isinstance(error, TimeoutError | ConnectionError)

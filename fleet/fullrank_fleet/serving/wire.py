@@ -1,0 +1,363 @@
+"""What a router and the shards send each other: pickled dataclasses, whose arrays travel as their bytes.
+
+Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
+
+    Ask(version, set_id, question, min_seq, at, clicks)
+        →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks, Refused or Expired
+
+    Rank       the first documents of the shard's own ranking    Found, or LedgerBehind
+    CountAds   how many ads a page leaves out                    LeftOut, or LedgerBehind
+    Show       hits as an answer shows them                      list of Shown, None for those of other shards
+    Describe   the encodings of documents                        Described
+    Read       the stored fields of a document                   JSON object; None without such a document
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from fullrank.ads import Ad, PriceFloor
+from fullrank.encoding import Encoded, Float32, Float64
+from fullrank.filters.facets import FacetCounts
+from fullrank.live.clicks import NewClicks
+from fullrank.ordering.groups import Group
+from fullrank.retrieval import Floor, Required
+from fullrank.retrieval.required import Choice
+from fullrank.scoring import TermShare
+from fullrank_fleet.serving.columns import NONE_NEW, NewFields
+from fullrank_service.ads.eligible import Conditions
+from fullrank_service.ads.ledger import Excerpt
+from fullrank_service.ads.placing import Wanted
+from fullrank_service.search.request import RankRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page whose placements a router fills.
+
+    Attributes:
+        conditions: Which ads it may show; its rules have no taxonomy.
+        spent: What ads have spent at this router; None: budgets are not looked at.
+    """
+
+    conditions: Conditions
+    spent: Excerpt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Asks for the first documents of a ranking.
+
+    Attributes:
+        request: What is asked for; its offset, its limit and its mode are read, and all that decides the ranking.
+        query: Encoded and widened by the router.
+        is_shown: Whether to return the hits as an answer shows them too.
+        floor: What a document must reach to be found; None: every document is found.
+        fields: What live documents have added to the fields of the set.
+        page: To be filled; None: the hits are one list.
+        wanted: The documents that the page lacks.
+        is_reordered: Whether a second stage reorders the first documents of the merged ranking, for which the shard
+            sends their features.
+        required: Words that a document must have; None: none.
+        choice: Of these words, by all shards; None: by this shard alone.
+    """
+
+    request: RankRequest
+    query: Encoded
+    is_shown: bool
+    floor: Floor | None = None
+    fields: NewFields = NONE_NEW
+    page: Page | None = None
+    wanted: Wanted | None = None
+    is_reordered: bool = False
+    required: Required | None = None
+    choice: Choice | None = None
+
+
+class Scored(NamedTuple):
+    """Documents and their scores, score = dense + lexical + bias + boost.
+
+    Attributes:
+        ids: Their ids.
+        scores: float64 (n, 5): score, dense, lexical, bias, boost.
+    """
+
+    ids: Sequence[str]
+    scores: Float64
+
+
+class Shown(NamedTuple):
+    """A hit as an answer shows it.
+
+    Attributes:
+        fields: JSON of the stored fields that are asked for.
+        explanation, highlight: As of ``fullrank_service.search.presenting.shown``.
+    """
+
+    fields: bytes
+    explanation: dict[str, Any] | None
+    highlight: dict[str, Any] | None
+
+    def hit(self, id: str, score: float) -> dict[str, Any]:
+        """Return the hit, ready for JSON."""
+        return {
+            "id": id,
+            "score": score,
+            "fields": orjson.Fragment(self.fields),
+            "explanation": self.explanation,
+            "rule": None,
+            "highlight": self.highlight,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first documents of a shard's own ranking.
+
+    Attributes:
+        hits: In the order of the ranking.
+        keys: What each is sorted by, the smallest first; None: its score.
+        groups: Of each hit; None without ``group_by``.
+        is_all: Whether there are no others.
+        certified, total, is_total, mode: As of ``fullrank_service.search.request.Ranked``.
+        facets: All values of each field, in the order of the request; several counts of a field are added.
+        ranges: The count of each range, by field.
+        shown: The hits, if they were asked for.
+        ads: The ad of each hit, for a page; None: the document has no ad.
+        dearest: As of ``fullrank_service.ads.placing.Candidates``.
+        features: float32 (R, K), what the second stage reads of the first hits, as far as it may reorder them; None: it
+            was not asked for, or there are no hits.
+        choice: Of the required words, that was asked for or of this shard; None: none is required.
+    """
+
+    hits: Scored
+    keys: Sequence[tuple[float, ...]] | None
+    groups: Sequence[Sequence[Group]] | None
+    is_all: bool
+    certified: bool
+    total: int
+    is_total: bool
+    mode: str
+    facets: Sequence[Sequence[FacetCounts]]
+    ranges: Mapping[str, Sequence[int]]
+    shown: Sequence[Shown] | None
+    ads: Sequence[Ad | None] = ()
+    dearest: float = 0.0
+    features: Float32 | None = None
+    choice: Choice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBehind:
+    """The shard lacks changes of what ads have spent.
+
+    Attributes:
+        last: The last change that it has.
+    """
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountAds:
+    """Asks how many ads a filled page leaves out.
+
+    Attributes:
+        request: What was asked for.
+        page: The page.
+        placed: Ids of the documents that are on it.
+        full: Domains of the advertisers without a free place.
+        floors: Of the placements.
+        fields: As of ``Rank``.
+    """
+
+    request: RankRequest
+    page: Page
+    placed: Sequence[str]
+    full: frozenset[str]
+    floors: Sequence[PriceFloor | None]
+    fields: NewFields = NONE_NEW
+
+
+class LeftOut(NamedTuple):
+    """Numbers of ads that are left out, by reason: by the page, and by each placement."""
+
+    page: Mapping[str, int]
+    placements: Sequence[Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Asks for hits as an answer shows them.
+
+    Attributes:
+        request: What to show.
+        query: As of ``Rank``.
+        terms: What widening added, for explanations.
+        hits: Documents of any shards; the shard shows its own.
+    """
+
+    request: RankRequest
+    query: Encoded
+    terms: Sequence[TermShare]
+    hits: Scored
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Asks for the encodings of documents.
+
+    Attributes:
+        ids: Of documents of the shard.
+        width: Number of sparse features.
+    """
+
+    ids: Sequence[str]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Encodings of documents.
+
+    Attributes:
+        ids: Of those that the shard still has.
+        encoded: Of these.
+    """
+
+    ids: Sequence[str]
+    encoded: Encoded
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Asks for the stored fields of a document."""
+
+    id: str
+
+
+Question = Rank | CountAds | Show | Describe | Read
+
+
+class SentClicks(NamedTuple):
+    """The clicks of a router's log that count for one search.
+
+    Attributes:
+        key: Of the query; None: nobody has clicked after it.
+        clicked: Clicks after it, by id of the document.
+        fingerprint: Of the clicks after any query.
+        popular: These, by id; None: the shard may have them since an earlier search.
+    """
+
+    key: str | None
+    clicked: Mapping[str, int]
+    fingerprint: str
+    popular: Mapping[str, int] | None
+
+    @classmethod
+    def of(cls, clicks: NewClicks, text: str) -> SentClicks:
+        """Return those for the text of a query."""
+        key = clicks.key(text)
+        clicked = {} if key is None else clicks.clicked(key)
+        return cls(key, clicked, clicks.fingerprint, clicks.of_document)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a shard.
+
+    Attributes:
+        version: Of the set that must answer: that of the request's generation.
+        set_id: Of the same set, which tells two sets of one version apart.
+        question: The question.
+        min_seq: Operation of the log that the answer must contain.
+        at: Answer as of this operation, which is not after min_seq; None: as of the last one.
+        clicks: That the set has not learned.
+    """
+
+    version: str
+    set_id: str
+    question: Question
+    min_seq: int = 0
+    at: int | None = None
+    clicks: SentClicks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of a shard.
+
+    Attributes:
+        set_id: Of the set that answers.
+        content: As the question describes.
+        seq: The last operation of the log that the answer contains.
+    """
+
+    set_id: str
+    content: Any
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """The shard does not have the set.
+
+    Attributes:
+        versions: Those that it has.
+    """
+
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The shard has not read the log so far; it does so now.
+
+    Attributes:
+        seq: The last operation that it has read.
+    """
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class LacksClicks:
+    """The shard lacks the clicks after any query, which the router must send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The question does not fit the documents, as FilterError says."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The log no longer knows what documents were at the operation that was asked for."""
+
+
+Reply = Answer | NotLoaded | Behind | LacksClicks | Refused | Expired
+
+
+def pack(message: Ask | Reply) -> bytes:
+    """Return a message as bytes."""
+    return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack_ask(payload: bytes) -> Ask:
+    """Return the question of a router that is trusted."""
+    message: Ask = pickle.loads(payload)
+    return message
+
+
+def unpack_reply(payload: bytes) -> Reply:
+    """Return the answer of a shard that is trusted."""
+    message: Reply = pickle.loads(payload)
+    return message

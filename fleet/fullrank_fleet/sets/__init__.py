@@ -1,0 +1,34 @@
+"""The sharded bundle: a folder of ordinary bundles, and a ``set.json`` that is written last.
+
+<root>/<name>/<version>/shard-00007/manifest.json …   an ordinary bundle
+<root>/<name>/<version>/set.json                       which shard has which documents
+<root>/<name>/<version>/titles.json                    titles that complete what people type
+<root>/<name>/<version>/words.json                     of a compacted set
+
+manifest.py   SetManifest: the fields of set.json
+folder.py     read_set, write_set, find_set, find_version, newest_set, sets_of
+words.py      SetWords: words that training did not see
+titles.py     SetTitles: titles that complete what people type
+"""
+
+from fullrank_fleet.sets.folder import (
+    find_set,
+    find_version,
+    newest_set,
+    read_set,
+    sets_of,
+    write_set,
+)
+from fullrank_fleet.sets.manifest import SetManifest, Shard, shard_folder
+
+__all__ = [
+    "SetManifest",
+    "Shard",
+    "find_set",
+    "find_version",
+    "newest_set",
+    "read_set",
+    "sets_of",
+    "shard_folder",
+    "write_set",
+]

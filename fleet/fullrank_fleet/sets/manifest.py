@@ -1,0 +1,276 @@
+"""set.json: which shards make a sharded bundle, and which documents each has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from fullrank.bundle import is_of_model
+from fullrank.bundle.manifest import (
+    LogPosition,
+    Manifest,
+    canonical_json,
+    checksum_of,
+    mismatch,
+    other_format,
+    parse_position,
+)
+from fullrank.errors import BundleError
+from fullrank.storage.strict_json import JsonError, parse_object
+from fullrank_fleet.partitions import PARTITIONS, partition_of, shard_of
+from fullrank_service.models.outline import FieldOutline, Outline
+
+SET = "set.json"
+FORMAT_VERSION = 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def shard_folder(number: int) -> str:
+    """Return the name of a shard's folder: shard-00007."""
+    return f"shard-{number:05}"
+
+
+def model_id(manifest: Manifest) -> str:
+    """Return the sha256 (hex) of a bundle's model and its second stage: their settings and the hashes of their files.
+
+    Shards of one set have the same, whatever documents they have.
+    """
+    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if is_of_model(p)}
+    content = [hashes, manifest.model]
+    if manifest.rerank is not None:
+        content.append(manifest.rerank)
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard: the documents of the partitions first..end - 1.
+
+    Attributes:
+        bundle_id: Of its bundle; None: no document belongs to it, so it has no folder.
+        manifest_sha256: Of its bundle's manifest; None as ``bundle_id``.
+        documents: Their number.
+        bytes: Of its bundle.
+    """
+
+    first: int
+    end: int
+    bundle_id: str | None
+    manifest_sha256: str | None
+    documents: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SetManifest:
+    """The fields of set.json.
+
+    Attributes:
+        name: Of the model, as in ``Manifest``.
+        version: Names the folder.
+        created: UTC time, ISO 8601.
+        model_id: Of the model and the second stage of every shard.
+        shards: By number.
+        columns: Kinds of the values of each stored field over all shards, or why it cannot be filtered by:
+            name → ["number"] or {"refused": reason}.
+        time_fields: Text fields with a time among their values, in any shard; they are sorted and counted by time.
+        has_ads: Whether a document has an ad.
+        values: The sum over all shards of how many different values each stored field has.
+        card: Free JSON: the card of the training, the corpus.
+        log_position: Which live documents every shard contains; None: no live documents.
+        words_sha256: Of words.json; None: the set has none, because it was not compacted.
+        outline: Of all documents; None: the set was written before sets had one.
+        titles_sha256: Of titles.json; None as ``outline``.
+    """
+
+    name: str
+    version: str
+    created: str
+    model_id: str
+    shards: tuple[Shard, ...]
+    columns: Mapping[str, Any]
+    time_fields: frozenset[str]
+    has_ads: bool
+    values: Mapping[str, int]
+    card: Mapping[str, Any]
+    log_position: LogPosition | None = None
+    words_sha256: str | None = None
+    outline: Outline | None = None
+    titles_sha256: str | None = None
+
+    @cached_property
+    def set_id(self) -> str:
+        """The sha256 (hex) of the partition map and the bundle ids of the shards, so of the content."""
+        content = [[shard.first, shard.end, shard.bundle_id] for shard in self.shards]
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    @property
+    def documents(self) -> int:
+        """Number of documents of all shards."""
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def runs(self) -> list[range]:
+        """The partitions of each shard."""
+        return [range(shard.first, shard.end) for shard in self.shards]
+
+    @cached_property
+    def owned(self) -> dict[int, range]:
+        """The partitions of each shard that has documents.
+
+        A shard without documents has no bundle, so the next one before it owns its partitions; the first one those that
+        come before it.
+        """
+        numbers = [number for number, shard in enumerate(self.shards) if shard.documents]
+        starts = [0, *(self.shards[number].first for number in numbers[1:]), PARTITIONS]
+        return {
+            number: range(first, end)
+            for number, (first, end) in zip(numbers, pairwise(starts), strict=True)
+        }
+
+    def owner(self, id: str) -> int:
+        """Return the number of the shard that has a document, or would have it. Raises UnicodeEncodeError."""
+        numbers = list(self.owned)
+        return numbers[shard_of(partition_of(id), list(self.owned.values()))]
+
+    def dump(self) -> str:
+        """Format set.json, indented, with sorted keys and a checksum of the other fields."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "created": self.created,
+            "model_id": self.model_id,
+            "set_id": self.set_id,
+            "shards": [asdict(shard) for shard in self.shards],
+            "columns": self.columns,
+            "time_fields": sorted(self.time_fields),
+            "has_ads": self.has_ads,
+            "values": self.values,
+            "card": self.card,
+        }
+        if self.log_position is not None:
+            value["log_position"] = asdict(self.log_position)
+        if self.words_sha256 is not None:
+            value["words_sha256"] = self.words_sha256
+        if self.outline is not None:
+            value["outline"] = asdict(self.outline)
+        if self.titles_sha256 is not None:
+            value["titles_sha256"] = self.titles_sha256
+        value["checksum"] = checksum_of(value)
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+
+
+def parse_set(text: str | bytes) -> SetManifest:
+    """Parse set.json strictly: every field is present and of its type, and there is no other field.
+
+    Raises:
+        BundleError: The message names the field and the reason.
+    """
+    try:
+        value = parse_object(text)
+    except JsonError as error:
+        raise _refused(str(error)) from error
+    reason = other_format("set", value.get("format_version"), FORMAT_VERSION)
+    if reason is not None:
+        raise _refused(reason)
+    known = {
+        "format_version": int,
+        "name": str,
+        "version": str,
+        "created": str,
+        "model_id": str,
+        "set_id": str,
+        "shards": list,
+        "columns": dict,
+        "time_fields": list,
+        "has_ads": bool,
+        "values": dict,
+        "card": dict,
+        "checksum": str,
+    }
+    known |= {name: dict for name in ("log_position", "outline") if name in value}
+    known |= {name: str for name in ("words_sha256", "titles_sha256") if name in value}
+    reason = mismatch(value, known)
+    if reason is not None:
+        raise _refused(reason)
+    checksum = value.pop("checksum")
+    if checksum != checksum_of(value):
+        raise _refused("checksum differs: a value was changed after writing")
+    if not all(isinstance(name, str) for name in value["time_fields"]):
+        raise _refused("time_fields: a name is no text")
+    found = SetManifest(
+        value["name"],
+        value["version"],
+        value["created"],
+        value["model_id"],
+        _shards(value["shards"]),
+        value["columns"],
+        frozenset(value["time_fields"]),
+        value["has_ads"],
+        value["values"],
+        value["card"],
+        _position(value["log_position"]) if "log_position" in value else None,
+        value.get("words_sha256"),
+        _outline(value["outline"]) if "outline" in value else None,
+        value.get("titles_sha256"),
+    )
+    if value["set_id"] != found.set_id:
+        raise _refused("set_id does not follow from the shards")
+    return found
+
+
+def _shards(values: Sequence[Any]) -> tuple[Shard, ...]:
+    names = {field.name for field in fields(Shard)}
+    shards = []
+    for number, value in enumerate(values):
+        if not isinstance(value, dict) or value.keys() != names:
+            raise _refused(f"shards.{number}: expected {sorted(names)}")
+        counts = [value[name] for name in ("first", "end", "documents", "bytes")]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise _refused(f"shards.{number}: first, end, documents or bytes is not a number")
+        hashes = [value["bundle_id"], value["manifest_sha256"]]
+        is_empty = value["documents"] == 0
+        if not all(h is None if is_empty else _is_hash(h) for h in hashes):
+            raise _refused(f"shards.{number}: the hashes do not fit the documents")
+        shards.append(Shard(**value))
+    ends = [0, *(shard.end for shard in shards)]
+    if [shard.first for shard in shards] != ends[:-1] or ends[-1] != PARTITIONS:
+        raise _refused(f"shards: do not share out the partitions 0 to {PARTITIONS - 1}")
+    if not any(shard.documents for shard in shards):
+        raise _refused("shards: no documents")
+    return tuple(shards)
+
+
+def _position(value: Mapping[str, Any]) -> LogPosition:
+    try:
+        return parse_position(value)
+    except ValueError as error:
+        raise _refused(f"log_position: {error}") from error
+
+
+def _outline(value: Mapping[str, Any]) -> Outline:
+    try:
+        if value.keys() != {"fields", "examples"}:
+            raise ValueError("expected fields and examples")
+        found = {
+            name: FieldOutline(**{**field, "kinds": tuple(field["kinds"])})
+            for name, field in value["fields"].items()
+        }
+        return Outline(found, tuple(value["examples"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refused(f"outline: {type(error).__name__}: {error}") from error
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def _refused(reason: str) -> BundleError:
+    return BundleError(f"{SET}: {reason}")

@@ -1,0 +1,126 @@
+"""``fullrank keys``: create, list and revoke the API keys of the service."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.arguments import BundlesOption, Json
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+
+File = Annotated[
+    Path | None,
+    typer.Option(help="File of the keys; default: keys.json in BUNDLES.", envvar="FULLRANK_KEYS"),
+]
+
+
+app = typer.Typer(help="Create, list or revoke the API keys of the service.", no_args_is_help=True)
+
+
+def _path(bundles: Path, file: Path | None) -> Path:
+    with needs("service"):
+        from fullrank_service.auth.keys import FILE
+
+    return bundles / FILE if file is None else file
+
+
+def _checked_days(days: float | None) -> float | None:
+    if days is not None and math.isnan(days):
+        raise typer.BadParameter("nan is not a number of days", param_hint="'--days'")
+    return days
+
+
+@app.command()
+def create(
+    scope: Annotated[
+        list[str],
+        typer.Option(help="Scope of the key: search, ingest, events or admin; may be repeated."),
+    ],
+    id: Annotated[
+        str | None, typer.Option(help="Name of the key in lists and logs; default: a random one.")
+    ] = None,
+    days: Annotated[
+        float | None,
+        typer.Option(
+            help="Days until it expires; default: never.",
+            min=0.001,
+            max=36_500,
+            callback=_checked_days,
+        ),
+    ] = None,
+    bundles: BundlesOption = Path("bundles"),
+    file: File = None,
+    json: Json = False,
+) -> None:
+    """Create a key and print its token, which is shown only now.
+
+    Running services accept it within a second.
+    """
+    with needs("service"):
+        from fullrank_service.auth.keys import create_key, read_keys
+
+    path = _path(bundles, file)
+    is_first = read_keys(path) is None
+    key, token = create_key(path, scope, id, days)
+    if is_first:
+        typer.echo(
+            "this is the first key: a service without FULLRANK_ANONYMOUS now refuses callers without a key; to keep "
+            "searches open, start it with FULLRANK_ANONYMOUS=search",
+            err=True,
+        )
+    if json:
+        print_json({"id": key.id, "scopes": sorted(key.scopes), "token": token})
+        return
+    typer.echo(f"key {key.id}; its token cannot be shown again:", err=True)
+    typer.echo(token)
+
+
+@app.command("list")
+def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Json = False) -> None:
+    """List the keys, without their tokens."""
+    with needs("service"):
+        from fullrank_service.auth.keys import read_keys
+
+    keys = list((read_keys(_path(bundles, file)) or {}).values())
+    rows = [
+        {
+            "id": key.id,
+            "scopes": sorted(key.scopes),
+            "created": key.created,
+            "expires": None
+            if key.expires is None
+            else datetime.fromtimestamp(key.expires, UTC).isoformat(),
+            "expired": key.is_expired(),
+        }
+        for key in keys
+    ]
+    if json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "scopes", "created", "expires"):
+        table.add_column(heading, overflow="fold")
+    for row, key in zip(rows, keys, strict=True):
+        expires = f"{row['expires'] or 'never'}{' (expired)' if row['expired'] else ''}"
+        table.add_row(key.id, ", ".join(sorted(key.scopes)), key.created, expires)
+    Console().print(table)
+
+
+@app.command()
+def revoke(
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `list` shows it.")],
+    bundles: BundlesOption = Path("bundles"),
+    file: File = None,
+) -> None:
+    """Revoke a key; running services refuse it within a second."""
+    with needs("service"):
+        from fullrank_service.auth.keys import revoke_key
+
+    revoke_key(_path(bundles, file), id)

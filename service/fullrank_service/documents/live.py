@@ -1,0 +1,212 @@
+"""The live documents of one worker: writes go into the log, reads see views of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fullrank.bundle import Bundle
+from fullrank.errors import BundleError
+from fullrank.live import View
+from fullrank_service import errors
+from fullrank_service.documents.documents import Stored
+from fullrank_service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
+from fullrank_service.documents.idempotency import KeyReused
+from fullrank_service.documents.log import Changed, TooManyLive
+from fullrank_service.documents.logerrors import LogError, LogFull
+from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.past import AsOf, HistoryLost
+from fullrank_service.documents.submission import Caps, Kept, Submission
+from fullrank_service.documents.writer import Writer
+from fullrank_service.groups import Full
+from fullrank_service.telemetry.metrics import Metrics
+
+# Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
+_MAX_BEHIND = 1024
+TOO_MUCH_WRITTEN = 'Too much was written since the first page; begin again with "*".'
+# The longest such wait.
+_CATCH_UP_S = 5.0
+
+
+class LiveDocuments:
+    """Live documents for routes and the registry. Failures are raised as problems of fullrank_service.errors."""
+
+    def __init__(
+        self,
+        place: LogPlace,
+        caps: Caps,
+        metrics: Metrics,
+        *,
+        poll_s: float = 0.05,
+        wait_s: float = 2.0,
+        view_of: ViewOf = View.of,
+    ) -> None:
+        self._wait_s = wait_s
+        self._metrics = metrics
+        self._tail = Tail(
+            place,
+            poll_s=poll_s,
+            changed=self._count,
+            skipped=metrics.skipped_writes.inc,
+            failed=metrics.background_failed,
+            view_of=view_of,
+        )
+        self._writer = Writer(
+            place, caps, committed=self._tail.nudge, failed=metrics.background_failed
+        )
+        self._caps = caps
+        self._written: dict[str, int] = {}
+        # Numbers of this worker's writes that are not visible yet, ascending, and when they were acknowledged.
+        self._unseen: deque[tuple[int, float]] = deque()
+        self._counting = threading.Lock()
+
+    def prepare(self, bundle: Bundle) -> None:
+        """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
+        self._tail.prepare(bundle)
+        self._count()
+
+    def start(self) -> None:
+        """Start following the log."""
+        self._tail.start()
+
+    async def close(self) -> None:
+        """Store waiting writes, then stop."""
+        await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self._tail.close)
+
+    async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
+        """Return what a bundle serves, once it contains all operations up to min_seq."""
+        try:
+            return await self._tail.view(bundle, min_seq, self._wait_s)
+        except TimeoutError:
+            raise errors.NotYetVisible(f"Operation {min_seq} is not visible here yet.") from None
+        except BundleError as error:
+            raise errors.NotReady(f"{error}.") from None
+        except BeyondTheEnd:
+            reason = "is larger than the number of every acknowledged write"
+            raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
+
+    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
+        """Return what a bundle served at an operation.
+
+        Args:
+            bundle: The bundle.
+            seq: The operation; None: the last one.
+            min_seq: As of ``view``.
+
+        Raises:
+            CursorExpired: The log no longer knows what documents were at the operation.
+        """
+        view = await self.view(bundle, max(min_seq, seq or 0))
+        if view.seq == seq:
+            return AsOf(view)
+        try:
+            return await asyncio.to_thread(self._tail.as_of, bundle, seq)
+        except HistoryLost:
+            raise errors.CursorExpired(TOO_MUCH_WRITTEN) from None
+        except BundleError as error:
+            raise errors.NotReady(f"{error}.") from None
+        except LogError:
+            raise errors.LogUnavailable from None
+
+    async def stored(self, view: View, id: str) -> Stored:
+        """Return a document as a view has it."""
+        try:
+            return Stored(view.fields(id), view.seq)
+        except KeyError:
+            return Stored(None, view.seq)
+
+    def views(self, name: str | None = None) -> Sequence[Followed]:
+        """Return the views of all loaded versions of a collection, or of all."""
+        return self._tail.views(name)
+
+    async def write(self, submission: Submission) -> Kept:
+        """Store the writes of one request; they are synced when this returns.
+
+        Raises:
+            Changed: the document was written after ``submission.unchanged_since``.
+        """
+        await self._catch_up(submission.collection)
+        if self._tail.has_lost:
+            raise errors.LogUnavailable
+        seen = max((followed.seq for followed in self._tail.views()), default=0)
+        kept = await self._submit(replace(submission, seen=seen))
+        if not kept.again:
+            self._written[submission.collection] = kept.seq
+            self._unseen.append((kept.seq, time.monotonic()))
+            self._count_visible()
+            deleted = sum(write.fields is None for write in submission.writes)
+            for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
+                if number:
+                    self._metrics.writes.labels(kind).inc(number)
+        return kept
+
+    async def head(self, collection: str) -> int:
+        """Return the number of the last acknowledged write of any worker; collections share the numbers of a log."""
+        try:
+            return await asyncio.to_thread(self._tail.head)
+        except LogError:
+            raise errors.LogUnavailable from None
+
+    async def _submit(self, submission: Submission) -> Kept:
+        try:
+            return await self._writer.write(submission)
+        except Full:
+            raise errors.Overloaded("Too many writes are waiting; try again shortly.") from None
+        except KeyReused:
+            raise errors.IdempotencyKeyReused from None
+        except TooManyLive as error:
+            raise errors.TooManyDocuments(f"{error}.") from None
+        except LogFull:
+            raise errors.StorageFull from None
+        except Changed:
+            raise
+        except LogError:
+            raise errors.LogUnavailable from None
+
+    def release(self, bundle: Bundle) -> None:
+        """Stop following a bundle."""
+        self._tail.release(bundle)
+        self._count()
+
+    def _count(self) -> None:
+        """Update the metrics; called on the thread that replaced a view."""
+        followed = self._tail.views()
+        views = [f.view for f in followed]
+        self._metrics.live_documents.set(sum(part.n_live for view in views for part in view.added))
+        # The newest version of a collection needs the fewest operations.
+        fewest: dict[str, int] = {}
+        for view in views:
+            name, number = view.bundle.name, sum(part.n_live for part in view.added)
+            fewest[name] = min(number, fewest.get(name, number))
+        self._metrics.live_share.set(max(fewest.values(), default=0) / self._caps.documents)
+        self._metrics.hidden_documents.set(
+            sum(len(view.bundle.documents) - view.base.n_live for view in views)
+        )
+        self._metrics.log_position.set(min((f.seq for f in followed), default=0))
+        self._metrics.backlog.set(max([0, *(self._tail.read_head - f.seq for f in followed)]))
+        self._metrics.live_memory.set(max(self._tail.bytes.values(), default=0) / self._caps.bytes)
+        self._count_visible()
+
+    def _count_visible(self) -> None:
+        """Observe how long the writes took that all views of this worker contain now."""
+        seq = min((f.seq for f in self._tail.views()), default=0)
+        with self._counting:
+            while self._unseen and self._unseen[0][0] <= seq:
+                self._metrics.visible_s.observe(time.monotonic() - self._unseen.popleft()[1])
+
+    async def _catch_up(self, name: str) -> None:
+        """Wait while the views are far behind the writes of this worker."""
+        seq = self._written.get(name, 0) - _MAX_BEHIND
+        behind = [f.view.bundle for f in self._tail.views(name) if f.seq < seq]
+        try:
+            for bundle in behind:
+                await self._tail.wait(bundle, seq, _CATCH_UP_S)
+        except (TimeoutError, BeyondTheEnd):
+            raise errors.NotYetVisible(
+                "Writes come faster than they can be made visible."
+            ) from None

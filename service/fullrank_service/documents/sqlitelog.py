@@ -1,0 +1,179 @@
+"""The log in one SQLite file, for all workers of a machine: WAL, synchronous=FULL."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from fullrank_service.documents import history, idempotency
+from fullrank_service.documents.log import Log, Rows, bytes_of
+from fullrank_service.documents.logerrors import LogError, sqlite_errors
+from fullrank_service.documents.submission import Write
+from fullrank_service.sqlite import connect, write_ahead
+
+SCHEMA = 1
+
+# Longest wait for the commit of another worker, which locks the file for one sync.
+_BUSY_S = 5.0
+# Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
+_CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
+# Operations in one statement. Because of the trigger, SQLite copies every page that a statement changes, so that it can
+# undo the statement alone: with one operation in each, that takes longer than all the rest of a write. SQLite before
+# 3.32 allows 999 parameters, which is 166 operations.
+_ROWS = 100
+
+_TABLES = f"""
+CREATE TABLE operations (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    collection TEXT NOT NULL,
+    id TEXT NOT NULL,
+    fields BLOB,
+    bytes INTEGER NOT NULL,
+    created REAL NOT NULL,
+    UNIQUE (collection, id)
+);
+CREATE INDEX operations_in_order ON operations (collection, seq, bytes);
+CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
+CREATE TABLE log (id TEXT NOT NULL);
+{idempotency.table("BLOB", "REAL")}
+"""
+# Before, because the insert removes what it replaces.
+_TRIGGER = """
+CREATE TRIGGER keep_replaced BEFORE INSERT ON operations BEGIN
+    INSERT INTO replaced SELECT NEW.seq, collection, seq, id, fields, bytes, NEW.created FROM operations
+    WHERE collection = NEW.collection AND id = NEW.id;
+END
+"""
+
+
+class SqliteLog(Log):
+    """The log in a file; see ``Log``."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the log; create it if it is missing."""
+        super().__init__()
+        self.path = path
+        with sqlite_errors(path):
+            self.connection = connect(path, check_same_thread=True)
+            try:
+                self.id = self._prepare()
+                # Reading the id has opened the write-ahead log too.
+                self._files = {name: _identity(name) for name in (str(path), f"{path}-wal")}
+            except BaseException:
+                self.connection.close()
+                raise
+
+    @classmethod
+    def existing(cls, path: Path) -> SqliteLog | None:
+        """Open the log if there is one. Return None where nothing was ever written."""
+        try:
+            if path.stat().st_size == 0:
+                return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LogError(f"{path}: {error.strerror}") from error
+        return cls(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def check_in_place(self) -> None:
+        """Raise LogError if the files that this connection writes are no longer the ones at the path.
+
+        SQLite does not notice: it goes on writing to a deleted file, whose content is lost when it is closed.
+        """
+        if any(_identity(name) != identity for name, identity in self._files.items()):
+            raise LogError(f"{self.path}: the file was removed or replaced; restart the service")
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(self.path)
+
+    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        return self.connection.execute(sql, parameters)
+
+    def _changing(self) -> AbstractContextManager[None]:
+        return self._transaction("IMMEDIATE")
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._transaction("DEFERRED")
+
+    @property
+    def _in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def _head(self) -> int:
+        row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'operations'")
+        return int((row.fetchone() or (0,))[0])
+
+    def _raise_head(self, seq: int) -> None:
+        self._execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
+        self._execute("INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,))
+
+    def _append(self, collection: str, first: int, writes: Sequence[Write], now: float) -> None:
+        for start in range(0, len(writes), _ROWS):
+            rows = writes[start : start + _ROWS]
+            values: list[Any] = []
+            for seq, write in enumerate(rows, first + start):
+                values += (seq, collection, write.id, write.fields, bytes_of(write), now)
+            marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
+            self._execute(f"INSERT OR REPLACE INTO operations VALUES {marks}", values)
+
+    def _prepare(self) -> str:
+        self._execute("PRAGMA synchronous = FULL")
+        # The copies that undo a statement: in a file they cost system calls, and after a crash nobody reads them.
+        self._execute("PRAGMA temp_store = MEMORY")
+        self._execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        self._execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        version = self._version()
+        if version == 0:
+            self._make()
+            version = self._version()
+        if version != SCHEMA:
+            raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
+        self._add_history()
+        return str(self._execute("SELECT id FROM log").fetchone()[0])
+
+    def _has_history(self) -> bool:
+        found = self._execute("SELECT 1 FROM sqlite_master WHERE name = 'keep_replaced'")
+        return found.fetchone() is not None
+
+    def _make_history(self) -> None:
+        for statement in (*history.tables("INTEGER", "BLOB", "REAL"), _TRIGGER):
+            self._execute(statement)
+
+    def _version(self) -> int:
+        return int(self._execute("PRAGMA user_version").fetchone()[0])
+
+    def _make(self) -> None:
+        write_ahead(self._execute, _BUSY_S)
+        with self._changing():
+            if self._version() == 0:
+                for statement in _TABLES.split(";"):
+                    self._execute(statement)
+                self._execute("INSERT INTO log VALUES (?)", (secrets.token_hex(16),))
+                self._execute(f"PRAGMA user_version = {SCHEMA}")
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        self._execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._execute("COMMIT")
+        finally:
+            if self._in_transaction:
+                self._execute("ROLLBACK")
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if it does not exist."""
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,84 @@
+"""What an answer showed: noted on the event loop in a few microseconds, made into a line on another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from fullrank.events.lists import MAX_TEXT_CHARS, ServedList
+from fullrank.events.people import Pseudonyms
+from fullrank_service.events.agents import is_bot
+from fullrank_service.experiments.tried import NOTHING, Tried
+
+_MAX_FILTER_BYTES = 8_192
+
+
+class Asker(Protocol):
+    """The part of a request that says who asked."""
+
+    client_id: str | None
+    session_id: str | None
+    user_id: str | None
+    application: str | None
+    record: bool
+
+
+class Shown(NamedTuple):
+    """One answer, as fullrank.events.lists.ServedList, of which the rest comes from the request.
+
+    Attributes:
+        asker: Who asked, in clear; memory only.
+        headers: Of the request; memory only.
+        tried: What was tried on it.
+        pinned: Places of documents that rules put there.
+    """
+
+    query_id: str
+    at: float
+    text: str
+    ids: Sequence[str]
+    kind: str
+    offset: int
+    model: str
+    generation: int
+    filter: Any
+    page_url: str | None
+    asker: Asker
+    headers: Iterable[tuple[bytes, bytes]]
+    tried: Tried = NOTHING
+    pinned: tuple[int, ...] = ()
+
+    def line(self, people: Pseudonyms) -> bytes:
+        """Return the line that stores it. Raises TypeError for a filter that JSON cannot hold."""
+        asker = self.asker
+        texts = {
+            "client_id": asker.client_id,
+            "session_id": asker.session_id,
+            "user_id": asker.user_id,
+            "application": asker.application,
+        }
+        return ServedList(
+            self.query_id,
+            self.at,
+            self.text[:MAX_TEXT_CHARS],
+            self.ids,
+            self.kind,
+            self.offset,
+            self.model,
+            self.generation,
+            *self.tried,
+            self.pinned,
+            texts=people.replace({name: text for name, text in texts.items() if text}),
+            filter=_bounded(self.filter),
+            page_url=self.page_url,
+            is_bot=is_bot(self.headers),
+        ).line()
+
+
+def _bounded(filter: Any) -> Any:
+    """Return a filter, None if it is too large to store with each answer."""
+    if filter is None or len(orjson.dumps(filter)) > _MAX_FILTER_BYTES:
+        return None
+    return filter

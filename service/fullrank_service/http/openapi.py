@@ -1,0 +1,83 @@
+"""Write the OpenAPI document, with the limits of the settings.
+
+docs/openapi.json holds the document of the default settings; `python -m fullrank_service.print_openapi` prints it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from fullrank_service.auth.keys import SCOPES
+from fullrank_service.http.guard import SCHEME
+from fullrank_service.http.limits import LIMITS
+from fullrank_service.http.problems import documented_problems
+from fullrank_service.http.schemas import FIELD_VALUE, ProblemDocument
+from fullrank_service.settings import Settings
+
+
+def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
+    """Write the document of an app, once."""
+    if app.openapi_schema:
+        return app.openapi_schema
+    written = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    schemas = written["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["ProblemDocument"] = ProblemDocument.model_json_schema(
+        ref_template="#/components/schemas/{model}"
+    )
+    schemas["FieldValue"] = FIELD_VALUE
+    schemas |= schemas["ProblemDocument"].pop("$defs", {})
+    for (schema, name), (keyword, setting) in LIMITS.items():
+        if schema in schemas:
+            schemas[schema]["properties"][name][keyword] = getattr(settings, setting)
+    written["components"]["securitySchemes"] = {
+        SCHEME: {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "an API key of `fullrank keys create`, with some of the scopes "
+            + ", ".join(SCOPES),
+        }
+    }
+    for operations in written["paths"].values():
+        for operation in operations.values():
+            _complete(operation, settings)
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            for method in route.methods or ():
+                # Generated clients call their functions by this name.
+                written["paths"][route.path_format][method.lower()]["operationId"] = route.name
+    app.openapi_schema = written
+    return written
+
+
+def _complete(operation: dict[str, Any], settings: Settings) -> None:
+    """Add the problems of the guard and the limits of the settings to an operation."""
+    statuses = [408] if "requestBody" in operation else []
+    if "security" in operation:
+        [[scope]] = operation["security"][0].values()
+        statuses += (401, 403) if scope == "admin" else (401, 403, 429)
+    operation["responses"] |= {
+        str(status): documented_problems(status)[status] for status in statuses
+    }
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
+        name = parameter["name"]
+        limit = LIMITS.get(("SearchQuery", name), LIMITS.get(("SimilarQuery", name)))
+        is_limited = limit is not None and limit[0] in parameter["schema"]
+        if parameter["in"] == "query" and limit is not None and not is_limited:
+            parameter["schema"][limit[0]] = getattr(settings, limit[1])
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drop null from the type of an optional parameter: a query string or header cannot hold it."""
+    options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
+    if not options:
+        return schema
+    return {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}

@@ -1,0 +1,365 @@
+"""Define the requests and replies of the API. Strict: no coercion, no unknown field, no NaN, no surrogates.
+
+Limits that are settings (longest query, most hits, …) are checked by limits.py and added to the OpenAPI document by
+openapi.py; the other limits are here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, Field
+
+from fullrank.retrieval import Match
+from fullrank_service.documents.reading import MAX_ID_CHARS
+from fullrank_service.http.search_schemas import (
+    HighlightRequest,
+    OrderRequest,
+    RangeReply,
+    RangeRequest,
+    SnippetReply,
+)
+from fullrank_service.http.strict import FieldName, QueryString, Reply, Request, Text, empty
+
+MAX_FIELDS = 64
+MAX_FACETS = 16
+MAX_FACET_VALUES = 100
+MAX_FILTER_CHARS = 8192
+MAX_ASKER_CHARS = 100
+MAX_CURSOR_CHARS = 4_000
+
+
+Id = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARS)]
+ModelName = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=100,
+        description="an alias, a version, or a bundle name (its newest loaded version)",
+        examples=["default"],
+    ),
+]
+Mode = Annotated[
+    Literal["auto", "exact", "fast"],
+    Field(
+        description="fast may miss a document that exact finds, then certified is false; "
+        "auto is exact while exact searches stay within FULLRANK_EXACT_BUDGET_MS"
+    ),
+]
+Count = Annotated[int, Field(ge=1)]
+Matched = Annotated[
+    Match | None,
+    Field(
+        description="which words of the query a hit must have. all: every word that some document has; "
+        "any: none; auto: all, or fewer where no document has all; absent: auto for a model that had no "
+        "judgements to learn from, else any"
+    ),
+]
+MinSeq = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=(1 << 63) - 1,
+        description="answer from all writes up to this `seq`; waits up to FULLRANK_MIN_SEQ_WAIT_MS for them",
+    ),
+]
+# fullrank.filters.query checks the conditions, because only it knows the fields.
+FilterJson = Annotated[
+    dict[str, Any],
+    Field(
+        description="field: value, field: {in, gt, gte, lt, lte, exists}, and, or, not; see docs/api.md",
+        examples=[{"section": {"in": ["net", "mail"]}, "year": {"gte": 1999}}],
+    ),
+]
+
+
+# Not checked here: writes check the id, and reads answer 404 to one that cannot exist.
+DocumentId = Annotated[
+    str,
+    Path(
+        json_schema_extra={
+            "minLength": 1,
+            "maxLength": MAX_ID_CHARS,
+            "pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
+        }
+    ),
+]
+# Any JSON value. A recursive schema would say no more, and generators of clients cannot read it.
+FIELD_VALUE: dict[str, Any] = {
+    "description": "any JSON value, at most 16 levels deep, whole numbers of at most 64 bits"
+}
+
+
+AskerText = Annotated[Text, Field(max_length=MAX_ASKER_CHARS)]
+
+
+class Asked(BaseModel):
+    """Who asks, for the log of events, in which ids of people are pseudonyms."""
+
+    client_id: AskerText | None = None
+    session_id: AskerText | None = None
+    user_id: AskerText | None = None
+    application: AskerText | None = None
+    record: bool = Field(default=True, description="false: the answer is not logged")
+
+
+class SearchRequest(Request, Asked, OrderRequest):
+    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(
+        default=None,
+        max_length=MAX_FIELDS,
+        description="stored fields to return; absent: all",
+    )
+    filter: FilterJson | None = Field(default=None, description="rank only documents that match")
+    facets: list[FieldName] = empty(
+        list,
+        max_length=MAX_FACETS,
+        description="fields whose values are counted over all documents that are found",
+    )
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
+        default=10, description="most values of a facet"
+    )
+    facet_ranges: dict[
+        FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
+    ] = empty(
+        dict,
+        max_length=MAX_FACETS,
+        description="ranges by field; counts the documents with a value in each",
+    )
+    highlight: HighlightRequest | None = Field(
+        default=None, description="return the part of each field that answers best"
+    )
+    cursor: Annotated[Text, Field(min_length=1, max_length=MAX_CURSOR_CHARS)] | None = Field(
+        default=None,
+        description='"*" for the first page, then the cursor of the answer before: pages without a '
+        "repeat or a gap",
+    )
+    explain: bool = Field(default=False, description="split each score into its parts and words")
+    prefix: Literal["last", "none"] = Field(
+        default="last",
+        description="last: the last word also matches longer words that begin with it, with less weight",
+    )
+    min_score: float | None = Field(
+        default=None,
+        description="the score that a hit must reach; absent: the evidence that the model asks for",
+    )
+    match: Matched = None
+    mode: Mode = "auto"
+    rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
+    partial: bool = Field(
+        default=False,
+        description="true: where some shards of a fleet do not answer, answer without their documents",
+    )
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class SearchQuery(QueryString, Asked):
+    """The query string of a search by GET."""
+
+    q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
+    facets: list[FieldName] = empty(list, max_length=MAX_FACETS)
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
+    explain: bool = False
+    min_score: float | None = Field(default=None, allow_inf_nan=False)
+    match: Matched = None
+    mode: Mode = "auto"
+    rules: bool = True
+    partial: bool = False
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class BatchRequest(Request):
+    searches: list[SearchRequest] = Field(min_length=1)
+
+
+class SimilarQuery(QueryString, Asked):
+    """The query string of /similar."""
+
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
+    mode: Mode = "auto"
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class WriteQuery(QueryString):
+    """The query string of writes. The model names the collection."""
+
+    model: ModelName = "default"
+
+
+class DocumentQuery(WriteQuery):
+    """The query string of reading a document."""
+
+    min_seq: MinSeq = 0
+
+
+class WordScore(Reply):
+    word: str
+    dense: float
+    lexical: float
+
+
+class FeatureScore(Reply):
+    feature: str
+    value: float
+    contribution: float
+
+
+class SecondScore(Reply):
+    """score = base + the contributions of all features"""
+
+    score: float = Field(description="the first hits are in the order of this score")
+    base: float
+    features: list[FeatureScore] = Field(description="the largest contribution first")
+
+
+class ClickShare(Reply):
+    """What people chose before"""
+
+    after_query: float = Field(description="clicks after this query")
+    lexical: float = Field(description="what these add to `lexical`")
+    in_all: float = Field(description="clicks after any query")
+    bias: float = Field(description="what these add to `bias`")
+
+
+class Explanation(Reply):
+    """score = dense + lexical + bias + boost"""
+
+    dense: float
+    lexical: float
+    bias: float
+    boost: float = Field(description="what the request adds")
+    words: list[WordScore] = Field(description="the words that moved the score most")
+    clicks: ClickShare | None = Field(
+        description="clicks that were learned or are new; null if the model counts none"
+    )
+    second_stage: SecondScore | None = Field(
+        description="what a second stage ordered the hit by; null if it did not"
+    )
+
+
+class Hit(Reply):
+    id: str
+    score: float
+    fields: dict[str, Any]
+    explanation: Explanation | None
+    rule: str | None = Field(description="rule that put the document at its place")
+    highlight: dict[str, SnippetReply] | None = Field(
+        description="by field, as requested; without the fields that are no text"
+    )
+
+
+class RankingReply(Reply):
+    query_id: str
+    model: str = Field(description="version that answered, also in X-Model-Version")
+    generation: int
+    took_ms: float
+    certified: bool = Field(
+        description="whether the hits are provably the top of the full ranking, before a second "
+        "stage reordered it"
+    )
+    reordered: int = Field(
+        description="how many of the first documents a second stage reordered, so that their "
+        "scores need not descend; 0 if the model has none, or the page begins below them"
+    )
+    covered: float = Field(
+        description="share of the documents that were searched: 1, or less with `partial`"
+    )
+    candidate: str | None = Field(
+        description="version whose hits are interleaved with those of `model`, in an experiment"
+    )
+
+
+class FacetValue(Reply):
+    value: bool | int | float | str
+    count: int = Field(description="matching documents with this value")
+
+
+class FacetReply(Reply):
+    values: list[FacetValue] = Field(description="most frequent first, ties by value")
+    distinct: int = Field(description="distinct values in the matching documents")
+    missing: int = Field(description="matching documents without a value")
+    min: float | None = Field(description="smallest number")
+    max: float | None = Field(description="largest number")
+
+
+class SearchReply(RankingReply):
+    total: int | None = Field(
+        description="documents that pass the filter and have evidence, or reach `min_score`; null "
+        "where only `total_at_least` is known"
+    )
+    total_at_least: int | None = Field(
+        description="in place of `total`: above 10,000, and in mode fast how many were looked at"
+    )
+    hits: list[Hit]
+    facets: dict[str, FacetReply] = Field(description="by field, as requested")
+    cursor: str | None = Field(
+        description="of the next page; null after the last one and without a cursor in the request"
+    )
+    facet_ranges: dict[str, list[RangeReply]] = Field(description="by field, as requested")
+    rules: list[str] = Field(description="rules that apply to the query, by id")
+    did_you_mean: str | None = Field(
+        description="the query with known words in place of unknown ones that are one edit away; nothing is replaced"
+    )
+
+
+class BatchReply(Reply):
+    generation: int
+    answers: list[SearchReply] = Field(description="in the order of the searches")
+
+
+class WriteReply(Reply):
+    id: str
+    collection: str = Field(description="bundle name; all its versions have the document")
+    seq: int = Field(description="position of the write in the log, for `min_seq`")
+
+
+class DocumentReply(Reply):
+    id: str
+    model: str
+    generation: int
+    fields: dict[str, Any]
+
+
+class Alive(Reply):
+    status: Literal["alive"]
+
+
+class Ready(Reply):
+    status: Literal["ready"]
+    model: str
+    generation: int
+
+
+class FieldError(Reply):
+    field: str
+    reason: str
+
+
+class ProblemDocument(Reply):
+    """A problem document (RFC 9457), sent as application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[FieldError] = Field(
+        default_factory=list, description="fields at fault, for status 422"
+    )

@@ -1,0 +1,144 @@
+"""The models of one worker, for the rest of the service: what serves, and what an operator may request."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fullrank.bundle import Bundle, BundleInfo, open_bundle
+from fullrank.errors import BundleNotFound
+from fullrank_service import errors
+from fullrank_service.models import loader, swap, workers
+from fullrank_service.models.follower import Follower
+from fullrank_service.models.outline import Outline, outline_of
+from fullrank_service.models.serving import LoadedModels, Serving
+from fullrank_service.models.swap import Swap, Swapped
+from fullrank_service.models.workers import Presence, Report
+from fullrank_service.telemetry.metrics import Metrics
+
+
+class Registry:
+    """The models of one worker. Requests read ``serving``; all slow work happens on other threads.
+
+    Args:
+        root: the folder of bundles.
+        metrics: counts swaps and shows what serves.
+        default_model: name of the bundle that serves while none was activated; None: the newest.
+        preload: load the newest version of every other bundle name at start.
+        max_loaded: models kept loaded.
+        poll_s: how often to look for a swap.
+        timeout_s: longest wait of a swap until every worker is prepared.
+        opener: verifies and opens a bundle.
+        prepare: called on the loading thread with each bundle before it may serve.
+        release: called with each bundle that was dropped.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        metrics: Metrics,
+        *,
+        default_model: str | None = None,
+        preload: bool = True,
+        max_loaded: int = 8,
+        poll_s: float = 0.05,
+        timeout_s: float = swap.TIMEOUT_S,
+        opener: Callable[[Path], Bundle] = open_bundle,
+        prepare: Callable[[Bundle], None] | None = None,
+        release: Callable[[Bundle], None] | None = None,
+    ) -> None:
+        self._root = root
+        self._metrics = metrics
+        self._preload = preload
+        self._models = LoadedModels(metrics, max_loaded, release)
+        self._loader = loader.Loader(root, opener, prepare)
+        self._presence = Presence(root)
+        self._follower = Follower(
+            root,
+            self._models,
+            self._loader,
+            self._presence,
+            default_model=default_model,
+            poll_s=poll_s,
+            failed=metrics.background_failed,
+        )
+        # Swaps wait for minutes, others meanwhile are refused at once: not on the threads of writes and reads.
+        self._swaps = ThreadPoolExecutor(2, thread_name_prefix="swap")
+        self._stop = threading.Event()
+        self._swap = Swap(root, timeout_s=timeout_s, stop=self._stop, nudge=self._follower.nudge)
+
+    @property
+    def serving(self) -> Serving:
+        """What serves now; read it once for a request."""
+        return self._models.serving
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why versions were refused, and under ALIAS why the activated version does not serve."""
+        return self._models.failures
+
+    async def start(self) -> None:
+        """Load the activated version, else what other workers serve, else the newest."""
+        await asyncio.to_thread(self._follower.load_initial, self._preload)
+        self._follower.start()
+
+    async def close(self) -> None:
+        """Stop following; withdraw a swap that this worker coordinates and has not committed."""
+        self._stop.set()
+        await asyncio.to_thread(self._follower.close)
+
+    async def outline(self, bundle: Bundle) -> Outline:
+        """Return the outline of a loaded bundle."""
+        # On a thread, because the first call reads the values of all fields.
+        return await asyncio.to_thread(outline_of, bundle)
+
+    async def available(self) -> list[BundleInfo]:
+        """Return every bundle on disk, newest first; an empty list if the folder does not exist."""
+        return await asyncio.to_thread(loader.available, self._root)
+
+    async def workers(self) -> list[Report]:
+        """Return the reports of all workers that share the folder."""
+        return await asyncio.to_thread(workers.reports, self._root)
+
+    async def activate(self, version: str) -> Swapped:
+        """Make a version the default in every worker: load, verify, warm up, commit, switch.
+
+        Raises:
+            ModelNotFound, BundleRefused, Conflict, Internal: nothing was changed.
+        """
+        return await self._run(self._swap.activate, version)
+
+    async def load(self, version: str) -> Bundle:
+        """Load a version in every worker; the default stays. Raises as ``activate``."""
+        await self._run(self._swap.load, version)
+        return self.serving.resolve(version)
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+        """Interleave a version with the active one in every worker. Raises as ``activate``."""
+        return await self._run(self._swap.start_experiment, candidate, share, max_days)
+
+    async def stop_experiment(self) -> Swapped:
+        """End the experiment in every worker. Raises as ``activate``."""
+        return await self._run(self._swap.stop_experiment)
+
+    async def _run(self, work: Callable[..., Swapped], *arguments: Any) -> Swapped:
+        try:
+            swapped = await asyncio.get_running_loop().run_in_executor(
+                self._swaps, work, *arguments
+            )
+        except swap.SwapUnderWay:
+            raise errors.Conflict from None
+        except BundleNotFound as error:
+            raise errors.ModelNotFound(str(error)) from error
+        except swap.SwapRefused as error:
+            self._metrics.swaps.labels("refused").inc()
+            raise errors.BundleRefused(str(error)) from error
+        except swap.SwapFailed as error:
+            self._metrics.swaps.labels("failed").inc()
+            raise errors.Internal(str(error)) from error
+        self._metrics.swaps.labels("done").inc()
+        return swapped

@@ -1,0 +1,181 @@
+"""Read and write the files next to the bundles: the active version and the proposed one.
+
+active.json      the committed state: every worker serves its version, also after a restart. It is replaced atomically
+                 and synced, so a reader sees the old or the new state, also after a power cut.
+proposed.json    a swap in progress; ignored once the process that wrote it has died (livefile.py)
+.active.lock     a process must lock it to change either; the kernel releases it when the process dies
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fullrank.bundle.catalog import ACTIVE
+from fullrank.errors import FullrankError
+from fullrank.storage.files import replace_file
+from fullrank.storage.strict_json import parse_object
+from fullrank_service.models.livefile import LiveFile, read_live
+
+STATE = ACTIVE
+PROPOSAL = "proposed.json"
+LOCK = ".active.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A version whose documents are interleaved with those of the active one.
+
+    candidate  its version
+    share      of the searches
+    started    in seconds since 1970
+    max_days   after which the active version stays
+    """
+
+    candidate: str
+    share: float
+    started: float
+    max_days: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveState:
+    """The committed state.
+
+    generation       counts activations, and starts and ends of experiments
+    version          the active version; None: none was activated, and the newest serves
+    manifest_sha256  of the active version, so that no other bundle of this version serves
+    loaded           further versions that every worker keeps loaded
+    previous         the version that was active before
+    experiment       against the active version
+    """
+
+    generation: int = 0
+    version: str | None = None
+    manifest_sha256: str | None = None
+    loaded: tuple[str, ...] = ()
+    previous: str | None = None
+    experiment: Experiment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A version that every worker should prepare; id is unique to the attempt, host is where its coordinator runs."""
+
+    id: str
+    version: str
+    manifest_sha256: str
+    host: str
+
+
+class StateDamaged(FullrankError):
+    """active.json exists and cannot be read; the message says why."""
+
+
+def read_state(root: Path) -> ActiveState | None:
+    """Return the committed state, or None if nothing was ever activated. Raises StateDamaged."""
+    path = root / STATE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateDamaged(f"{path}: {type(error).__name__}: {error}") from error
+    return parse_state(content, str(path))
+
+
+def parse_state(content: bytes, name: str = STATE) -> ActiveState:
+    """Parse the committed state; name is that of the file in errors. Raises StateDamaged."""
+    try:
+        value = parse_object(content)
+        state = ActiveState(
+            value["generation"],
+            value["version"],
+            value["manifest_sha256"],
+            tuple(value["loaded"]),
+            value.get("previous"),
+            _experiment(value.get("experiment")),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateDamaged(f"{name}: {type(error).__name__}: {error}") from error
+    texts = [state.version, state.manifest_sha256, state.previous, *state.loaded]
+    if type(state.generation) is not int or not all(isinstance(t, str | None) for t in texts):
+        raise StateDamaged(f"{name}: a field has the wrong type")
+    return state
+
+
+def dump_state(state: ActiveState) -> str:
+    """Format the committed state as JSON."""
+    return json.dumps(asdict(state))
+
+
+def _experiment(value: object) -> Experiment | None:
+    """Read an experiment. Raises TypeError or ValueError if it is something else."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise TypeError("experiment is no object")
+    numbers = [value.get(name) for name in ("share", "started", "max_days")]
+    if type(value.get("candidate")) is not str or any(type(n) not in (int, float) for n in numbers):
+        raise TypeError("a field of the experiment has the wrong type")
+    return Experiment(**value)
+
+
+def write_state(root: Path, state: ActiveState) -> None:
+    """Replace the committed state; when this returns it survives a power cut. Raises OSError."""
+    replace_file(root / STATE, dump_state(state))
+
+
+def propose(root: Path, proposal: Proposal) -> LiveFile:
+    """Write a proposal, valid until the returned file is closed. Raises OSError."""
+    file = LiveFile(root / PROPOSAL)
+    file.write(json.dumps(asdict(proposal)).encode())
+    return file
+
+
+def read_proposal(root: Path) -> Proposal | None:
+    """Return the proposal of a live coordinator, or None."""
+    content = read_live(root / PROPOSAL)
+    if content is None:
+        return None
+    try:
+        proposal = Proposal(**parse_object(content))
+    except (ValueError, TypeError):
+        return None
+    return proposal if all(isinstance(text, str) for text in asdict(proposal).values()) else None
+
+
+def sweep(root: Path) -> None:
+    """Remove the files of a dead coordinator. The caller must have locked the state."""
+    for name in (STATE, PROPOSAL):
+        for path in root.glob(f".{name}.*.tmp"):
+            with suppress(OSError):
+                path.unlink()
+    with suppress(OSError):
+        (root / PROPOSAL).unlink()
+
+
+class Locked(Exception):
+    """Another process has locked the state."""
+
+
+@contextmanager
+def lock(root: Path) -> Iterator[None]:
+    """Lock the state against all other processes that share the folder; raise Locked instead of waiting.
+
+    The kernel releases the lock when the process dies, however it dies.
+    """
+    descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Locked from error
+        yield
+    finally:
+        os.close(descriptor)

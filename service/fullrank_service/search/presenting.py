@@ -1,0 +1,121 @@
+"""Hits as an answer shows them: stored fields, explanations, marked words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import orjson
+
+from fullrank.encoding import Encoded, Float32
+from fullrank.live import View
+from fullrank.live.clicks import ClickedQuery
+from fullrank.live.hits import LiveHit
+from fullrank.models.widening import Widened
+from fullrank.rerank.stage import SecondStage
+from fullrank.scoring import TermShare
+from fullrank_service.search.highlighting import highlighted
+from fullrank_service.search.request import RankRequest, too_large
+
+
+def shown(
+    view: View, request: RankRequest, query: Widened, found: Sequence[LiveHit]
+) -> list[dict[str, Any]]:
+    """Return hits ready for JSON.
+
+    Args:
+        view: The view that found them.
+        request: Names the fields to show.
+        query: The encoded query of the ranking.
+        found: The hits.
+
+    Raises:
+        FilterError: They are larger than the request allows.
+    """
+    stage = view.bundle.second_stage
+    # Once for all hits.
+    terms = learned = None
+    key: str | None = None
+    if request.explain or request.with_clicks:
+        learned = view.bundle.click_parts
+        asked = query.encoded
+        if isinstance(asked, ClickedQuery):
+            key = asked.key
+        elif learned is not None:
+            key = learned.key(request.text)
+    if request.explain:
+        terms = [*request.model(view).query_terms(request.text), *query.terms]
+    names = request.fields
+    hits: list[dict[str, Any]] = []
+    left = request.max_bytes
+
+    def take(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
+            raise too_large("limit" if request.filling is None else "placements")
+
+    for hit in found:
+        # All fields of a hit are copied into the answer as they are stored.
+        fields = hit.part.store.json(hit.row) if names is None else _fields(hit, names)
+        take(len(fields))
+        explanation = None
+        if terms is not None:
+            explanation = _explained(terms, query.encoded, hit, stage)
+        if learned is not None:
+            clicks = hit.part.clicks(learned, query.encoded, key, hit.row)
+            explanation = {**(explanation or {}), "clicks": clicks._asdict()}
+        if terms is not None:
+            take(len(orjson.dumps(explanation)))
+        hits.append(
+            {
+                "id": hit.id,
+                "score": hit.score,
+                "fields": orjson.Fragment(fields),
+                "explanation": explanation,
+                "rule": None,
+                "highlight": None,
+            }
+        )
+    if request.highlight is not None:
+        # Synonyms and completions of the last word are words of the query, too.
+        text = " ".join([request.text, *(term.term for term in query.terms)])
+        snippets = highlighted(view, text, query.encoded, found, request.highlight)
+        for shown_hit, snippet in zip(hits, snippets, strict=True):
+            take(len(orjson.dumps(snippet)))
+            shown_hit["highlight"] = snippet
+    return hits
+
+
+def _fields(hit: LiveHit, names: Collection[str]) -> bytes:
+    """Return some of the stored fields of a hit as JSON."""
+    fields = hit.part.store.fields(hit.row)
+    return orjson.dumps({name: value for name, value in fields.items() if name in names})
+
+
+def _explained(
+    terms: Sequence[TermShare], query: Encoded, hit: LiveHit, stage: SecondStage | None
+) -> dict[str, Any]:
+    found = hit.part.explain(terms, query, hit.row)
+    return {
+        # The parts of the ranking itself: they add up to the score to the last digit.
+        "dense": hit.dense,
+        "lexical": hit.lexical,
+        "bias": hit.bias,
+        "boost": hit.boost,
+        "words": [
+            {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
+            for word in found.words
+        ],
+        "clicks": None,
+        "second_stage": second_score(stage, hit.features),
+    }
+
+
+def second_score(stage: SecondStage | None, features: Float32 | None) -> dict[str, Any] | None:
+    """Split the score that reordered a hit, given its features, ready for JSON; None if it was not reordered."""
+    if stage is None or features is None:
+        return None
+    found = stage.explain(features)
+    split = [feature._asdict() for feature in found.features]
+    return {"score": found.score, "base": found.base, "features": split}

@@ -1,0 +1,192 @@
+"""A search, and its answer, inside the service.
+
+Both are made once and never changed. They are not frozen dataclasses, because those set each field by a call of
+``object.__setattr__``, which took longer than all checks of a search.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fullrank.errors import FilterError
+from fullrank.filters.ranges import Range
+from fullrank.highlight import Highlight
+from fullrank.live import View
+from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
+from fullrank.ordering.order import Ordering
+from fullrank.retrieval import Match
+from fullrank.rules.synonyms import Replaced
+from fullrank_service.ads.filling import Filled, PageFilling
+from fullrank_service.search.paging import After
+from fullrank_service.search.restricting import Restriction
+
+# Limits of a plain search: documents, and characters of the query.
+_MAX_PLAIN_HITS, _MAX_PLAIN_CHARS = 100, 256
+
+
+@dataclass(slots=True)
+class RankRequest:
+    """What to rank, and what to return.
+
+    fields       stored fields of each hit; None: all
+    exclude      ids of documents that must not be returned; unknown ids are ignored
+    filter       JSON of fullrank.filters.query; filter_path is its name in errors
+    with_clicks  the explanation of each hit has its clicks, without anything else unless `explain` asks for it
+    mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
+    is_document  the text is a document or a page, not something that a person typed
+    facets       fields whose values are counted in the documents that are found, facet_limit values of each
+    after        begin after this hit instead of at the offset; the order is then that of the score alone
+    facet_ranges ranges by field, whose documents are counted too
+    min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
+    filling      the placements of a page, which get the hits; None: the hits are one list
+    ordering     the order of the hits; None: by score
+    highlight    what to mark in the hits
+    restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
+    by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
+    synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
+    only         rank these documents alone; unknown ids are ignored
+    by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)
+    pinned       ids with fixed places: not ranked, but counted in facets
+    match        which words of the query a document must have; None: as the bundle requires
+    is_strict    it must have every word, unless `match` says any
+    by_any_word  a document that has any word of the query has evidence
+    is_partial   answer without documents that cannot be searched now; else they fail the request
+    max_bytes    most bytes of fields, explanations and highlights of all hits together
+    """
+
+    text: str
+    limit: int
+    offset: int = 0
+    fields: Collection[str] | None = None
+    explain: bool = False
+    with_clicks: bool = False
+    exclude: Collection[str] = ()
+    filter: Mapping[str, Any] | None = None
+    filter_path: str = "filter"
+    mode: str = "auto"
+    is_document: bool = False
+    facets: Sequence[str] = ()
+    facet_limit: int = 10
+    after: After | None = None
+    facet_ranges: Sequence[tuple[str, Sequence[Range]]] = ()
+    min_score: float | None = None
+    restrictions: Sequence[Restriction] = ()
+    by_prefix: bool = False
+    synonyms: Sequence[Replaced] = ()
+    only: Collection[str] | None = None
+    by_name: bool = False
+    pinned: Collection[str] = ()
+    filling: PageFilling | None = None
+    ordering: Ordering | None = None
+    highlight: Highlight | None = None
+    match: Match | None = "any"
+    is_strict: bool = False
+    by_any_word: bool = False
+    is_partial: bool = False
+    max_bytes: int = sys.maxsize
+
+    def model(self, view: View) -> Model:
+        """Return the model that encodes the text."""
+        return for_documents(view.model) if self.is_document else view.model
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether values or ranges of fields are counted."""
+        return self.only is None and bool(self.facets or self.facet_ranges)
+
+    @property
+    def counts_clicks(self) -> bool:
+        """Whether new clicks count: a person typed the query, and this is no page of a cursor, whose list stays."""
+        return self.after is None and not self.is_document
+
+    @property
+    def compared(self) -> set[str]:
+        """The fields whose values are compared, so that times count as numbers: those of sort, boosts and ranges."""
+        order = self.ordering
+        names = {name for name, _ in self.facet_ranges}
+        if order is None:
+            return names
+        return names.union(
+            (key.field for key in order.sort), (boost.field for boost in order.boosts)
+        )
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether documents with evidence may be left out."""
+        return bool(
+            self.filter is not None
+            or self.after is not None
+            or self.restrictions
+            or self.exclude
+            or self.pinned
+        )
+
+    @property
+    def unrestricted(self) -> RankRequest:
+        """The request for one of all documents with evidence."""
+        return RankRequest(
+            self.text, 1, fields=(), mode=self.mode, by_prefix=self.by_prefix,
+            synonyms=self.synonyms, is_partial=self.is_partial,
+        )  # fmt: skip
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
+        return not (
+            self.explain
+            or self.exclude
+            or self.facets
+            or self.facet_ranges
+            or self.restrictions
+            or self.synonyms
+            or self.pinned
+            or self.filter is not None
+            or self.after is not None
+            or self.min_score is not None
+            or self.only is not None
+            or self.filling is not None
+            or self.ordering is not None
+            or self.highlight is not None
+            or self.offset + self.limit > _MAX_PLAIN_HITS
+            or len(self.text) > _MAX_PLAIN_CHARS
+        )
+
+
+def too_large(field: str) -> FilterError:
+    """Return the error of a request whose answer would be too large, given the field that asks for so much."""
+    return FilterError(
+        field,
+        "the answer would be larger than FULLRANK_MAX_ANSWER_BYTES; ask for fewer hits, or name the `fields` to return",
+    )
+
+
+@dataclass(slots=True)
+class Ranked:
+    """The answer: hits in order and facets by field, ready for JSON.
+
+    certified  the hits are provably the top of the full ranking, before a second stage reordered it
+    total      number of documents that are found
+    is_total   whether total is exact; otherwise it is a lower bound
+    mode       "exact" or "fast"
+    reordered  number of the first documents that a second stage reordered
+    following  where the next page begins, after a request with `after`; None: there is no other
+    facet_ranges  number of documents in each range, by field
+    filled     how the hits fill the placements of a page
+    covered    share of the documents that were searched
+    """
+
+    hits: list[dict[str, Any]]
+    certified: bool
+    total: int
+    is_total: bool
+    facets: dict[str, Any]
+    mode: str
+    reordered: int
+    filled: Filled | None = None
+    following: After | None = None
+    facet_ranges: dict[str, Any] = field(default_factory=dict)
+    covered: float = 1.0

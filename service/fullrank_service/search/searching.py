@@ -1,0 +1,237 @@
+"""One search over a view: check it, widen its query, find its hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fullrank.complete.prefixes import last_word
+from fullrank.encoding import Encoded
+from fullrank.live import View, known
+from fullrank.live.hits import Hits
+from fullrank.models.widening import Widened, widen
+from fullrank.ordering.order import Order, Ordering
+from fullrank.retrieval import Floor, Required
+from fullrank.retrieval.required import Choice
+from fullrank.rules.synonyms import features_of
+from fullrank.text.words import tokens
+from fullrank_service.ads.filling import Filled
+from fullrank_service.search.caching.bitmaps import Bitmaps, Mask
+from fullrank_service.search.highlighting import check_highlight
+from fullrank_service.search.paging import After, page_after
+from fullrank_service.search.request import RankRequest
+from fullrank_service.search.restricting import matching_documents
+
+
+class Checked(NamedTuple):
+    """A request that fits the stored fields of a view.
+
+    Attributes:
+        order: Of the hits; None: by score.
+        deleted: For each part the documents to leave out; None: no document.
+        allowed: The same, but ids of the request are left in.
+        is_restricted: Whether a filter or a list of ids leaves documents out.
+    """
+
+    order: Order | None
+    deleted: Sequence[Mask | None]
+    allowed: Sequence[Mask | None]
+    is_restricted: bool
+
+
+def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
+    """Check a request against the stored fields, and choose the documents that it may return.
+
+    Raises:
+        FilterError: A field of the request does not fit.
+    """
+    matching = matching_documents(
+        view, bitmaps, request.filter, request.filter_path, request.restrictions,
+        request.only, request.by_name,
+    )  # fmt: skip
+    if request.highlight is not None:
+        check_highlight(view.columns[0], request.highlight, "highlight")
+    order = None
+    asked = request.ordering
+    if asked is not None and request.only is not None:
+        # Their places are fixed; boosts are still part of their scores.
+        asked = Ordering(boosts=asked.boosts, now=asked.now) if asked.boosts else None
+    if asked is not None:
+        order = Order(view, asked)
+    allowed = view.deleted(matching)
+    ids = [*request.exclude, *request.pinned]
+    deleted = view.deleted(matching, ids) if ids else allowed
+    return Checked(order, deleted, allowed, matching is not None or bool(request.exclude))
+
+
+def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
+    """Return the query with the features of synonyms and of words that its last word begins."""
+    additions = features_of(view.model, request.synonyms)
+    if request.by_prefix:
+        additions += known.begun_by(view, request.text)
+    return widen(encoded, additions)
+
+
+class Search(NamedTuple):
+    """One search over a view.
+
+    Attributes:
+        view: The documents.
+        request: What is asked for.
+        mode: "exact" or "fast".
+        query: Encoded and widened.
+        order: Of the hits; None: by score.
+        deleted: For each part the documents that are not found; None: all are.
+        floor: The evidence that a document needs; None: every document is found.
+        text: What the second stage reads; None leaves that stage out.
+        choice: Of the words that documents must have; None: none is required.
+    """
+
+    view: View
+    request: RankRequest
+    mode: str
+    query: Encoded
+    order: Order | None
+    deleted: Sequence[Mask | None]
+    floor: Floor | None
+    text: str | None
+    choice: Choice | None
+
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        request: RankRequest,
+        mode: str,
+        query: Encoded,
+        checked: Checked,
+        floor: Floor | None,
+        text: str | None,
+        required: Required | None,
+        choice: Choice | None = None,
+    ) -> Search:
+        """Prepare a checked request.
+
+        Args:
+            floor, text, required: As ``floor_of``, ``reordered_text`` and ``required_of`` return them.
+            choice: Of the required words; None: that of these documents.
+        """
+        deleted = checked.deleted
+        if required is not None:
+            deleted, choice = view.lacking(query, required, deleted, checked.allowed, choice)
+        if floor is not None and (request.is_counted or checked.order is not None):
+            # Counting values, and any order but that of scores, needs every document with evidence.
+            deleted, floor = view.below(query, floor, deleted), None
+        return cls(view, request, mode, query, checked.order, deleted, floor, text, choice)
+
+    @property
+    def counted(self) -> Sequence[Mask | None]:
+        """For each part the documents that facets do not count; None: they count all."""
+        return self.view.without(self.deleted, self.request.pinned)
+
+    def run(self) -> tuple[Hits, Filled | None, After | None]:
+        """Return the hits, how they fill placements, and where the next page begins."""
+        request = self.request
+        if request.after is not None:
+            found, following = page_after(self._first, request.after, request.limit)
+            return found, None, following
+        if request.filling is None:
+            return self._page(request.limit, self.deleted, is_counted=True), None, None
+        filled = request.filling.fill(
+            self.view, self.uncounted, self.deleted, is_reordered=self.text is not None
+        )
+        return filled.hits, filled, None
+
+    def uncounted(self, limit: int, deleted: Sequence[Mask | None]) -> Hits:
+        """Return the first hits that are not deleted; their total is the least that is known."""
+        return self._page(limit, deleted, is_counted=False)
+
+    def _first(self, limit: int) -> Hits:
+        """Return the best documents by score, boosted or not."""
+        if self.order is not None:
+            return self.order.search(self.query, slice(limit), deleted=self.deleted, mode="exact")
+        return self.view.search(self.query, limit, deleted=self.deleted, floor=self.floor)
+
+    def _page(self, limit: int, deleted: Sequence[Mask | None], *, is_counted: bool) -> Hits:
+        """Return a number of hits from the offset on."""
+        offset = self.request.offset
+        if self.order is not None:
+            page = slice(offset, offset + limit)
+            return self.order.search(
+                self.query, page, deleted=deleted, mode=self.mode, text=self.text
+            )
+        return self.view.search(
+            self.query,
+            limit,
+            offset=offset,
+            deleted=deleted,
+            mode=self.mode,
+            text=self.text,
+            floor=self.floor,
+            is_counted=is_counted,
+        )
+
+
+def floor_of(view: View, request: RankRequest) -> Floor | None:
+    """Return the evidence that a document needs; None: every document is found."""
+    if request.only is not None:
+        return None
+    if request.min_score is not None:
+        return Floor(score=request.min_score)
+    if request.model(view) is not view.model:
+        return None  # what is known is the evidence that typed text needs
+    if not request.synonyms:
+        floor = known.floor_of(view, request.text, _begun(view, request))
+    else:  # a rule names what the query means
+        texts = [request.text, *(one.synonym for one in request.synonyms)]
+        floor = view.bundle.floor
+        floor = None if floor is None else known.with_words(view, floor, texts)
+    return floor.of_any_word() if floor is not None and request.by_any_word else floor
+
+
+def required_of(view: View, request: RankRequest) -> Required | None:
+    """Return the words that a document must have; None: none of them."""
+    match = request.match or ("auto" if request.is_strict else view.bundle.match)
+    if match == "any" or request.only is not None:
+        return None
+    also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
+    for replaced in request.synonyms:
+        for word in also.keys() - tokens(replaced.text):
+            also[word].append(replaced.synonym)
+    begun = _begun(view, request)
+    if begun in also:
+        also[begun] += known.begun_by(view, request.text).terms
+    is_live = bool(view.added)
+    return view.bundle.required(
+        request.text, match, is_live=is_live, also=also, is_strict=request.is_strict
+    )
+
+
+def reordered_text(view: View, request: RankRequest) -> str | None:
+    """Return what the second stage reads; None if there is none, or it does not fit the request."""
+    stage, ordering = view.bundle.second_stage, request.ordering
+    # Trees that were trained on short queries are unreliable for a document as a query, and the other way round.
+    fits = stage is not None and stage.of_documents == request.is_document
+    is_by_score = ordering is None or ordering.is_by_score
+    is_ranked = request.only is None and request.after is None and is_by_score
+    return request.text if fits and is_ranked else None
+
+
+def can_match_any_word(view: View, request: RankRequest) -> bool:
+    """Return whether words of a query that weigh too little may be evidence where no document has more.
+
+    Holds only for a query for a list of hits with a known word; a corrected typing error is no known word.
+    """
+    if request.is_document or request.filling is not None:
+        return False
+    floor = floor_of(view, request)
+    if floor is None or not floor.can_be_any_word:
+        return False
+    begun = _begun(view, request)
+    return bool(request.synonyms) or known.has_known_word(view, request.text, begun)
+
+
+def _begun(view: View, request: RankRequest) -> str | None:
+    """Return the last word of a query if known words begin with it."""
+    is_begun = request.by_prefix and known.begun_by(view, request.text)
+    return last_word(request.text) if is_begun else None

@@ -1,0 +1,254 @@
+"""How relevant a clicked document is to a query: weights of judgements.
+
+Σ runs over the votes on a document for a query: c is 1 for a click, p_k how likely its place was looked at.
+
+    mixture  γ Σ c, γ how likely the document answers the query, given its votes: see `mixture`
+    coec     (r − m) Σ c, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all
+    naive    Σ c
+    ips      Σ c / max(p_k, 1/10)
+
+So weights are numbers of clicks: what many people chose for a query outweighs what one did. γ and r − m are scaled, so
+that their squares sum to 1 on average over the queries. A document counts as relevant if it was clicked; for coec also
+if r exceeds m. Subtracting m takes away what any document would get in its place: clicks by mistake, and clicks out of
+trust in the first places.
+
+Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and every rule is Σ c.
+Such clicks are added to those that have a list.
+
+In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
+linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
+e = c − p_k m_k of different people who saw the same document, E[e e'] = p p' τ², with m_k the mean at place k. The best
+linear estimate of documents that are either right or wrong has a small a, where one click by mistake far down outweighs
+many clicks further up: a is 3 or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from fullrank.encoding import Float64, Int64
+from fullrank_trainer.clicks.join import Bool, Votes
+from fullrank_trainer.clicks.mixture import Clicked, Mixture, fit_mixture
+from fullrank_trainer.clicks.propensity import Propensities
+
+Rule = Literal["mixture", "coec", "naive", "ips"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+DEFAULT: Rule = "mixture"
+
+MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
+"""Range of a of coec."""
+MIN_WEIGHT = 0.5
+"""Least γ or r − m, where a query has 1 on average. Most judgements below it are clicks by mistake, and
+those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
+MAX_INVERSE = 10.0
+"""A judgement that measures counts at most so often because it was unlikely to be noticed."""
+SATISFIED_S = 30.0
+"""A document that was looked at for so long counts as a whole click, if dwell time counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Documents that are relevant to queries. All arrays have one row a pair, by query and document.
+
+    Attributes:
+        queries, documents: names, as in Votes.
+        query, document: int64, places in them.
+        weight: float64, above zero.
+        people: int64, how many clicked.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    query: Int64
+    document: Int64
+    weight: Float64
+    people: Int64
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def take(self, rows: Bool) -> Judged:
+        """Return some of the pairs."""
+        arrays = ("query", "document", "weight", "people")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
+
+def weigh(
+    votes: Votes,
+    propensities: Propensities,
+    rule: Rule = DEFAULT,
+    *,
+    mixture: Mixture | None = None,
+    shrinkage: float | None = None,
+    position_1: bool = False,
+    dwell: bool = False,
+    least: float = 0.0,
+) -> Judged:
+    """Weigh judgements that train.
+
+    Args:
+        votes: of one split.
+        propensities: p_k.
+        rule: how clicks become weights.
+        mixture: of all splits; None: fitted to these votes.
+        shrinkage: a of coec; None: estimated.
+        position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
+            clicked anywhere. Its documents were looked at for certain, so p_k is 1.
+        dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
+        least: judgements with a smaller γ or r − m, scaled, are left out.
+
+    Example:
+        >>> judged = weigh(votes, fit_propensities(votes.coins))
+    """
+    every = votes
+    votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    clicks = counted.total(counted.clicks)
+    is_relevant = clicks > 0
+    if rule == "naive":
+        judged = _judged(votes, counted, clicks, is_relevant)
+    elif rule == "ips":
+        p = propensities.of(counted.place)
+        inverse = counted.total(counted.clicks / np.maximum(p, 1 / MAX_INVERSE))
+        judged = _judged(votes, counted, inverse, is_relevant)
+    else:
+        if rule == "mixture":
+            sure = (mixture or fit_mixture(counted, propensities)).posterior(counted)
+        else:
+            sure = _coec(votes, c, counted, propensities, shrinkage)
+            is_relevant &= sure > 0
+        judged = _judged(votes, counted, sure, is_relevant)
+        scaled = _scaled(judged.weight, judged.query)
+        judged = replace(judged, weight=scaled * clicks[is_relevant]).take(scaled >= least)
+    return _with_counts(every, judged, dwell)
+
+
+def measure(
+    votes: Votes,
+    mixture: Mixture,
+    *,
+    position_1: bool = False,
+    dwell: bool = False,
+    least: float = 0.0,
+) -> Judged:
+    """Weigh judgements that measure.
+
+    γ Σ c is divided by how likely a document that answers would have been clicked at all in the places it had. So a
+    mean over clicks is what it were if people looked at every place alike.
+
+    Args:
+        votes: of one split.
+        mixture: of all splits.
+        position_1, dwell, least: as for ``weigh``.
+    """
+    every = votes
+    votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    clicks = counted.total(counted.clicks)
+    is_clicked = clicks > 0
+    judged = _judged(votes, counted, mixture.posterior(counted), is_clicked)
+    noticed = np.maximum(mixture.noticed(counted)[is_clicked], 1 / MAX_INVERSE)
+    sure = _scaled(judged.weight, judged.query) >= least
+    weight = judged.weight * clicks[is_clicked] / noticed
+    return _with_counts(every, replace(judged, weight=weight).take(sure), dwell)
+
+
+def _with_counts(votes: Votes, judged: Judged, dwell: bool) -> Judged:
+    """Add the clicks that have no list to the weights of those that have one."""
+    if votes.is_listed.all():
+        return judged
+    _, c = clicks_of(votes, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    weight = np.zeros(len(counted.pairs))
+    np.add.at(weight, counted.of_votes, c * ~votes.is_listed)
+    keys = judged.query * max(1, len(votes.documents)) + judged.document
+    weight[np.searchsorted(counted.pairs, keys)] += judged.weight
+    return _judged(votes, counted, weight, weight > 0)
+
+
+def has_only_clicks(votes: Votes) -> bool:
+    """Return whether the votes tell nothing of documents that were shown and not clicked."""
+    return not votes.is_listed.any()
+
+
+def clicks_of(
+    votes: Votes, *, position_1: bool = False, dwell: bool = False
+) -> tuple[Votes, Float64]:
+    """Return the votes that count, and the clicks of each: 0 or 1, and shares of 1 if dwell time counts."""
+    if position_1:
+        clicked_lists = np.unique(votes.shown[votes.clicked])
+        votes = votes.take((votes.place == 0) & np.isin(votes.shown, clicked_lists))
+    c = votes.clicked.astype(np.float64)
+    if dwell:
+        seconds = np.where(np.isnan(votes.dwell_s), SATISFIED_S, votes.dwell_s)
+        c *= np.clip(seconds / SATISFIED_S, 0, 1)
+    return votes, c
+
+
+def _judged(votes: Votes, counted: Clicked, weight: Float64, chosen: Bool) -> Judged:
+    people = _people(counted.of_votes, votes.person, votes.clicked, len(counted.pairs))
+    query, document = np.divmod(counted.pairs, max(1, len(votes.documents)))
+    return Judged(votes.queries, votes.documents, query, document, weight, people).take(chosen)
+
+
+def _coec(
+    votes: Votes,
+    c: Float64,
+    counted: Clicked,
+    propensities: Propensities,
+    shrinkage: float | None,
+) -> Float64:
+    """Return r − m of each pair."""
+    p = propensities.of(votes.place)
+    clicks, views = counted.total(counted.clicks), np.bincount(counted.of_votes, p)
+    mean = float(clicks.sum() / views.sum()) if len(clicks) else 0.0
+    a = shrinkage_of(votes.place, counted.of_votes, c, p, mean) if shrinkage is None else shrinkage
+    rate: Float64 = (clicks + a * mean) / (views + a)
+    # r is a share: propensities that fall too fast must not let the last places outweigh the first.
+    return np.minimum(rate, 1.0) - mean
+
+
+def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float) -> float:
+    """Estimate a = m/τ².
+
+    Args:
+        place, pair: int64, of each vote: its place, and a number of its query and document.
+        c, p: of each vote.
+        mean: m.
+    """
+    at_place = np.bincount(place, p)
+    shares = np.bincount(place, c) / np.maximum(at_place, 1e-12)
+    e = c - p * shares[place]
+    products = float((np.bincount(pair, e) ** 2).sum() - (e**2).sum())
+    scale = float((np.bincount(pair, p) ** 2).sum() - (p**2).sum())
+    if products <= 0 or scale <= 0:  # no document was seen by two people, or all are alike
+        return MAX_SHRINKAGE if scale > 0 else MIN_SHRINKAGE
+    return float(np.clip(mean * scale / products, MIN_SHRINKAGE, MAX_SHRINKAGE))
+
+
+def _people(at: Int64, person: Int64, clicked: Bool, pairs: int) -> Int64:
+    """Return how many people clicked each pair.
+
+    Anybody can search without a name, so where people are named, all others together are one.
+    """
+    if not len(at):
+        return np.zeros(0, np.int64)
+    if (person >= 0).any():
+        person = np.maximum(person, -1)
+    person = person - person.min()
+    span = int(person.max()) + 1
+    found = np.unique(at[clicked] * span + person[clicked])
+    return np.bincount(found // span, minlength=pairs).astype(np.int64)
+
+
+def _scaled(weight: Float64, query: Int64) -> Float64:
+    """Scale weights so that the squares of a query sum to 1 on average."""
+    if not len(weight):
+        return weight
+    squares = np.bincount(query, weight**2)
+    scaled: Float64 = weight / np.sqrt(squares[squares > 0].mean())
+    return scaled

@@ -1,0 +1,166 @@
+"""Judgements: qrels files, one for each split.
+
+qrels/<split>.tsv[.gz]     tab-separated, header "query-id corpus-id score", integer scores
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fullrank.errors import CollectionError
+from fullrank_trainer.collection.lines import Lines, find_file, read_pairs
+from fullrank_trainer.collection.report import ReadReport
+from fullrank_trainer.collection.table import Ids, PairReader, PairTable
+
+Qrels = Mapping[str, Mapping[str, int]]
+"""query id → document id → grade; a grade above zero means relevant."""
+
+QRELS_HEADER = ("query-id", "corpus-id", "score")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+_KNOWN_SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class QrelsReader:
+    """Read the qrels files of one collection.
+
+    Attributes:
+        query_ids: ids of the collection's queries.
+        document_ids: ids of its documents.
+        has_mates: a query is, or describes, the document of the same id, which is never its answer.
+        strict: refuse unknown ids; otherwise count and skip their judgements.
+        report: its counts are updated.
+    """
+
+    query_ids: Ids
+    document_ids: Ids
+    has_mates: bool
+    strict: bool
+    report: ReadReport
+
+    def read(self, lines: Lines, split: str) -> PairTable[int]:
+        """Read the judgements of one split.
+
+        Raises:
+            CollectionError: a line is malformed, a pair has two different grades, or, if strict,
+                an id is unknown.
+        """
+        report = self.report
+        query_rows, document_rows = self.query_ids.rows, self.document_ids.rows
+        pairs = PairReader(self.query_ids, self.document_ids, int)
+        for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
+            if not _INTEGER.fullmatch(score):
+                message = f"expected an integer of at most 9 digits, got {score!r}"
+                lines.refuse(lines.error(number, f"field 'score': {message}"))
+                continue
+            if self._is_unknown(lines, number, query, document):
+                continue
+            if query not in query_rows:
+                report.other_queries += 1
+            elif self.has_mates and query == document:
+                report.self_links += 1
+            else:
+                pairs.add(number, query_rows[query], document_rows[document], int(score))
+        table, repeats = pairs.table()
+        for again in repeats:
+            if again.value != again.first:
+                query, document = self.query_ids[again.query], self.document_ids[again.document]
+                message = (
+                    f"{query!r} {document!r} was judged {again.first} above, now {again.value}"
+                )
+                lines.refuse(lines.error(again.line, f"field 'score': {message}"))
+        lines.check()
+        report.repeated_judgements += len(repeats)
+        report.zero_grades += int(np.count_nonzero(table.entries <= 0))
+        report.judgements[split] = len(table.entries)
+        return table
+
+    def _is_unknown(self, lines: Lines, number: int, query: str, document: str) -> bool:
+        """Return whether an id of a line is unknown, and count it; strict reading refuses the line."""
+        known_queries = self.document_ids if self.has_mates else self.query_ids
+        if query not in known_queries.rows:
+            name, id = "query-id", query
+        elif document not in self.document_ids.rows:
+            name, id = "corpus-id", document
+        else:
+            return False
+        if self.strict:
+            lines.refuse(lines.error(number, f"field {name!r}: unknown id {id!r}"))
+        self.report.count_unknown(id, f"{lines.path.name}:{number}")
+        return True
+
+
+def find_splits(folder: Path) -> list[tuple[str, Path]]:
+    """Find the files of splits in a folder.
+
+    Returns:
+        (split, file): train, valid, test, then other splits by name.
+
+    Raises:
+        CollectionError: a split has a plain file and a gzipped one.
+    """
+    names = {
+        file.name.removesuffix(".gz").removesuffix(".tsv")
+        for pattern in ("*.tsv", "*.tsv.gz")
+        for file in folder.glob(pattern)
+    }
+    ordered = [name for name in _KNOWN_SPLITS if name in names]
+    ordered += sorted(names.difference(_KNOWN_SPLITS))
+    files = []
+    for name in ordered:
+        file = find_file(folder, f"{name}.tsv")
+        if file is not None:
+            files.append((name, file))
+    return files
+
+
+def find_inherited_qrels(
+    queries: Path, parent: Path, query_ids: Ids, document_ids: Ids
+) -> list[tuple[str, Path]]:
+    """Find the parent folder's qrels for queries that describe its documents.
+
+    Args:
+        queries: queries file of a folder without its own qrels.
+        parent: folder of the corpus.
+        query_ids: ids in ``queries``.
+        document_ids: ids in the corpus.
+
+    Returns:
+        (split, file); empty if the parent's qrels judge queries or no query id is a document's.
+
+    Raises:
+        CollectionError: some queries have the id of a document and some do not.
+    """
+    is_above = queries.parent.resolve() != parent.resolve()
+    if (
+        not is_above
+        or find_file(parent, "queries.jsonl")
+        or not any(query in document_ids.rows for query in query_ids)
+    ):
+        return []
+    files = find_splits(parent / "qrels")
+    unknown = [query for query in query_ids if query not in document_ids.rows]
+    if files and unknown:
+        raise CollectionError(
+            f"{queries}: field '_id': {min(unknown)!r} is no document. The folder has no qrels of its"
+            f" own, so those of {parent / 'qrels'} count, and they judge documents: give every query"
+            f" the id of the document it describes ({len(unknown):,} of {len(query_ids):,} have none),"
+            " or the folder its own qrels"
+        )
+    return files
+
+
+def relevant(grades: Mapping[str, int]) -> Iterable[str]:
+    """Iterate over the document ids with a grade above zero."""
+    return (document for document, grade in grades.items() if grade > 0)
+
+
+def count_answered(qrels: Mapping[str, Mapping[str, int]]) -> int:
+    """Return how many queries have a relevant document."""
+    return sum(any(grade > 0 for grade in grades.values()) for grades in qrels.values())

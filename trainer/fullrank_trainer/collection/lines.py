@@ -1,0 +1,192 @@
+"""Lines of plain or gzipped files, and JSON objects with one object a line."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import CollectionError
+from fullrank.storage import strict_json
+from fullrank.storage.strict_json import JsonError
+from fullrank_trainer.collection.report import ReadReport
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_MAX_DEPTH = 500  # levels of objects and lists in one line
+_MAX_REFUSED = 10  # lines that an error names
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """Find a file, plain or gzipped.
+
+    Returns:
+        The path of ``name`` or of ``name.gz``; None if the folder has neither.
+
+    Raises:
+        CollectionError: the folder has both.
+    """
+    found = [file for file in (folder / name, folder / f"{name}.gz") if file.is_file()]
+    if len(found) == 2:
+        raise CollectionError(f"{folder}: both {name} and {name}.gz; keep one")
+    return found[0] if found else None
+
+
+class Lines:
+    """Iterate over the numbered lines of a plain or gzipped file and hash them on the way.
+
+    Readers refuse wrong lines and go on, so that one reading finds all of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hash = hashlib.sha256()
+        self._refused: list[CollectionError] = []
+        self._refusals = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            with open_bytes(self.path) as file:
+                for number, line in enumerate(file, 1):
+                    self._hash.update(line)
+                    yield number, line
+        except (OSError, EOFError, zlib.error) as error:
+            raise CollectionError(f"{self.path}:{number + 1}: cannot be read: {error}") from error
+
+    def digest(self) -> str:
+        """Return the sha256 of the content read so far, uncompressed."""
+        return self._hash.hexdigest()
+
+    def error(self, number: int, message: str) -> CollectionError:
+        """Return an error that names the file and the line."""
+        return CollectionError(f"{self.path}:{number}: {message}")
+
+    def refuse(self, error: CollectionError) -> None:
+        """Count a wrong line; the caller skips it."""
+        self._refusals += 1
+        if len(self._refused) < _MAX_REFUSED:
+            self._refused.append(error)
+
+    def check(self) -> None:
+        """Raise the error of the first refused line, if there is one; its notes are the errors of the next lines."""
+        if not self._refused:
+            return
+        first, *others = self._refused
+        if not others:
+            raise first
+        every = CollectionError(f"{first} ({self._refusals:,} lines are wrong)")
+        for error in others:
+            every.add_note(str(error))
+        raise every
+
+
+def open_bytes(path: Path) -> gzip.GzipFile | BufferedReader:
+    """Open a plain or gzipped file to read."""
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def read_objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read one JSON object from each line; blank lines are counted and skipped.
+
+    Returns:
+        An iterator over (line number, object).
+
+    Raises:
+        CollectionError: lines are no strict JSON objects; see fullrank.storage.strict_json.
+    """
+    for number, line in lines:
+        if not line.strip():
+            report.blank_lines += 1
+            continue
+        try:
+            value = strict_json.parse(line, max_depth=_MAX_DEPTH)
+        except JsonError as error:
+            if line.startswith(BOM_UTF8):
+                reason = "starts with a byte order mark; save the file as plain UTF-8"
+            else:
+                reason = f"field {error.field!r} {error.reason}" if error.field else error.reason
+            lines.refuse(lines.error(number, reason))
+            continue
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            lines.refuse(lines.error(number, f"expected a JSON object, got {_type_name(value)}"))
+    lines.check()
+
+
+def _type_name(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def string_field(lines: Lines, number: int, item: Mapping[str, Any], name: str) -> str:
+    """Return a field that must be a string. Raises CollectionError if it is not one."""
+    if name not in item:
+        raise lines.error(number, f"field {name!r}: missing")
+    value = item[name]
+    if not isinstance(value, str):
+        raise lines.error(number, f"field {name!r}: expected a string, got {_type_name(value)}")
+    return value
+
+
+def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
+    """Return the "_id" of a line and add it to ``seen`` (id → line number).
+
+    Raises:
+        CollectionError: the id is missing, empty, has control characters or was seen before.
+    """
+    id = string_field(lines, number, item, "_id")
+    if not id.strip():
+        raise lines.error(number, "field '_id': empty")
+    if _CONTROL.search(id):
+        raise lines.error(number, f"field '_id': {id!r} has a tab, newline or control character")
+    if id in seen:
+        raise lines.error(number, f"field '_id': {id!r} is already the id of line {seen[id]}")
+    seen[id] = number
+    return id
+
+
+def read_pairs(
+    lines: Lines, header: tuple[str, str, str], report: ReadReport
+) -> Iterator[tuple[int, str, str, str]]:
+    """Read a table of pairs: a header, then two ids and a value, tab-separated.
+
+    Returns:
+        An iterator over (line number, query id, document id, value).
+
+    Raises:
+        CollectionError: the header is missing or another one, or lines have not 3 columns.
+    """
+    header_seen = False
+    for number, raw in lines:
+        try:
+            columns = tuple(raw.decode().rstrip("\r\n").split("\t"))
+        except UnicodeDecodeError as error:
+            message = f"not valid UTF-8 at byte {error.start + 1} of the line"
+            lines.refuse(lines.error(number, message))
+            continue
+        if columns == ("",):
+            report.blank_lines += 1
+            continue
+        if not header_seen:
+            if columns != header:
+                lines.check()
+                wanted = " ".join(header)
+                raise lines.error(
+                    number, f"expected the header {wanted!r}, tab-separated, got {raw[:80]!r}"
+                )
+            header_seen = True
+            continue
+        if len(columns) == 3:
+            yield number, *columns
+        else:
+            message = f"expected 3 tab-separated columns, got {len(columns)}"
+            lines.refuse(lines.error(number, message))
+    lines.check()
+    if not header_seen:
+        raise CollectionError(f"{lines.path}: empty; the header line is missing")

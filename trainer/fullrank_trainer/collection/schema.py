@@ -1,0 +1,263 @@
+"""Decide which fields of the documents are read, that is searched, and which are only stored.
+
+The first of these that says something about a field decides:
+
+    --fields title,text,brand       these fields are read, in this order, and no others
+    schema.json                     {"fields": {"sku": "stored", "brand": "text"}}
+    the rule                        title, text and anchors are read, and fields whose values are words
+
+The rule looks at the values of a field, at most 1,000 different ones, evenly spaced over the documents in
+the order of their ids. It reads the field if at least half of them are words (see ``values``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import CollectionError
+from fullrank.storage import strict_json
+from fullrank.storage.documents import Document
+from fullrank.storage.strict_json import JsonError
+from fullrank_trainer.collection.anchors import FIELD as ANCHORS
+from fullrank_trainer.collection.values import Kind, kind_of
+
+SCHEMA = "schema.json"
+MAX_FIELDS = 32
+"""Most fields that the rule reads: each one costs a count of all documents and a row of weights."""
+
+_SAMPLE = 1000
+_MIN_SHARE = 0.5  # of the values that are words
+_MAX_DISTINCT_SHARE = 0.5  # of the values of a label; above, it is an id
+_DEFAULT = ("title", "text", ANCHORS)
+_USES = {"text": True, "stored": False}
+_TYPE_NAMES = {bool: "true or false", int: "numbers", float: "numbers", list: "lists"}
+
+
+@dataclass(frozen=True)
+class FieldVerdict:
+    """The use of one field.
+
+    Attributes:
+        name: of the field.
+        is_read: true if searches find its words; false if it is only stored.
+        reason: why, in a few words.
+    """
+
+    name: str
+    is_read: bool
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A parsed schema.json.
+
+    Attributes:
+        path: of the file.
+        uses: field → true for text, false for stored; fields that it leaves out follow the rule.
+    """
+
+    path: Path
+    uses: Mapping[str, bool]
+
+
+@dataclass
+class _Values:
+    """The values of one field.
+
+    Attributes:
+        texts: how many documents have text there.
+        first: hash of each distinct text → the row of the first document with it. The texts themselves would be the
+            whole corpus in memory.
+        types: of the values that are not text.
+    """
+
+    texts: int = 0
+    first: dict[bytes, int] = field(default_factory=dict)
+    types: set[type] = field(default_factory=set)
+    # The first document with a value that is not text.
+    example: str = ""
+
+
+def field_uses(fields: Iterable[FieldVerdict]) -> dict[str, str]:
+    """Return which fields are read and which are only stored, and why, as two lines of a report.
+
+    Example:
+        >>> field_uses([FieldVerdict("title", True, "always read"), FieldVerdict("sku", False, "codes")])
+        {'read': 'title (always read)', 'stored': 'sku (codes)'}
+    """
+    found: dict[str, list[str]] = {"read": [], "stored": []}
+    for verdict in fields:
+        use = "read" if verdict.is_read else "stored"
+        found[use].append(f"{verdict.name} ({verdict.reason})")
+    return {use: ", ".join(lines) or "no field" for use, lines in found.items()}
+
+
+def parse_schema(path: Path, content: bytes) -> Schema:
+    """Parse a schema.json.
+
+    Raises:
+        CollectionError: it is no JSON object of the documented form; the message names file and field.
+    """
+    try:
+        value = strict_json.parse_object(content, max_depth=3)
+    except JsonError as error:
+        where = f"field {error.field!r} " if error.field else ""
+        raise CollectionError(f"{path}: {where}{error.reason}") from None
+    for name in value:
+        if name != "fields":
+            raise CollectionError(f"{path}: field {name!r}: unknown; there is only 'fields'")
+    uses = value.get("fields")
+    if not isinstance(uses, dict):
+        raise CollectionError(
+            f"{path}: field 'fields': expected an object such as "
+            '{"fields": {"sku": "stored", "brand": "text"}}'
+        )
+    for name, use in uses.items():
+        if not isinstance(use, str) or use not in _USES:
+            raise CollectionError(
+                f'{path}: field {name!r}: expected "text" or "stored", got {use!r}'
+            )
+    return Schema(path, {name: _USES[use] for name, use in uses.items()})
+
+
+def choose_fields(
+    documents: Sequence[Document],
+    schema: Schema | None = None,
+    asked: Sequence[str] | None = None,
+) -> tuple[FieldVerdict, ...]:
+    """Decide which fields of the documents are read.
+
+    Args:
+        documents: in ascending id order.
+        schema: of the collection, if it has one.
+        asked: the fields to read, in this order; None leaves the choice to the schema and the rule.
+
+    Returns:
+        A verdict on every field: those of ``asked`` first, or title, text and the others in order of
+        appearance.
+
+    Raises:
+        CollectionError: the schema or ``asked`` names a field that no document has, or whose values are
+            not all text; or ``asked`` is empty or repeats a field.
+    """
+    values = _collect(documents)
+    order = [name for name in _DEFAULT if name in values]
+    order += [name for name in values if name not in _DEFAULT]
+    if asked is not None:
+        if not asked:
+            raise CollectionError("fields: name at least one text field")
+        if repeated := [name for name, times in Counter(asked).items() if times > 1]:
+            raise CollectionError(f"fields: {repeated[0]!r} is given twice")
+        for name in asked:
+            _require_text("fields", name, values)
+        rest = (name for name in order if name not in asked)
+        return (
+            *(FieldVerdict(name, True, "asked for") for name in asked),
+            *(FieldVerdict(name, False, "not asked for") for name in rest),
+        )
+    uses = {} if schema is None else schema.uses
+    if schema is not None:
+        for name, is_text in uses.items():
+            _require_text(str(schema.path), name, values, must_be_text=is_text)
+    found = [
+        FieldVerdict(name, uses[name], SCHEMA)
+        if name in uses
+        else _judge(name, values[name], documents)
+        for name in order
+    ]
+    return _limited(found, values, uses)
+
+
+def _collect(documents: Sequence[Document]) -> dict[str, _Values]:
+    """Return the values of each field, nulls left out."""
+    found: dict[str, _Values] = {}
+    for row, document in enumerate(documents):
+        for name, value in document.fields.items():
+            values = found.get(name)
+            if values is None:
+                values = found[name] = _Values()
+            if isinstance(value, str):
+                values.texts += 1
+                values.first.setdefault(_hash(value), row)
+            elif value is not None:
+                values.types.add(type(value))
+                values.example = values.example or document.id
+    return found
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _require_text(
+    source: str, name: str, values: Mapping[str, _Values], *, must_be_text: bool = True
+) -> None:
+    """Refuse a field that no document has, or that cannot be read."""
+    if name not in values:
+        near = get_close_matches(name, values, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(values)}"
+        raise CollectionError(f"{source}: no document has a field {name!r}; {hint}")
+    if must_be_text and values[name].types:
+        raise CollectionError(
+            f"{source}: field {name!r} cannot be read: document {values[name].example!r} has "
+            f"{_describe(values[name])} there; only text can be searched"
+        )
+
+
+def _describe(values: _Values) -> str:
+    """Name the types of the values that are not text."""
+    return " and ".join(sorted({_TYPE_NAMES.get(kind, "objects") for kind in values.types}))
+
+
+def _judge(name: str, values: _Values, documents: Sequence[Document]) -> FieldVerdict:
+    """Apply the rule to one field."""
+    if values.types:
+        also = "text and " if values.texts else ""
+        return FieldVerdict(name, False, also + _describe(values))
+    if name in _DEFAULT:
+        return FieldVerdict(name, True, "always read")
+    rows = list(values.first.values())
+    if len(rows) == 1 and values.texts == len(documents) > 1:
+        return FieldVerdict(name, False, "the same in every document")
+    sample = rows[:: -(-len(rows) // _SAMPLE)] if rows else ()
+    kinds = Counter(kind_of(documents[row].fields[name]) for row in sample)
+    kinds.pop(None, None)
+    if not kinds:
+        return FieldVerdict(name, False, "no words")
+    total = kinds.total()
+    if len(rows) <= _MAX_DISTINCT_SHARE * values.texts:
+        kinds[Kind.WORDS] += kinds.pop(Kind.LABELS, 0)
+    if kinds[Kind.WORDS] >= _MIN_SHARE * total:
+        return FieldVerdict(name, True, _share(kinds[Kind.WORDS], total, Kind.WORDS))
+    del kinds[Kind.WORDS]
+    kind, most = max(kinds.items(), key=lambda item: (item[1], item[0] or ""))
+    return FieldVerdict(name, False, _share(most, total, kind or ""))
+
+
+def _share(part: int, total: int, kind: str) -> str:
+    """Return "words", or "90 % words" if some values are something else."""
+    kind = "ids" if kind == Kind.LABELS else kind
+    return kind if part == total else f"{100 * part // total} % {kind}"
+
+
+def _limited(
+    found: Sequence[FieldVerdict], values: Mapping[str, _Values], uses: Mapping[str, bool]
+) -> tuple[FieldVerdict, ...]:
+    """Keep at most MAX_FIELDS fields that the rule reads: those that the most documents have."""
+    by_rule = [v.name for v in found if v.is_read and v.name not in uses and v.name not in _DEFAULT]
+    by_rule.sort(key=lambda name: -values[name].texts)
+    others = sum(v.is_read for v in found) - len(by_rule)
+    dropped = set(by_rule[max(0, MAX_FIELDS - others) :])
+    reason = f"beyond {MAX_FIELDS} text fields: name it to read it"
+    return tuple(FieldVerdict(v.name, False, reason) if v.name in dropped else v for v in found)

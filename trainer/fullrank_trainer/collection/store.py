@@ -1,0 +1,138 @@
+"""Documents of a collection in a temporary file: a training reads texts a few times and needs the memory in between."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar, overload
+
+import numpy as np
+
+from fullrank.encoding import Int64
+from fullrank.models.contract import field_text
+from fullrank.storage.documents import Document
+from fullrank.text.counting import StoredTexts
+from fullrank_trainer.collection.table import Ids
+
+Item = TypeVar("Item")
+
+
+class Records:
+    """Bytes in an anonymous file, in the order in which they come.
+
+    Attributes:
+        starts, sizes: of each record in the file, int64 (records,).
+    """
+
+    def __init__(self, records: Iterable[bytes]) -> None:
+        ends = array("q", [0])
+        with tempfile.TemporaryFile() as file:
+            for record in records:
+                ends.append(ends[-1] + file.write(record))
+            file.flush()
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        bounds = np.array(ends, np.int64)
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
+
+    def __getitem__(self, place: int) -> bytes:
+        return os.pread(self._file, int(self.sizes[place]), int(self.starts[place]))
+
+
+class Stored(Sequence[Item], ABC):
+    """Items that are read from a file when they are asked for."""
+
+    @abstractmethod
+    def read(self, place: int) -> Item:
+        """Read the item at a place, which is at least 0 and below their number."""
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        places = range(len(self))[place]
+        return self.read(places) if isinstance(places, int) else [*map(self.read, places)]
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.read, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(
+            mine == theirs for mine, theirs in zip(self, other, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class StoredDocuments(Stored[Document]):
+    """Documents in ascending order of id; each is read from an anonymous file when it is asked for.
+
+    Attributes:
+        ids: of the documents.
+    """
+
+    def __init__(self, documents: Iterable[Document]) -> None:
+        """Store documents of distinct ids, which come in any order, one by one."""
+        found: list[str] = []
+
+        def contents() -> Iterator[bytes]:
+            for document in documents:
+                found.append(document.id)
+                yield marshal.dumps(dict(document.fields))
+
+        self._contents = Records(contents())
+        order = sorted(range(len(found)), key=found.__getitem__)
+        self.ids = Ids(found[i] for i in order)
+        self._order = np.array(order, np.int64)
+
+    @property
+    def stored_order(self) -> Int64:
+        """The row of each document, in the order in which they came, int64 (documents,)."""
+        return np.argsort(self._order)
+
+    def texts(self, field: str) -> StoredTexts:
+        """Return the text of a field of every document."""
+        return _FieldTexts(self, field)
+
+    @property
+    def sizes(self) -> Int64:
+        """The bytes of each document in the file, int64 (documents,)."""
+        return self._contents.sizes[self._order]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, place: int) -> Document:
+        """Read the document of a row."""
+        content = self._contents[int(self._order[place])]
+        return Document(self.ids[place], marshal.loads(content))
+
+
+class _FieldTexts(Stored[str], StoredTexts):
+    """The text of a field of stored documents."""
+
+    def __init__(self, documents: StoredDocuments, field: str) -> None:
+        self._documents, self._fields = documents, [field]
+
+    @property
+    def characters(self) -> Sequence[int]:
+        """An upper bound on the characters of each text: the bytes of all its fields."""
+        sizes: list[int] = self._documents.sizes.tolist()
+        return sizes
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def read(self, place: int) -> str:
+        """Read the text of a document."""
+        return field_text(self._documents.read(place).fields, self._fields)

@@ -1,0 +1,134 @@
+"""``fullrank demo``."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fullrank.cli.commands import load, needs
+from fullrank.errors import BundleError, FullrankError
+from fullrank.progress import Reporter
+from fullrank_trainer.commands.train import print_comparison
+from fullrank_trainer.threads import let_threads_sleep
+
+if TYPE_CHECKING:
+    from fullrank_trainer.recipes.recipe import Recipe
+
+_HOST = "127.0.0.1"
+
+
+def demo(
+    port: Annotated[int, typer.Option(help="Port of the search page.", min=1, max=65535)] = 8000,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Where to keep collection and bundles."),
+    ] = None,
+    seconds: Annotated[
+        int, typer.Option(help="Time budget of the training, in seconds.", min=5)
+    ] = 60,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Train only.")] = False,
+) -> None:
+    """Train on the docstrings of the installed numpy and scipy, then search them in a browser.
+
+    Models that an earlier demo trained on the same docstrings are used again.
+    """
+    let_threads_sleep()
+    if not no_serve:
+        # First of all: when the port is taken, nothing has been trained or written yet.
+        _require_free_port(port)
+        serve = load("serve")
+    folder = _cache_folder() if out is None else out
+    bundles = folder / "bundles"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        _train_missing(folder / "collection", bundles, seconds)
+    if no_serve:
+        typer.echo(str(bundles))
+        return
+    os.environ.setdefault("FULLRANK_DEFAULT_MODEL", "demo")
+    _note(f"Open http://{_HOST}:{port}/ in a browser; Ctrl-C ends.")
+    serve(bundles, _HOST, port, 1)
+
+
+def _train_missing(collection: Path, bundles: Path, seconds: int) -> None:
+    """Write the collection, and train each model that has no intact bundle of it yet."""
+    with needs("trainer"):
+        from fullrank_trainer.collection import read_collection
+        from fullrank_trainer.collection.demo import write_demo_collection
+        from fullrank_trainer.recipes.recipe import load_recipe
+        from fullrank_trainer.train import train
+
+    write_demo_collection(collection)
+    _note(f"The docstrings of numpy and scipy are a collection in {escape(str(collection))}")
+    fingerprint = read_collection(collection).fingerprint
+    for name, recipe, overrides in (
+        ("bm25", "bm25", []),
+        ("demo", "auto", [f"auto.seconds={seconds}"]),
+    ):
+        asked = load_recipe(recipe).override(overrides)
+        if _is_trained(bundles, name, fingerprint, asked):
+            _note(f"{name}: trained before on the same collection; used again")
+            continue
+        result = train(
+            collection, bundles, name, recipe=recipe, overrides=overrides, reporter=Reporter()
+        )
+        if name == "demo":
+            print_comparison(result)
+
+
+def _is_trained(bundles: Path, name: str, fingerprint: str, recipe: Recipe) -> bool:
+    """Check whether the newest bundle of a name is intact and comes from this collection and recipe."""
+    from fullrank.bundle import find_bundle, read_manifest, verify_bundle
+
+    try:
+        path = find_bundle(bundles, name)
+        card = read_manifest(path).card
+        made, asked = card["recipe"], json.loads(json.dumps(recipe.as_dict()))
+        # The other sections hold what the best trial of a search chose.
+        same = all(made[key] == asked[key] for key in ("name", "system", "auto"))
+        if not same or card["collection"]["fingerprint"] != fingerprint:
+            return False
+        verify_bundle(path)
+    except (BundleError, KeyError, TypeError):
+        return False
+    return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one demo at a time write into the folder; another waits here."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _note(text: str) -> None:
+    Console(stderr=True, highlight=False).print(text)
+
+
+def _require_free_port(port: int) -> None:
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are still closing counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+            probe.listen()
+        except OSError as error:
+            raise FullrankError(
+                f"port {port}: {error.strerror}; stop what listens there or choose another with --port"
+            ) from error
+
+
+def _cache_folder() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "fullrank" / "demo"

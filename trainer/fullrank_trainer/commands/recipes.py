@@ -1,0 +1,33 @@
+"""``fullrank recipes``."""
+
+from __future__ import annotations
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fullrank.cli.arguments import Json
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+
+
+def recipes(json: Json = False) -> None:
+    """List the recipes, a line each."""
+    with needs("trainer"):
+        from fullrank_trainer.systems.registry import described
+
+    found = described()
+    if json:
+        print_json(found)
+        return
+    table = Table(box=None, pad_edge=False)
+    longest = max((len(line["recipe"]) for line in found), default=0)
+    table.add_column("recipe", no_wrap=True, min_width=longest)
+    table.add_column("about", no_wrap=True, overflow="ellipsis")
+    for line in found:
+        marks = "" if line["new_queries"] else " q"
+        marks += "" if line["new_documents"] else " d"
+        table.add_row(escape(line["recipe"]) + marks, escape(line["about"]))
+    Console(highlight=False).print(table)
+    typer.echo("Marks: q ranks no new queries, d no new documents. With papers, in full: --json")

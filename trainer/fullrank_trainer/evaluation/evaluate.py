@@ -1,0 +1,289 @@
+"""Evaluation: rank all candidates by the code that serves, then measure the rankings.
+
+evaluate()            measures a bundle on a split of a collection
+measure_rankings()    measures the rankings of any Retriever
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.bundle import Bundle
+from fullrank.encoding import Encoded, Float32, Float64, Int64
+from fullrank.measures import (
+    MEASURES,
+    RANKING_MEASURES,
+    Estimate,
+    estimates,
+    rank_loss,
+    ranking_measures,
+)
+from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
+from fullrank.progress import Reporter
+from fullrank.retrieval import Ranking, Retriever
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.evaluation.judgement import Judgement, judge, relative_weights
+from fullrank_trainer.evaluation.trec import RunWriter
+
+DEPTH = 1000
+"""Documents per query in a run, by TREC's convention."""
+
+T = TypeVar("T")
+
+_BATCH_CELLS = 1 << 23  # scores in memory: 32 MiB of float32
+_ENCODE_QUERIES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The measures of one bundle on one split.
+
+    Attributes:
+        split: the measured split.
+        excluded_splits: whose relevant documents are no candidates.
+        documents: number of documents of the bundle.
+        queries: number of measured queries: those with a relevant candidate.
+        left_out: queries of the split without a relevant candidate.
+        depth: documents ranked per query.
+        seconds: of the evaluation.
+        measures: mean and standard error of each measure.
+        query_ids: of the measured queries.
+        per_query: measure → float64 (queries,), in the order of query_ids.
+    """
+
+    split: str
+    excluded_splits: tuple[str, ...]
+    documents: int
+    queries: int
+    left_out: int
+    depth: int
+    seconds: float
+    measures: dict[str, Estimate]
+    query_ids: list[str]
+    per_query: dict[str, Float64]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form that ``fullrank evaluate --json`` prints."""
+        return {
+            "split": self.split,
+            "excluded_splits": list(self.excluded_splits),
+            "documents": self.documents,
+            "queries": self.queries,
+            "queries_left_out": self.left_out,
+            "depth": self.depth,
+            "seconds": round(self.seconds, 3),
+            "measures": {name: value.as_dict() for name, value in self.measures.items()},
+        }
+
+
+def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> list[str]:
+    """Return the texts of queries; for documents that are queries, model.query_text() of their fields."""
+    rows = collection.query_ids.rows
+    if collection.queries is not None:
+        return [collection.queries[rows[id]].text for id in ids]
+    return [model.query_text(collection.documents[rows[id]].fields) for id in ids]
+
+
+def measure_rankings(
+    retriever: Retriever,
+    queries: Encoded,
+    judgements: Sequence[Judgement],
+    *,
+    documents: int,
+    depth: int = DEPTH,
+    with_rank_loss: bool = True,
+    reorder: Callable[[int, Ranking], Ranking] | None = None,
+    on_ranking: Callable[[Judgement, Ranking], None] | None = None,
+) -> dict[str, Float64]:
+    """Rank documents for queries and measure each ranking.
+
+    Args:
+        retriever: ranks the documents.
+        queries: B encoded queries, one a judgement.
+        judgements: of the queries.
+        documents: number of documents that the retriever ranks.
+        depth: documents ranked per query.
+        with_rank_loss: False leaves out rank_loss, the only measure that needs every score.
+        reorder: the second stage, called with the place of a query and its ranking. It changes no score, so rank_loss
+            stays that of the first stage.
+        on_ranking: called with each judgement and ranking, in order.
+
+    Returns:
+        measure → float64 (B,), in the order of the judgements.
+
+    Raises:
+        ValueError: the numbers of queries and judgements differ.
+    """
+    if len(queries) != len(judgements):
+        raise ValueError(f"{len(queries)} queries, {len(judgements)} judgements")
+    names = MEASURES if with_rank_loss else RANKING_MEASURES
+    values = {name: np.zeros(len(judgements)) for name in names}
+    ranked = rank_in_batches(retriever, queries, judgements, documents, depth)
+    for i, (judgement, (ranking, scores, deleted)) in enumerate(
+        zip(judgements, ranked, strict=True)
+    ):
+        if reorder is not None:
+            ranking = reorder(i, ranking)
+        for name, value in measures_of(ranking.rows[:depth], judgement).items():
+            values[name][i] = value
+        if with_rank_loss:
+            candidates = None if deleted is None else ~deleted
+            values["rank_loss"][i] = rank_loss(scores, judgement.relevant, candidates)
+        if on_ranking is not None:
+            on_ranking(judgement, ranking)
+    return values
+
+
+def rank_in_batches(
+    retriever: Retriever,
+    queries: Encoded,
+    judgements: Sequence[Judgement],
+    documents: int,
+    depth: int,
+    start: int = 0,
+) -> Iterator[tuple[Ranking, Float32, npt.NDArray[np.bool_] | None]]:
+    """Rank the candidates of each query, in batches.
+
+    Args:
+        start: row of the retriever's first document in the judgements.
+        Others: see ``measure_rankings``.
+
+    Returns:
+        For each query its ranking, the scores of all documents, float32 (documents,), and which of them are no
+        candidates, bool (documents,), None if all are candidates of all queries of the batch.
+    """
+    step = max(1, min(256, _BATCH_CELLS // max(1, documents)))
+    for first in range(0, len(judgements), step):
+        batch = judgements[first : first + step]
+        encoded = queries.slice(first, first + len(batch))
+        deleted = _mask(batch, documents, start)
+        scores = retriever.scores(encoded)
+        rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
+        for i, ranking in enumerate(rankings):
+            yield ranking, scores[i], None if deleted is None else deleted[i]
+
+
+def measures_of(rows: Int64, judgement: Judgement) -> dict[str, float]:
+    """Measure the ranking of one query, given by the rows of its documents, best first."""
+    return ranking_measures(ranked_grades(rows, judgement), judgement.grades)
+
+
+def _mask(batch: Sequence[Judgement], documents: int, start: int) -> npt.NDArray[np.bool_] | None:
+    """Return bool (len(batch), documents), True for no candidate; None if all are candidates."""
+    if not any(len(j.excluded) or j.shown is not None for j in batch):
+        return None
+    return np.array([judgement.left_out(documents, start) for judgement in batch])
+
+
+def evenly_spread(count: int, limit: int) -> Int64:
+    """Choose at most ``limit`` of ``count`` places, evenly spread; 0 chooses all."""
+    if not limit or count <= limit:
+        return np.arange(count)
+    return np.linspace(0, count - 1, limit).round().astype(np.int64)
+
+
+def evenly_chosen(items: Sequence[T], limit: int) -> list[T]:
+    """Choose at most ``limit`` of some items, evenly spread; 0 chooses all."""
+    return [items[place] for place in evenly_spread(len(items), limit).tolist()]
+
+
+def ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
+    """Return the grade at every rank; zero if not relevant."""
+    place = np.searchsorted(judgement.relevant, rows)
+    place[place == len(judgement.relevant)] = 0
+    return np.where(judgement.relevant[place] == rows, judgement.grades[place], 0)
+
+
+def evaluate(
+    bundle: Bundle,
+    collection: Collection,
+    split: str,
+    exclude_splits: Sequence[str] = (),
+    run: str | Path | None = None,
+    depth: int = DEPTH,
+    progress: Reporter | None = None,
+) -> Evaluation:
+    """Measure a bundle on a split of a collection.
+
+    Args:
+        bundle: an open bundle.
+        collection: the collection.
+        split: its queries are measured.
+        exclude_splits: their relevant documents are no candidates.
+        run: file to write the rankings to as a TREC run. Given the split's qrels, ir-measures and trec_eval compute
+            the same measures from it.
+        depth: documents ranked per query.
+        progress: receives progress.
+
+    Raises:
+        CollectionError: see ``judge``.
+
+    Example:
+        >>> found = evaluate(open_bundle("bundles/shop/…"), read_collection("shop"), "test")
+        >>> found.measures["ndcg@10"].mean
+        0.41
+    """
+    started = time.perf_counter()
+    ids = list(bundle.documents.ids)
+    rows = {id: row for row, id in enumerate(ids)}
+    judgements, left_out = judge(collection, split, exclude_splits, rows=rows)
+    texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
+    is_typed = not collection.documents_are_queries
+    model = bundle.model if is_typed else for_documents(bundle.model)
+    parts: list[dict[str, Float64]] = []
+    reporter = progress or Reporter(quiet=True)
+    stage_of_bundle = bundle.second_stage
+    is_plain = stage_of_bundle is None or stage_of_bundle.of_documents == is_typed
+    with (
+        RunWriter(run, bundle.version) if run is not None else nullcontext() as writer,
+        reporter.stage("evaluate", len(judgements)) as stage,
+    ):
+
+        def write(judgement: Judgement, ranking: Ranking) -> None:
+            if writer is not None:
+                documents = [ids[row] for row in ranking.rows]
+                # Programs that read a run sort it by score, which a second stage does not follow.
+                scores = ranking.scores if is_plain else np.arange(len(documents), 0.0, -1.0)
+                writer.write(judgement.query, documents, scores)
+
+        for start in range(0, len(judgements), _ENCODE_QUERIES):
+            stop = min(start + _ENCODE_QUERIES, len(judgements))
+
+            def reorder(i: int, ranking: Ranking, first: int = start) -> Ranking:
+                found = bundle.reorder(texts[first + i], ranking, is_document=not is_typed)
+                return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
+
+            parts.append(
+                measure_rankings(
+                    bundle.retriever,
+                    model.encode_queries(texts[start:stop]),
+                    judgements[start:stop],
+                    documents=len(ids),
+                    depth=depth,
+                    reorder=None if is_plain else reorder,
+                    on_ranking=write,
+                )
+            )
+            stage.advance(stop - start)
+    per_query = {name: np.concatenate([part[name] for part in parts]) for name in MEASURES}
+    return Evaluation(
+        split=split,
+        excluded_splits=tuple(exclude_splits),
+        documents=len(ids),
+        queries=len(judgements),
+        left_out=left_out,
+        depth=depth,
+        seconds=time.perf_counter() - started,
+        measures=estimates(per_query, relative_weights(judgements)),
+        query_ids=[judgement.query for judgement in judgements],
+        per_query=per_query,
+    )

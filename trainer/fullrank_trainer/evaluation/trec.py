@@ -1,0 +1,168 @@
+"""Read and write TREC's text formats: runs and judgements.
+
+    run    query-id Q0 document-id rank score tag
+    qrels  query-id 0 document-id grade
+
+Programs that measure a run sort it by score, as a 32-bit float, and break ties by descending document id; Fullrank
+breaks them by ascending id. The scores of a written run therefore descend strictly as 32-bit floats: a tied score is
+lowered to the next float below the previous score. This keeps the ranked order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.errors import CollectionError
+from fullrank_trainer.collection import Qrels
+
+
+def strictly_descending(scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Convert scores in ranked order to float32, each below the previous one.
+
+    Raises:
+        ValueError: a score is not finite, or above the previous one.
+    """
+    exact = np.asarray(scores, dtype=np.float64)
+    if not np.all(np.isfinite(exact)):
+        raise ValueError("a score is not finite")
+    if np.any(np.diff(exact) > 0):
+        raise ValueError("scores are not in descending order")
+    low = exact.astype(np.float32)
+    for i in np.flatnonzero(np.diff(low) >= 0) + 1:
+        step = int(i)
+        while step < len(low) and low[step] >= low[step - 1]:
+            low[step] = np.nextafter(low[step - 1], np.float32(-np.inf))
+            step += 1
+    return low
+
+
+class RunWriter:
+    """Write a run query by query; the file gets its name when it is complete.
+
+    Example:
+        >>> with RunWriter("shop.run", "bm25") as run:
+        ...     run.write("q1", ["d7", "d2"], [3.5, 1.25])
+    """
+
+    def __init__(self, path: str | Path, tag: str = "fullrank") -> None:
+        self._path = Path(path)
+        self._unfinished = self._path.with_name(self._path.name + ".unfinished")
+        self._tag = _word(tag, "tag")
+
+    def __enter__(self) -> Self:
+        try:
+            self._file = self._unfinished.open("w", encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise CollectionError(f"{self._path}: cannot be written: {error.strerror}") from error
+        return self
+
+    def write(self, query: str, documents: Sequence[str], scores: npt.ArrayLike) -> None:
+        """Write one query's documents, best first. Raises CollectionError if an id has a space."""
+        query = _word(query, "query id")
+        low = strictly_descending(scores)
+        self._file.writelines(
+            # Nine digits are enough to read back the same 32-bit float.
+            f"{query} Q0 {_word(document, 'document id')} {rank} {score:.9g} {self._tag}\n"
+            for rank, (document, score) in enumerate(zip(documents, low, strict=True), 1)
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        if kind is None:
+            os.replace(self._unfinished, self._path)
+        else:
+            self._unfinished.unlink(missing_ok=True)
+
+
+def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
+    """Read a run.
+
+    Returns:
+        query id → [(document id, score)], best first as trec_eval sorts them: ties (as 32-bit floats) by descending id.
+
+    Raises:
+        CollectionError: the file is malformed; the message names file and line.
+    """
+    path = Path(path)
+    run: dict[str, list[tuple[str, float]]] = {}
+    seen: set[tuple[str, str]] = set()
+    for number, columns in _columns(path, 6):
+        query, _, document, _, text, _ = columns
+        try:
+            score = float(np.float32(text))
+        except ValueError:
+            raise CollectionError(f"{path}:{number}: score {text!r} is not a number") from None
+        if (query, document) in seen:
+            raise CollectionError(f"{path}:{number}: {query!r} ranks {document!r} twice")
+        seen.add((query, document))
+        run.setdefault(query, []).append((document, score))
+    for ranking in run.values():
+        ranking.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
+    return run
+
+
+def write_qrels(path: str | Path, qrels: Qrels) -> None:
+    """Write judgements in TREC's four columns. Raises CollectionError if an id has a space."""
+    with Path(path).open("w", encoding="utf-8", newline="\n") as file:
+        for query, grades in qrels.items():
+            for document, grade in grades.items():
+                line = f"{_word(query, 'query id')} 0 {_word(document, 'document id')} {grade}\n"
+                file.write(line)
+
+
+def read_qrels(path: str | Path) -> Qrels:
+    """Read judgements from TREC's four columns. Raises CollectionError that names file and line."""
+    path = Path(path)
+    qrels: dict[str, dict[str, int]] = {}
+    for number, (query, _, document, grade) in _columns(path, 4):
+        grades = qrels.setdefault(query, {})
+        if document in grades:
+            raise CollectionError(f"{path}:{number}: {query!r} {document!r} is judged twice")
+        try:
+            grades[document] = int(grade)
+        except ValueError:
+            raise CollectionError(f"{path}:{number}: grade {grade!r} is not an integer") from None
+    return qrels
+
+
+def _word(text: str, what: str) -> str:
+    """Return the text if it is one word. Raises CollectionError."""
+    if len(text.split()) != 1 or text != text.strip():
+        raise CollectionError(
+            f"{what} {text!r} is not one word; TREC's formats separate columns by spaces"
+        )
+    return text
+
+
+def _columns(path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
+    """Read (line number, columns). Raises CollectionError if a line has another number of columns."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(_decoded(path, file), 1):
+                columns = line.split()
+                if len(columns) != count:
+                    raise CollectionError(
+                        f"{path}:{number}: expected {count} columns, got {len(columns)}"
+                    )
+                yield number, columns
+    except OSError as error:
+        raise CollectionError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _decoded(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise CollectionError(f"{path}: not valid UTF-8: {error.reason}") from error

@@ -1,0 +1,229 @@
+"""A collection with all its texts counted: the input of every recipe's matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Int64, Rows
+from fullrank.errors import TrainingError
+from fullrank.models.contract import field_text
+from fullrank.storage.documents import has_text
+from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import StringTable
+from fullrank.text.features import Counts, Vocabulary, Zeros
+from fullrank.text.phrases import Phrases
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.schema import SCHEMA
+from fullrank_trainer.collection.table import Ids
+from fullrank_trainer.features.blocks import Stack, blocks_of, stack_in_memory
+from fullrank_trainer.features.counting import Counting, InThisProcess, columns_of
+from fullrank_trainer.features.pairs import Pairs, judged_pairs, mate_rows
+
+_Value = TypeVar("_Value", bound=np.generic)
+
+
+_COUNTED = 1 << 22  # entries at once
+
+
+@dataclass(eq=False)
+class Totals:
+    """Sums of counts, each made when it is first needed; corpora of the same counts share them.
+
+    Attributes:
+        documents: word counts of all fields together, (documents, words).
+        frequency: in how many documents each word occurs, int64 (words,).
+    """
+
+    documents: Rows | None = None
+    frequency: Int64 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A counted collection.
+
+    Attributes:
+        collection: the collection.
+        sources: the fields of the documents that are read, in order.
+        counts: one matrix of word counts per source field, then one of the queries if they are
+            not the documents.
+        pairs: judged pairs of the training split.
+        mates: int64 (queries,): the document that each query is or describes, which is never its
+            answer; -1 if it has none.
+        processes: that count text.
+        counting: counts the texts of the documents.
+        cache: further counts, keyed by the settings that they depend on.
+        totals: sums of ``counts``.
+        vocabularies: of models, so that equal ones are in memory once.
+    """
+
+    collection: Collection
+    sources: list[str]
+    counts: Counts
+    pairs: Pairs
+    mates: Int64
+    processes: int
+    counting: Counting
+    cache: dict[Any, Any] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    vocabularies: list[Vocabulary] = field(default_factory=list)
+
+    @property
+    def query_ids(self) -> Ids:
+        """The id of each query row."""
+        return self.collection.query_ids
+
+    @property
+    def queries(self) -> Rows:
+        """Word counts of the queries, (queries, words)."""
+        if self.collection.documents_are_queries:
+            return self.documents
+        return self.counts.columns[-1]
+
+    @property
+    def documents(self) -> Rows:
+        """Word counts of the documents, (documents, words), all fields together."""
+        if self.totals.documents is None:
+            self.totals.documents = self.add_fields()
+        return self.totals.documents
+
+    def add_fields(self, stack: Stack = stack_in_memory) -> Rows:
+        """Add up the word counts of all fields of the documents, (documents, words)."""
+        columns = self.counts.columns[: len(self.sources)]
+        if len(columns) == 1:
+            return columns[0]
+        return stack(map(sum_counts, blocks_of(columns)))
+
+    @property
+    def frequency(self) -> Int64:
+        """In how many documents each word occurs, in any field, int64 (words,)."""
+        if self.totals.frequency is None:
+            self.totals.frequency = document_frequency(self.documents)
+        return self.totals.frequency
+
+    @property
+    def compounds(self) -> Sequence[str]:
+        """The compounds of the documents, ascending."""
+        if "compounds" not in self.cache:
+            found = self.counting.compounds(self.collection, self.sources)
+            self.cache["compounds"] = StringTable.of(found)
+        compounds: StringTable = self.cache["compounds"]
+        return compounds
+
+    def phrases(self, name: str) -> tuple[Phrases, Rows]:
+        """Return the phrases of a field, and which one each document has: (documents, phrases)."""
+        if ("phrases", name) not in self.cache:
+            self.cache["phrases", name] = self.counting.phrases(self.collection, name)
+        found: tuple[Phrases, Rows] = self.cache["phrases", name]
+        return found
+
+    @property
+    def public_queries(self) -> Sequence[str]:
+        """The ids of queries whose text may stay in a bundle: of clicks, those of at least two people."""
+        shared = self.pairs.shared
+        if shared is None:
+            return self.query_ids
+        rows = np.sort(shared.where(shared.entries).rows)
+        return [self.query_ids[row] for row in rows.tolist()]
+
+    @property
+    def unjudged(self) -> npt.NDArray[np.bool_]:
+        """Which documents no training pair judges, bool (documents,)."""
+        found = np.ones(len(self.collection.documents), np.bool_)
+        found[self.pairs.documents] = False
+        return found
+
+    def vocabulary(self, rows: Int64, buckets: int = 0) -> Vocabulary:
+        """Return a vocabulary of words of the counts, given by place; the same object for equal ones."""
+        names = StringTable.of(self.counts.words)
+        words = Lexicon.of(StringTable.gather([names], np.zeros(len(rows), np.int32), rows))
+        for known in self.vocabularies:
+            if known.buckets == buckets and known.known.is_same(words):
+                return known
+        self.vocabularies.append(Vocabulary(words, buckets))
+        return self.vocabularies[-1]
+
+    def query_texts(self, query_fields: Sequence[str]) -> Sequence[str]:
+        """Return the queries' texts; of documents that are queries, the given fields."""
+        if self.collection.queries is not None:
+            return self.collection.query_texts
+        return [field_text(d.fields, query_fields) for d in self.collection.documents]
+
+    def training_texts(self) -> list[str]:
+        """Return all text that training may read: documents, and separate training queries."""
+        texts = [field_text(d.fields, self.sources) for d in self.collection.documents]
+        if self.collection.queries is not None:
+            asked = self.collection.query_texts
+            texts += [asked[row] for row in self.pairs.queries.tolist()]
+        return texts
+
+    def columns(self) -> list[Sequence[str]]:
+        """Return the texts of each matrix of ``counts``."""
+        return columns_of(self.collection, self.sources)
+
+
+def sum_counts(columns: Sequence[Rows]) -> Rows:
+    """Add up the counts of several fields."""
+    return Rows.add(columns)
+
+
+def count_collection(
+    collection: Collection,
+    *,
+    processes: int,
+    train: str = "train",
+    counting: Counting | None = None,
+    zeros: Zeros = np.zeros,
+) -> Corpus:
+    """Count the words of all texts of a collection.
+
+    Args:
+        collection: the collection.
+        processes: that count.
+        train: the training split.
+        counting: counts the texts; by default these processes do.
+        zeros: makes the arrays of counts that are put together from parts.
+
+    Raises:
+        TrainingError: no document has a text field.
+    """
+    sources = text_fields(collection)
+    counting = counting or InThisProcess(processes)
+    counts, frequency = counting.words(collection, sources, zeros)
+    pairs, mates = judged_pairs(collection, train), mate_rows(collection)
+    totals, counts = Totals(frequency=frequency), counts.in_table()
+    return Corpus(collection, sources, counts, pairs, mates, processes, counting, totals=totals)
+
+
+def text_fields(collection: Collection) -> list[str]:
+    """Return the fields of the documents that are read, in order.
+
+    Raises:
+        TrainingError: there is none, or no document has any text in them.
+    """
+    names = [verdict.name for verdict in collection.fields if verdict.is_read]
+    if any(has_text(document.fields, names) for document in collection.documents):
+        return names
+    stored = ", ".join(f"{v.name} ({v.reason})" for v in collection.fields if not v.is_read)
+    raise TrainingError(
+        f"{collection.path}: no document has a text field that is read"
+        + (
+            f"; only stored: {stored}. Name text fields with --fields or in {SCHEMA}"
+            if stored
+            else ""
+        )
+    )
+
+
+def document_frequency(rows: Rows) -> Int64:
+    """Return in how many rows each column occurs, int64 (width,)."""
+    found = np.zeros(rows.width, np.int64)
+    # numpy counts a copy of 8 bytes an entry.
+    for start in range(0, len(rows.indices), _COUNTED):
+        found += np.bincount(rows.indices[start : start + _COUNTED], minlength=rows.width)
+    return found

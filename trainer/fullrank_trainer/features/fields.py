@@ -1,0 +1,91 @@
+"""Word counts of documents by text field, clicked text included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fullrank.encoding import Rows
+from fullrank.errors import TrainingError
+from fullrank_trainer.collection.anchors import FIELD as ANCHORS
+from fullrank_trainer.features.clicks import FIELD as CLICKED
+from fullrank_trainer.features.clicks import Clicks
+from fullrank_trainer.features.corpus import Corpus, sum_counts
+from fullrank_trainer.recipes.settings import ModelSettings
+
+HEAVY = frozenset({"title", "name"})
+"""Fields that ``model.title`` gives more weight."""
+
+
+def titles_of(sources: Sequence[str]) -> list[str]:
+    """Return the fields that say what a document is called, there or by others."""
+    return [name for name in sources if name.lower() in HEAVY or name == ANCHORS]
+
+
+@dataclass(frozen=True, eq=False)
+class TextFields:
+    """The text fields of a model.
+
+    Attributes:
+        names: (field, the source fields it joins).
+        weights: of each field in the dense part; clicked text has 0.
+        counts: of each field, (documents, words).
+        clicks: clicked text, the last field; None if the model has none.
+        phrase_field: the source field whose whole text is a phrase; empty if the model has none.
+    """
+
+    names: list[tuple[str, list[str]]]
+    weights: list[float]
+    counts: list[Rows]
+    clicks: Clicks | None
+    phrase_field: str
+
+
+def cut_fields(
+    corpus: Corpus, settings: ModelSettings, queries: Rows, documents: int
+) -> TextFields:
+    """Cut documents into the fields of a model.
+
+    Args:
+        corpus: the collection, counted.
+        settings: of the model.
+        queries: word counts of the queries.
+        documents: number of documents.
+
+    Raises:
+        TrainingError: the documents have a field of their own named like clicked text, or no titles to join.
+    """
+    place = {name: i for i, name in enumerate(corpus.sources)}
+    joined = settings.fields == "joined"
+    names = [("all", list(corpus.sources))] if joined else [(s, [s]) for s in corpus.sources]
+    weights = [1.0] * len(names)
+    counts = [corpus.counts.columns[place[name]] for name in corpus.sources]
+    if joined:
+        counts = [corpus.documents]
+        heavy = [name for name in corpus.sources if name.lower() in HEAVY] * (settings.title - 1)
+        if heavy and len(corpus.sources) > 1:
+            # A field that is named n times is counted n times, here and when the model reads documents.
+            names[0][1].extend(heavy)
+            counts = [
+                sum_counts([*counts, *(corpus.counts.columns[place[name]] for name in heavy)])
+            ]
+    elif settings.fields == "titles":
+        if not (titles := titles_of(corpus.sources)):
+            raise TrainingError("model.fields: the documents have no title, name or anchors")
+        names, weights = [("titles", titles)], [1.0]
+        counts = [sum_counts([corpus.counts.columns[place[name]] for name in titles])]
+    phrase_field = "title" if settings.phrases and "title" in place else ""
+    are_queries = corpus.collection.documents_are_queries
+    clicks = None
+    if settings.clicked == "on" or (settings.clicked == "auto" and not are_queries):
+        if CLICKED in place:
+            raise TrainingError(
+                f"model.clicked: the documents have a field {CLICKED!r} of their own; rename it"
+            )
+        # Linked documents count with their titles: whole articles would drown the field.
+        uses_titles = are_queries and "title" in place
+        texts = corpus.counts.columns[place["title"]] if uses_titles else queries
+        clicks = Clicks.of(corpus.pairs.clicked, documents, texts)
+        names, weights = [*names, (CLICKED, [CLICKED])], [*weights, 0.0]
+        counts.append(clicks.counts)
+    return TextFields(names, weights, counts, clicks, phrase_field)

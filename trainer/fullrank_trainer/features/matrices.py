@@ -1,0 +1,287 @@
+"""The matrices of a recipe's model, made from a counted collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.models.linear import DenseSide, LinearModel, SparseSide
+from fullrank.progress import Reporter
+from fullrank.text.features import Vocabulary, bm25_idf
+from fullrank_trainer.features.blocks import Stack, blocks_of, stack_in_memory
+from fullrank_trainer.features.clicks import Clicks
+from fullrank_trainer.features.composition import Composition
+from fullrank_trainer.features.corpus import Corpus, document_frequency
+from fullrank_trainer.features.fields import TextFields, cut_fields
+from fullrank_trainer.features.hashing import composition, with_bigrams
+from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.features.phi import Phi
+from fullrank_trainer.features.sides import dense_sides, known_trigrams, sparse_side
+from fullrank_trainer.recipes.settings import ModelSettings
+
+_COMPOSED = 1 << 19  # entries whose words become several trained rows at once
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The input of a fit. The sparse features F are words (and buckets), then phrases.
+
+    Attributes:
+        settings: of the model.
+        model: the model with empty tables, whose vocabularies made the matrices.
+        query_composition, document_composition: which trained rows each word is made of.
+        xq: φ of queries, (queries, trained rows).
+        xd: φ of documents.
+        s: query weights, (queries, F).
+        z: per field, document weights before the diagonal, (documents, F); phrases come last.
+        document_phrases: which phrase each document's title is, (documents, phrases).
+        query_ids: the id of each query.
+        words: the word of each column of the counts.
+        lexical_rows: int32 (words,), the row of each in the lexical part; -1 where it has none.
+        field_counts: word counts per field, (documents, words); clicked text comes last.
+        query_counts: word counts of queries, (queries, words).
+        query_sequences: joined words and phrases of queries, (queries, F).
+        phrase_idf: float32 (phrases,).
+        pairs: judged pairs of the training split.
+        mates: int64 (queries,): the document that each query is or describes; -1 if it has none.
+        clicks: clicked text, if it is a field.
+    """
+
+    settings: ModelSettings
+    model: LinearModel
+    query_composition: Composition
+    document_composition: Composition
+    xq: Rows
+    xd: Phi
+    s: Rows
+    z: list[Rows]
+    document_phrases: Rows
+    query_ids: Sequence[str]
+    words: Sequence[str]
+    lexical_rows: Int32
+    field_counts: list[Rows]
+    query_counts: Rows
+    query_sequences: Rows
+    phrase_idf: Float32
+    pairs: Pairs
+    mates: Int64
+    clicks: Clicks | None = None
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.document_phrases)
+
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays of the matrices that steps and measurements read, which are large."""
+        matrices = (self.xq, self.xd.words, self.s, *self.z)
+        return [array for rows in matrices for array in rows.arrays]
+
+    def fields_for_step(
+        self, documents: Int64, queries: Int64, cold: npt.NDArray[np.bool_] | None = None
+    ) -> list[tuple[Rows, Int64]]:
+        """Return z of some documents as a training step on some queries may see them.
+
+        Args:
+            documents: rows of the documents.
+            queries: rows of the queries, whose own texts are left out of clicked text.
+            cold: bool (documents,), which of them have no clicked text in this step.
+
+        Returns:
+            For each field a matrix and which of its rows are the documents.
+        """
+        found = [(rows, documents) for rows in self.z]
+        if self.clicks is not None:
+            f, side = len(self.field_counts) - 1, self.model.sparse
+            rest = self.clicks.without(queries, documents, cold)
+            own = _widen(side.field(self.lexical_rows, rest, f), self.s.width, 0)
+            found[f] = own, np.arange(len(documents))
+        return found
+
+
+def build_features(
+    corpus: Corpus,
+    settings: ModelSettings,
+    reporter: Reporter | None = None,
+    stack: Stack = stack_in_memory,
+) -> Features:
+    """Build the matrices of a recipe's model.
+
+    Args:
+        corpus: the collection, counted.
+        settings: of the model.
+        reporter: receives progress.
+        stack: puts the blocks of a matrix together.
+
+    Raises:
+        TrainingError: a field has a reserved name.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    trigrams = Vocabulary(known_trigrams(corpus, settings))
+    # 2-grams are words of the dense part only. From here on they are counted like other words.
+    corpus = with_bigrams(corpus, settings.bigrams, reporter)
+    words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
+    fields = cut_fields(corpus, settings, queries, len(documents))
+    query, document = dense_sides(corpus, settings, documents, trigrams)
+    sparse, document_phrases = sparse_side(corpus, settings, documents, fields)
+    sequences = sparse.sequences(corpus.query_texts(corpus.sources), processes=corpus.processes)
+    phrases = sequences.columns(len(sparse.words), sparse.width)
+    phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
+    query_composition = composition(corpus, settings, query.words.words, reporter)
+    document_composition = composition(corpus, settings, document.words.words, reporter)
+    model = _empty_model(corpus, settings, fields, query, document, sparse)
+    corrected = model.corrected(words, queries)
+    if settings.latent == "none":
+        xq, xd = Rows.empty(0, 0), Phi(Rows.empty(0, 0))
+    else:
+        asked = (words, queries) if corrected is None else (corrected.words, corrected.dense)
+        xq = composed(query_composition, query, asked[0], [asked[1]], [1.0], stack)
+        given = words, fields.counts, fields.weights
+        if len(document.trigrams) and settings.hashing == "none":
+            xd = _in_two_steps(document_composition, document, *given, stack)
+        else:
+            xd = Phi(composed(document_composition, document, *given, stack))
+    asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
+    lexical_rows = sparse.words.rows(words)
+    return Features(
+        settings,
+        # A copy lacks what was built to find forms of words, which training does not need.
+        replace(model, sparse=replace(sparse)),
+        query_composition,
+        document_composition,
+        xq,
+        xd,
+        stack(sparse.query(asked[0], *block) for block in blocks_of([asked[1], sequences])),
+        _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf, stack),
+        document_phrases,
+        corpus.query_ids,
+        words,
+        lexical_rows,
+        fields.counts,
+        queries,
+        sequences,
+        phrase_idf,
+        corpus.pairs,
+        corpus.mates,
+        fields.clicks,
+    )
+
+
+def composed(
+    composition: Composition,
+    side: DenseSide,
+    words: Sequence[str],
+    columns: Sequence[Rows],
+    weights: Sequence[float],
+    stack: Stack = stack_in_memory,
+) -> Rows:
+    """Return φ of texts over trained rows.
+
+    Args:
+        composition: of the words of the side.
+        side, words, columns, weights: see DenseSide.features.
+        stack: puts the blocks of a matrix together.
+    """
+
+    def blocks() -> Iterator[Rows]:
+        compose = None
+        for block in blocks_of(columns, _COMPOSED):
+            x, unseen = side.features(words, block, weights)
+            compose = compose or composition.composer(side, unseen)
+            yield compose(x)
+
+    return stack(blocks())
+
+
+def _in_two_steps(
+    composition: Composition,
+    side: DenseSide,
+    words: Sequence[str],
+    columns: Sequence[Rows],
+    weights: Sequence[float],
+    stack: Stack,
+) -> Phi:
+    """Return what ``composed`` returns, not multiplied out."""
+    unseen: list[str] = []
+
+    def blocks() -> Iterator[Rows]:
+        nonlocal unseen
+        for block in blocks_of(columns):
+            x, unseen = side.features(words, block, weights)
+            yield x
+
+    x = stack(blocks())
+    identity = Rows(
+        np.arange(x.width + 1), np.arange(x.width, dtype=np.int32), np.ones(x.width, np.float32), x.width
+    )  # fmt: skip
+    return Phi(x, composition.composer(side, unseen)(identity))
+
+
+def _empty_model(
+    corpus: Corpus,
+    settings: ModelSettings,
+    fields: TextFields,
+    query: DenseSide,
+    document: DenseSide,
+    sparse: SparseSide,
+) -> LinearModel:
+    """Make the model with empty tables."""
+    # A setting that is off is not written, so that the settings of older bundles do not change.
+    spelling = {"spelling": settings.spelling} if settings.spelling else {}
+    return LinearModel(
+        {
+            "fields": [[name, sources] for name, sources in fields.names],
+            "field_weights": fields.weights,
+            "query_fields": list(corpus.sources),
+            "phrase_field": fields.phrase_field,
+            "ngrams": 2 if settings.bigrams else 1,
+            "unit": settings.latent in ("lsi", "projection"),
+            "dense_scale": 1.0,
+            "bias": 0.0,
+            **spelling,
+        },
+        query,
+        document,
+        sparse,
+    )
+
+
+def _field_matrices(
+    sparse: SparseSide,
+    target: Int32,
+    counts: list[Rows],
+    document_phrases: Rows,
+    phrase_idf: Float32,
+    stack: Stack,
+) -> list[Rows]:
+    """Make z: one matrix a field, then one of phrases if the model has any."""
+    z = []
+    for f, rows in enumerate(counts):
+        weights = stack(sparse.field(target, block, f) for [block] in blocks_of([rows]))
+        z.append(_widen(_sharing(weights, rows), sparse.width, 0))
+    if len(sparse.phrases):
+        values = document_phrases.values * phrase_idf[document_phrases.indices]
+        weighted = document_phrases.with_values(values)
+        z.append(_widen(weighted, sparse.width, len(sparse.words)))
+    return z
+
+
+def _sharing(weights: Rows, counts: Rows) -> Rows:
+    """Let weights have the places of their counts, if they are equal: those of a large corpus are large."""
+    for mine, other in ((weights.indptr, counts.indptr), (weights.indices, counts.indices)):
+        if not np.array_equal(mine, other):
+            return weights
+    return Rows(counts.indptr, counts.indices, weights.values, weights.width)
+
+
+def _widen(rows: Rows, width: int, shift: int) -> Rows:
+    """Shift all columns to the right by ``shift`` and set the width."""
+    if not shift:
+        return Rows(rows.indptr, rows.indices, rows.values, width)
+    return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)

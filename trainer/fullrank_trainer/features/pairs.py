@@ -1,0 +1,207 @@
+"""Judged pairs of a collection, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Int64
+from fullrank.errors import TrainingError
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.table import PairTable
+from fullrank_trainer.collection.weights import MIN_PEOPLE
+from fullrank_trainer.features.lists import Lists
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Judged pairs of one split.
+
+    Attributes:
+        queries: int64, the rows of the queries with a relevant document, ascending.
+        relevant: query row → rows of its relevant documents, int64, ascending.
+        source: the qrels file, for error messages.
+        weights: of the entries of ``relevant``, float32, above zero; None: all alike.
+        shared: which entries of ``relevant`` at least two people clicked, bool; None: all.
+        passed_over: query row → rows of documents that people passed over on the way to a click, int64, ascending.
+        judged: rows of the judged documents, int64, ascending, if these pairs are a part of those that judge them.
+    """
+
+    queries: Int64
+    relevant: Lists[np.int64]
+    source: str = "qrels/train.tsv"
+    weights: Lists[np.float32] | None = None
+    shared: Lists[np.bool_] | None = None
+    passed_over: Lists[np.int64] = field(default_factory=lambda: Lists.of({}, np.int64))
+    judged: Int64 | None = None
+
+    def __len__(self) -> int:
+        return len(self.relevant.entries)
+
+    @staticmethod
+    def of(
+        relevant: Mapping[int, Int64],
+        *,
+        weights: Mapping[int, Float32] | None = None,
+        shared: Mapping[int, npt.NDArray[np.bool_]] | None = None,
+        passed_over: Mapping[int, Int64] | None = None,
+        source: str = "qrels/train.tsv",
+    ) -> Pairs:
+        """Make pairs of arrays by query row; weights and shared have those of ``relevant`` in its order."""
+        return Pairs(
+            np.array(sorted(relevant), np.int64),
+            Lists.of(relevant, np.int64),
+            source,
+            None if weights is None else Lists.of(weights, np.float32),
+            None if shared is None else Lists.of(shared, np.bool_),
+            Lists.of(passed_over or {}, np.int64),
+        )
+
+    @cached_property
+    def documents(self) -> Int64:
+        """The rows of the judged documents, int64, ascending."""
+        if self.judged is not None:
+            return self.judged
+        return np.flatnonzero(np.bincount(self.relevant.entries))
+
+    @property
+    def clicked(self) -> Lists[np.int64]:
+        """Query row → rows of the documents whose clicked text it becomes."""
+        return self.relevant if self.shared is None else self.relevant.where(self.shared.entries)
+
+    def keep(self, choose: Callable[[int, Int64], npt.NDArray[np.bool_]]) -> Pairs:
+        """Return some of the pairs.
+
+        Args:
+            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
+        """
+        return self.where(self.relevant.chosen(choose))
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Pairs:
+        """Return some of the pairs, bool (pairs,)."""
+        relevant = self.relevant.where(kept)
+        return Pairs(
+            np.sort(relevant.rows),
+            relevant,
+            self.source,
+            None if self.weights is None else self.weights.where(kept),
+            None if self.shared is None else self.shared.where(kept),
+            self.passed_over.among(relevant.rows),
+        )
+
+    def of_queries(self, queries: Int64) -> Pairs:
+        """Return the pairs of some queries, given by row, ascending. All judged documents stay judged."""
+        return Pairs(
+            queries,
+            self.relevant.of_rows(queries),
+            self.source,
+            None if self.weights is None else self.weights.of_rows(queries),
+            None if self.shared is None else self.shared.of_rows(queries),
+            self.passed_over.of_rows(queries),
+            self.documents,
+        )
+
+    def with_queries_of(self, other: Pairs) -> Pairs:
+        """Return these pairs and those of queries that have none here.
+
+        Weights of the others are at most the largest of these: in a split that measures, a judgement of a click that
+        was unlikely counts up to ten times.
+        """
+        new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
+        count = len(new)
+        weights, shared = self.weights, self.shared
+        if weights is not None:
+            given = np.ones(count, np.float32) if new.weights is None else new.weights.entries
+            given = np.minimum(given, weights.entries.max(initial=1.0))
+            weights = weights.joined(new.relevant.with_entries(given))
+        if shared is not None:
+            clicked = np.ones(count, np.bool_) if new.shared is None else new.shared.entries
+            shared = shared.joined(new.relevant.with_entries(clicked))
+        return Pairs(
+            np.union1d(self.queries, new.queries),
+            self.relevant.joined(new.relevant),
+            self.source,
+            weights,
+            shared,
+            self.passed_over.joined(new.passed_over),
+        )
+
+    def weight_of(self, query: int, documents: Int64) -> Float32:
+        """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
+        if self.weights is None:
+            return np.ones(len(documents), np.float32)
+        return self.weights[query][np.searchsorted(self.relevant[query], documents)]
+
+    def require(self) -> None:
+        """Raise TrainingError if there is no pair."""
+        if not len(self):
+            raise TrainingError(
+                f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
+                "leave out --recipe: the default needs none"
+            )
+
+
+def judged_pairs(collection: Collection, split: str) -> Pairs:
+    """Return the judged pairs of a split as rows; empty if the split does not exist."""
+    source = str(collection.path / "qrels" / f"{split}.tsv")
+    if split not in collection.splits:
+        return Pairs.of({}, source=source)
+    table = collection.judged(split)
+    is_relevant = table.entries > 0
+    if collection.has_mates:
+        mates = mate_rows(collection)[table.queries]
+        is_relevant &= np.repeat(mates, np.diff(table.starts)) != table.documents
+    relevant = _lists_of(table, is_relevant)
+    weights, people = collection.weights.get(split), collection.people.get(split)
+    weight, shared = None, None
+    if weights is not None:
+        given = PairTable.of(weights, collection.query_ids, collection.document_ids)
+        found = _entries_of(given, relevant, 1.0)
+        weight = relevant.with_entries(found.astype(np.float32))
+    if people is not None:
+        given = PairTable.of(people, collection.query_ids, collection.document_ids)
+        shared = relevant.with_entries(_entries_of(given, relevant, MIN_PEOPLE) >= MIN_PEOPLE)
+    passed_over = _lists_of(table, table.entries < 0).among(relevant.rows)
+    return Pairs(np.sort(relevant.rows), relevant, source, weight, shared, passed_over)
+
+
+def mate_rows(collection: Collection) -> Int64:
+    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
+    if not collection.has_mates:
+        return np.full(len(collection.query_ids), -1, np.int64)
+    rows = collection.document_ids.rows
+    return np.array([rows[query] for query in collection.query_ids], np.int64)
+
+
+def _lists_of(table: PairTable[int], chosen: npt.NDArray[np.bool_]) -> Lists[np.int64]:
+    """Return the documents of the chosen pairs of each query, ascending; queries in the order of the table."""
+    found = Lists(table.queries.astype(np.int64), table.starts, table.documents).where(chosen)
+    width = len(table.document_ids)
+    places = np.repeat(np.arange(len(found)) * width, found.sizes)
+    places += found.entries
+    places.sort()
+    places %= width
+    return found.with_entries(places.astype(np.int64, copy=False))
+
+
+def _entries_of(
+    table: PairTable[float], pairs: Lists[np.int64], default: float
+) -> npt.NDArray[np.float64]:
+    """Return the value of each of some pairs, float64 (pairs,); a default where the table has none."""
+    width = len(table.document_ids)
+    known = np.repeat(table.queries.astype(np.int64), np.diff(table.starts)) * width
+    known += table.documents
+    order = np.argsort(known)
+    asked = pairs.owners * width + pairs.entries
+    places = np.searchsorted(known, asked, sorter=order)
+    places[places == len(known)] = 0
+    found = np.full(len(asked), default, np.float64)
+    if len(known):
+        places = order[places]
+        has_value = known[places] == asked
+        found[has_value] = table.entries[places[has_value]]
+    return found

@@ -1,0 +1,211 @@
+"""Encode a corpus of any size with a trained model and write a new bundle of that model.
+
+The model encodes every document again. The new bundle lacks what training learned about single documents (their
+biases, the document vectors of half transductive models) and clicked text that was collected from queries. If the
+model counts clicks, documents whose ids are in the corpus keep theirs, and their biases. A second stage stays; of
+single documents it knows how many training queries led to those whose ids are in the corpus.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullrank.bundle import log_position_of, open_bundle, open_model, open_stage, stream_bundle
+from fullrank.bundle.manifest import Manifest, check_name
+from fullrank.bundle.write import Batch
+from fullrank.live.segments import with_clicks
+from fullrank.models.contract import Model
+from fullrank.progress import Reporter
+from fullrank_trainer.collection import read_queries
+from fullrank_trainer.collection.corpus import CorpusFile
+from fullrank_trainer.indexing.encoders import Documents, encode_batches
+
+BATCH = 4096
+# Of batches for each worker; this process has encoded fewer before a worker has opened the model.
+_LEAST_BATCHES = 4
+_GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
+_TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
+_QUERY_WORDS = 10
+_QUERY_CHARACTERS = 400
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """A written bundle.
+
+    Attributes:
+        path: of the bundle.
+        parent: version of the bundle whose model encoded it.
+        documents: their number.
+        seconds: of the whole command.
+    """
+
+    path: Path
+    parent: str
+    documents: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "bundle": str(self.path),
+            "version": self.path.name,
+            "parent": self.parent,
+            "documents": self.documents,
+            "seconds": self.seconds,
+        }
+
+
+def index(
+    bundle: str | Path,
+    corpus: str | Path,
+    out: str | Path,
+    name: str | None = None,
+    *,
+    queries: str | Path | None = None,
+    batch: int = BATCH,
+    processes: int | None = None,
+    exported_from: Path | None = None,
+    created: datetime | None = None,
+    reporter: Reporter | None = None,
+) -> IndexResult:
+    """Encode a corpus with the model of a bundle and write the bundle out/name/version.
+
+    Args:
+        bundle: whose model encodes.
+        corpus: corpus.jsonl[.gz], or a folder with one.
+        out: folder of bundles.
+        name: of the new bundle; by default that of ``bundle``.
+        queries: queries.jsonl[.gz], or a folder with one: typical queries, to tune the fast mode and to check the
+            bundle whenever it is opened. By default titles and other words of documents.
+        batch: documents encoded in one step; the result does not depend on it.
+        processes: to use, this one among them; by default as many as cores.
+        exported_from: the bundle that the corpus was exported from, if it was.
+        created: UTC time of the new bundle; by default now.
+        reporter: receives progress; by default it prints to stderr.
+
+    Raises:
+        BundleError: the bundle cannot be read or written.
+        CollectionError: the corpus or the queries cannot be read.
+        FullrankError: a worker process died.
+        On any error the partial bundle is removed.
+
+    Example:
+        >>> index("bundles/shop/shop-20260102t030405z-1a2b3c4d", "corpus.jsonl.gz", "bundles").documents
+        1000000
+    """
+    began = time.monotonic()
+    if name is not None:
+        check_name(name)
+    bundle, out = Path(bundle), Path(out)
+    manifest, model = open_model(bundle)
+    kept = open_stage(bundle)
+    log_position = (
+        None if exported_from is None else log_position_of(exported_from, name or manifest.name)
+    )
+    given = [] if queries is None else [query.text for query in read_queries(queries)]
+    with reporter or Reporter() as reporter, CorpusFile(corpus, scratch=_existing(out)) as source:
+        counts = source.report.counts()
+        reporter.log("read", corpus=str(source.path), **counts)
+        encoding = _encoded(source, model, bundle, batch, processes or _cores(), reporter)
+        with closing(encoding) as batches, reporter.callback() as progress:
+            path = stream_bundle(
+                out,
+                name or manifest.name,
+                model=model,
+                batches=batches,
+                golden_queries=_sample(given, _GOLDEN_QUERIES, _SEED)
+                or _make_queries(source, model, _GOLDEN_QUERIES, _SEED),
+                sample_queries=_sample(given, _TUNING_QUERIES, _SEED + 1)
+                or _make_queries(source, model, _TUNING_QUERIES, _SEED + 1),
+                card=_card(manifest, source, counts),
+                log_position=log_position,
+                second_stage=None if kept is None else kept.stage,
+                facts=() if kept is None else map(kept.facts, _batches(source.documents(), batch)),
+                floor=manifest.floor,
+                created=created,
+                progress=progress,
+            )
+        seconds = time.monotonic() - began
+        reporter.log("written", version=path.name, seconds=seconds)
+    return IndexResult(path, manifest.version, len(source), seconds)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder or its nearest existing parent, which is on the disk that the bundle goes to."""
+    folder = folder.resolve()
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def _encoded(
+    source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, reporter: Reporter
+) -> Generator[Batch, None, None]:
+    """Encode all documents in batches, in ascending id order."""
+    batches = _batches(source.documents(), batch)
+    processes = min(processes, 1 + len(source) // (_LEAST_BATCHES * batch))
+    with (
+        reporter.stage("encode", total=len(source)) as stage,
+        closing(encode_batches(batches, model, bundle, processes)) as found,
+    ):
+        parent = open_bundle(bundle, verify=False)
+        for documents, encoded in found:
+            ids = [document.id for document in documents]
+            yield documents, with_clicks(model, encoded, ids, parent.documents, parent.encoded)
+            stage.advance(len(documents))
+
+
+def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
+    """Cut documents into batches."""
+    rest = iter(documents)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _sample(given: Sequence[str], count: int, seed: int) -> list[str]:
+    """Draw some of the queries by a seed; empty ones are left out."""
+    texts = [text for text in given if text.strip()]
+    places = np.random.default_rng(seed).permutation(len(texts))[:count]
+    return [texts[i][:_QUERY_CHARACTERS] for i in np.sort(places).tolist()]
+
+
+def _make_queries(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
+    """Make queries of random documents: titles in turn with consecutive words of the text."""
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(len(source), min(count, len(source)), replace=False))
+    queries = []
+    for i, row in enumerate(rows.tolist()):
+        fields = source.document(row).fields
+        words = model.query_text(fields).split()
+        first = int(rng.integers(max(1, len(words) - _QUERY_WORDS)))
+        # The model may not read titles.
+        title = model.query_text({"title": fields.get("title")}).strip() if i % 2 == 0 else ""
+        text = title or " ".join(words[first : first + _QUERY_WORDS])
+        if text:
+            queries.append(text[:_QUERY_CHARACTERS])
+    return queries
+
+
+def _card(parent: Manifest, source: CorpusFile, counts: dict[str, int]) -> dict[str, Any]:
+    """Return the model card, with that of the training, also if an indexed bundle is indexed again."""
+    return {
+        "parent": parent.version,
+        "parent_bundle_id": parent.bundle_id,
+        "collection": {"fingerprint": source.fingerprint, **counts},
+        "trained": parent.card.get("trained", parent.card),
+        "trained_at": parent.card.get("trained_at", parent.created),
+    }

@@ -1,0 +1,204 @@
+"""Train candidates from the log of events, choose one, and publish it if it passes the gates.
+
+Everything happens in a folder of its own beside the bundles until the candidate is renamed to its place, so a run that
+is killed changes nothing, and the next one begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fullrank.bundle import open_bundle
+from fullrank.bundle.catalog import publish
+from fullrank.bundle.corpus import write_corpus
+from fullrank.errors import CollectionError, FullrankError
+from fullrank.events.log import EventLog
+from fullrank.progress import Reporter
+from fullrank_trainer.clicks import Votes, fit_propensities, join, rank_by_text, write_collection
+from fullrank_trainer.clicks.export import split_votes
+from fullrank_trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
+from fullrank_trainer.promotion.mix import add_judgements
+from fullrank_trainer.promotion.replay import Clicks, replay
+from fullrank_trainer.promotion.scratch import scratch_folder
+from fullrank_trainer.promotion.start import goes_on, recipe_of
+from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.train import train
+from fullrank_trainer.training.warm import trained_card
+
+RULES: tuple[Rule, ...] = ("naive", DEFAULT)
+OVERRIDES = ("valid_queries=3000", "blend.learn_valid=true")
+"""Of the recipe: a click far down counts ten times, so more queries are needed to choose well; clicks are too few to
+learn only from those that do not choose."""
+SCRATCH = ".retrain"
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """What a run did.
+
+    Attributes:
+        active: Version that the candidate was compared with.
+        published: Folder of the new version, None if the candidate did not pass the gates. It is the candidate, trained
+            once more with the clicks that judged it.
+        rule: How clicks became weights of the better candidate.
+        candidates: Weighted MRR of the clicks that chose between them, by rule; 0 without a choice.
+        gates: Of the better candidate.
+        clicks: Votes with a click.
+        anew_clicks: Those when the weights of the active version were last left aside; `clicks` if they were now.
+        until: Time of the newest vote, in seconds since 1970.
+        counts: Of what was joined and, by reason, left out.
+        propensities: Fitted.
+    """
+
+    active: str
+    published: Path | None
+    rule: str
+    candidates: Mapping[Rule, float]
+    gates: list[Gate]
+    clicks: int
+    anew_clicks: int
+    until: float
+    counts: dict[str, int]
+    propensities: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        name = None if self.published is None else self.published.name
+        return {"published": name, **self.card_facts()}
+
+    def card_facts(self) -> dict[str, Any]:
+        """Return what the model card of the new version says."""
+        return {
+            "active": self.active,
+            "rule": self.rule,
+            "candidates": dict(self.candidates),
+            "gates": [gate.as_dict() for gate in self.gates],
+            "clicks": self.clicks,
+            "anew_clicks": self.anew_clicks,
+            "until": self.until,
+            "counts": self.counts,
+            "propensities": self.propensities,
+        }
+
+
+def retrain(
+    bundles: Path,
+    active: Path,
+    log: EventLog,
+    *,
+    judged: Path | None = None,
+    recipe: str | Path | None = None,
+    seconds: float | None = None,
+    seed: int = 1,
+    reporter: Callable[[], Reporter] = Reporter,
+) -> Retrained:
+    """Train from the log; publish the better candidate if it passes the gates.
+
+    Training goes on from the weights of the active version if `goes_on` says so.
+
+    Args:
+        bundles: Folder of bundles.
+        active: Folder of the version to improve.
+        log: Of events. Lists of other models in it do not count.
+        judged: Collection whose judgements are added to the clicks.
+        recipe: Of both candidates; by default that of `recipe_of`.
+        seconds: Limit of each of three trainings; by default the recipe's.
+        seed: Of everything random.
+        reporter: Makes a reporter for each step.
+
+    Raises:
+        RetrainRuns: Another process trains the same model.
+        FullrankError: There are no clicks to learn from, or a step fails; nothing was published.
+    """
+    opened = open_bundle(active)
+    card = trained_card(opened)
+    votes = join(log.lists(), log.events(), opened.name)
+    propensities = fit_propensities(votes.coins)
+    clicks = int(votes.clicked.sum())
+    wanted = (recipe_of(card) if recipe is None else load_recipe(recipe)).override(OVERRIDES)
+    start = active if goes_on(opened, wanted, clicks) else None
+    # The active version may have learned from all clicks until then.
+    after = card.get("clicks", {}).get("until", -math.inf)
+    is_recent = split_votes(votes, after=after)["recent"]
+    # Without what was shown, all rules count clicks.
+    rules = RULES[:1] if has_only_clicks(votes) else RULES
+    # Half of the people choose between two candidates; the clicks of the others judge the chosen one.
+    chooses = is_recent & (votes.person % 2 == 0) & (len(rules) > 1)
+    choosing, recent = (
+        Clicks.of(votes.take(rows), propensities) for rows in (chooses, is_recent & ~chooses)
+    )
+    with scratch_folder(bundles / SCRATCH / opened.name) as scratch:
+        corpus = scratch / "corpus"
+        corpus.mkdir(parents=True)
+        with reporter() as report:
+            write_corpus(opened, corpus / "corpus.jsonl", report)
+        other = None if judged is None else _judgements(judged)
+
+        def ranked(learned: Votes) -> Votes:
+            with reporter() as report:
+                return rank_by_text(
+                    votes, propensities, corpus, scratch, report, learned=learned, seed=seed
+                )
+
+        known = ranked(votes.take(~is_recent))
+
+        def fit(rule: Rule, *, final: bool = False) -> Path:
+            weighed = ranked(votes) if final and rule == DEFAULT else known
+            place = scratch / (f"{rule}-final" if final else rule)
+            folder = place.with_name(f"{place.name}-collection")
+            write_collection(
+                weighed, propensities, corpus, folder, rule=rule, after=after, final=final
+            )
+            if other is not None and not add_judgements(
+                folder, other, frozenset(opened.documents.ids), final=final
+            ):
+                raise FullrankError(f"{other.path}: judges no document of {opened.version}")
+            with reporter() as report:
+                return train(
+                    folder, place, opened.name, recipe=wanted, start=start, seed=seed, seconds=seconds,
+                    exported_from=active, reporter=report,
+                ).path  # fmt: skip
+
+        candidates = {rule: open_bundle(fit(rule)) for rule in rules}
+        mrr = {
+            rule: weighted_mrr(replay(one, choosing), choosing) for rule, one in candidates.items()
+        }
+        best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))
+        gates = [
+            clicks_gate(replay(opened, recent), replay(candidates[best], recent), recent, seed)
+        ]
+        final = fit(best, final=True) if passed(gates) else None
+        if final is not None:
+            # It has learned from the newest clicks, too, so only the other gates can judge it.
+            gates += common_gates(opened, open_bundle(final), votes.queries, other)
+        found = Retrained(
+            opened.version,
+            None,
+            best,
+            mrr,
+            gates,
+            clicks,
+            clicks if start is None else card["clicks"]["anew_clicks"],
+            float(votes.time.max(initial=0.0)),
+            dict(votes.counts),
+            propensities.as_dict(),
+        )
+        if final is None or not passed(gates):
+            return found
+        published = publish(final, bundles, {"clicks": found.card_facts()})
+        return replace(found, published=published)
+
+
+def _judgements(folder: Path) -> Collection:
+    judged = read_collection(folder)
+    if "valid" not in judged.splits:
+        raise CollectionError(
+            f"{folder}: --with needs qrels/valid.tsv, by which candidates are judged"
+        )
+    return judged

@@ -1,0 +1,165 @@
+"""LambdaMART by LightGBM: fit trees on groups of documents, and take them over as arrays.
+
+The weight of a query is that of each of its documents: it multiplies their gradients, and the query's average precision
+where that stops the fit. Weights that differ between documents would take away one side of a pair of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Float32, Int64
+from fullrank.errors import TrainingError
+from fullrank.rerank.trees import DTYPES, Trees
+from fullrank_trainer.rerank.candidates import Candidates
+
+try:
+    import lightgbm
+except OSError as error:  # its wheel needs a library that slim images lack
+    raise TrainingError(
+        f"LightGBM cannot be loaded: {error}; on Debian: apt-get install libgomp1"
+    ) from error
+
+LEAVES = 8
+# More trees would not be evaluated in the time that a query may take.
+MAX_TREES = 200
+_PATIENCE = 40
+# LightGBM counts a grade as 2^grade − 1; its table ends here.
+_MAX_GRADE = 30
+_SETTINGS: dict[str, Any] = {
+    "objective": "lambdarank",
+    "metric": "map",
+    "eval_at": [100],
+    "learning_rate": 0.08,
+    "num_leaves": LEAVES,
+    "min_data_in_leaf": 20,
+    "lambdarank_truncation_level": 30,
+    # Features are finite, so a tree needs no branch for missing values.
+    "use_missing": False,
+    "feature_pre_filter": False,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbosity": -1,
+}
+
+
+def fit_booster(
+    candidates: Candidates,
+    fit: Sequence[int],
+    stop: Sequence[int],
+    *,
+    trees: int = MAX_TREES,
+    seed: int,
+    threads: int,
+) -> lightgbm.Booster:
+    """Fit trees on some queries.
+
+    Args:
+        candidates: the first documents of all queries.
+        fit: the queries to learn from.
+        stop: other queries, whose MAP stops the fit; empty fits all trees.
+        trees: how many, at most.
+        seed: of the random numbers.
+        threads: of LightGBM.
+    """
+    settings = {**_SETTINGS, "seed": seed, "num_threads": threads}
+    data = _dataset(candidates, fit, settings)
+    if not len(stop):
+        return lightgbm.train(settings, data, trees)
+    return lightgbm.train(
+        settings,
+        data,
+        trees,
+        valid_sets=[_dataset(candidates, stop, settings, data)],
+        callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)],
+    )
+
+
+def _dataset(
+    candidates: Candidates,
+    queries: Sequence[int],
+    settings: dict[str, Any],
+    reference: lightgbm.Dataset | None = None,
+) -> lightgbm.Dataset:
+    features: list[Float32] = [candidates.features[i] for i in queries]
+    labels: list[Int64] = [np.minimum(candidates.labels(i), _MAX_GRADE) for i in queries]
+    weights = candidates.weights
+    if weights is not None:
+        weights = np.repeat(weights[list(queries)], [len(rows) for rows in features])
+    return lightgbm.Dataset(
+        np.concatenate(features),
+        np.concatenate(labels),
+        weight=weights,
+        group=[len(rows) for rows in features],
+        reference=reference,
+        params=dict(settings),
+        free_raw_data=False,
+    )
+
+
+def trees_of(booster: lightgbm.Booster) -> Trees:
+    """Take over the trees of a booster; `Trees.predict` equals `Booster.predict` on float32 features.
+
+    Raises:
+        TrainingError: a tree has a node that `Trees` cannot hold.
+    """
+    count = booster.best_iteration if booster.best_iteration > 0 else None
+    dumped = booster.dump_model(num_iteration=count)["tree_info"]
+    shape = (len(dumped), LEAVES - 1)
+    arrays = {name: np.zeros(shape, dtype) for name, dtype in DTYPES.items()}
+    arrays["leaf"] = np.zeros((len(dumped), LEAVES))
+    arrays["left"][:] = arrays["right"][:] = -1
+    for number, tree in enumerate(dumped):
+        _Writer({name: array[number] for name, array in arrays.items()}).write(
+            tree["tree_structure"]
+        )
+    return Trees(**arrays)
+
+
+class _Writer:
+    """Writes one tree: nodes in the order of a walk that goes left first, leaves from left to right."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self._arrays, self._nodes, self._leaves = arrays, 0, 0
+
+    def write(self, node: dict[str, Any]) -> tuple[int, float, float]:
+        """Write a node and all below; return its number, the mean of its rows, and how many there are."""
+        if "split_feature" not in node:
+            place, self._leaves = self._leaves, self._leaves + 1
+            self._arrays["leaf"][place] = node["leaf_value"]
+            return -1 - place, node["leaf_value"], float(node.get("leaf_count", 1))
+        if node["decision_type"] != "<=" or node["missing_type"] != "None":
+            raise TrainingError(
+                f"LightGBM made a node of type {node['decision_type']!r}, "
+                f"missing {node['missing_type']!r}, which a second stage cannot hold"
+            )
+        place, self._nodes = self._nodes, self._nodes + 1
+        left, left_mean, left_rows = self.write(node["left_child"])
+        right, right_mean, right_rows = self.write(node["right_child"])
+        rows = left_rows + right_rows
+        mean = (left_mean * left_rows + right_mean * right_rows) / rows
+        values = {
+            "feature": node["split_feature"],
+            "threshold": float32_below(node["threshold"]),
+            "left": left,
+            "right": right,
+            "value": mean,
+        }
+        for name, value in values.items():
+            self._arrays[name][place] = value
+        return place, mean, rows
+
+
+def float32_below(threshold: float) -> float:
+    """Return the largest float32 that is at most the threshold.
+
+    A float32 feature is at most one of them exactly if it is at most the other.
+    """
+    limits = np.finfo(np.float32)
+    found = np.float32(np.clip(threshold, limits.min, limits.max))
+    if float(found) > threshold:
+        found = np.nextafter(found, np.float32(-np.inf))
+    return float(found)

@@ -1,0 +1,239 @@
+"""Fit a second stage, judge it on the validation split, measure its time, and keep it or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import thread_time
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Encoded
+from fullrank.errors import RecipeError, TrainingError
+from fullrank.measures import Estimate, Float64, estimate
+from fullrank.progress import Reporter
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.features import Statistics
+from fullrank.rerank.stage import DEPTH, SecondStage, first_of
+from fullrank.rerank.trees import Trees
+from fullrank.retrieval import Retriever
+from fullrank_trainer.collection import Collection, count_answered
+from fullrank_trainer.evaluation.evaluate import query_texts
+from fullrank_trainer.features.corpus import Corpus
+from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.rerank.boosting import LEAVES
+from fullrank_trainer.rerank.candidates import Candidates, collect
+from fullrank_trainer.rerank.crossfit import FOLDS, CrossFit, cross_fit
+from fullrank_trainer.rerank.documents import document_facts, fact_settings
+from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.validation import validation
+
+MIN_GAIN = 0.01
+_SURE = 2  # standard errors of the gain
+MAX_MS = 2.0
+# Fewer queries leave too few in each fold to learn from.
+MIN_QUERIES = 5 * FOLDS
+# More queries would take long and change little.
+_MAX_QUERIES = 5000
+_TIMED_QUERIES = 200
+_REPEATS = 3
+# Hits of a plain search, which the time of the second stage is compared with.
+_PLAIN_HITS = 10
+_SHOWN = ("map", "mrr", "ndcg@10")
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A fitted second stage and whether the bundle gets it.
+
+    Attributes:
+        stage: fitted on all validation queries.
+        facts: about the documents.
+        on: the gain and the time meet the rule.
+        reason: of the decision, one line.
+        gain: of MAP, on queries that the judged trees did not see.
+        ms: more time of the calling thread per query than a plain search, the median.
+        card: the figures, for the model card.
+        queries: ids of the validation queries.
+        first, second: measure → float64 (queries,), of the first stage, and of trees that did not see the query.
+    """
+
+    stage: SecondStage
+    facts: DocumentFacts
+    on: bool
+    reason: str
+    gain: Estimate
+    ms: float
+    card: dict[str, Any]
+    queries: list[str]
+    first: dict[str, Float64]
+    second: dict[str, Float64]
+
+
+def require_unlearned(recipe: Recipe) -> None:
+    """Raise RecipeError if a recipe learns the queries that a second stage would learn from."""
+    if recipe.blend.learn_valid:
+        raise RecipeError(
+            "blend.learn_valid: the second stage needs validation queries that the model does not learn; "
+            "train without --rerank"
+        )
+
+
+def require_queries(collection: Collection) -> None:
+    """Check that a collection has queries that a second stage can learn from.
+
+    Raises:
+        TrainingError: there is no validation split, or it has too few queries.
+    """
+    if "valid" not in collection.splits:
+        raise TrainingError(
+            f"{collection.path}: the second stage learns from a split 'valid'; "
+            "add qrels/valid.tsv, or train without --rerank"
+        )
+    count = count_answered(collection.qrels("valid"))
+    if count < MIN_QUERIES:
+        raise TrainingError(
+            f"{collection.path}: the second stage needs {MIN_QUERIES} queries in the split 'valid', "
+            f"there are {count}; train without --rerank"
+        )
+
+
+def second_stage(
+    corpus: Corpus, fitted: FittedModel, reporter: Reporter, *, seed: int, threads: int
+) -> Decision:
+    """Fit a second stage and decide: on if it surely gains MIN_GAIN of MAP in at most MAX_MS a query.
+
+    Args:
+        corpus: the collection.
+        fitted: the model of the first stage.
+        reporter: receives progress.
+        seed: of the random numbers.
+        threads: of LightGBM.
+
+    Raises:
+        TrainingError: see ``require_queries``.
+    """
+    require_queries(corpus.collection)
+    valid = validation(corpus, _MAX_QUERIES)
+    assert valid is not None
+    settings = fact_settings(corpus)
+    facts = document_facts(corpus, settings)
+    statistics = Statistics.of(facts)
+    facts = statistics.weigh(facts)
+    stage = SecondStage(
+        settings, statistics, Trees.empty(), corpus.collection.documents_are_queries
+    )
+    retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
+    ids = [judgement.query for judgement in valid.judgements]
+    texts = query_texts(corpus.collection, fitted.model, ids)
+    encoded = fitted.encode(valid.rows)
+    candidates = collect(retriever, encoded, texts, valid.judgements, stage, facts)
+    reporter.log("second stage", queries=len(ids), features=len(stage.names))
+    crossed = cross_fit(candidates, ids, seed=seed, threads=threads)
+    stage = replace(stage, trees=crossed.trees)
+    ms = _added_ms(retriever, encoded, texts, stage, facts)
+    return _decide(stage, facts, ids, candidates, crossed, ms)
+
+
+def _decide(
+    stage: SecondStage,
+    facts: DocumentFacts,
+    queries: list[str],
+    candidates: Candidates,
+    crossed: CrossFit,
+    ms: float,
+) -> Decision:
+    first, second = candidates.measure(), candidates.measure(crossed.scores)
+    weights = candidates.weights
+    gain = estimate(second["map"] - first["map"], weights)
+    on, reason = verdict(gain, ms)
+    card = {
+        "on": on,
+        "reason": reason,
+        "queries": len(candidates),
+        "folds": FOLDS,
+        "trees": len(stage.trees),
+        "trees_of_folds": crossed.sizes,
+        "leaves": LEAVES,
+        "ms": round(ms, 3),
+        "gain": _line(second, first, weights),
+        "first": {name: estimate(first[name], weights).mean for name in _SHOWN},
+        "second": {name: estimate(second[name], weights).mean for name in _SHOWN},
+        "features": importance(stage, candidates),
+    }
+    return Decision(stage, facts, on, reason, gain, ms, card, queries, first, second)
+
+
+def verdict(gain: Estimate, ms: float) -> tuple[bool, str]:
+    """Apply the rule to a gain of MAP and the milliseconds of a query; return the decision and its reason."""
+    figures = f"it gains {gain.mean:+.4f} ± {gain.standard_error:.4f} MAP in {ms:.2f} ms a query"
+    if gain.mean < MIN_GAIN:
+        return False, f"off: {figures}; it needs a gain of {MIN_GAIN}"
+    if gain.mean < _SURE * gain.standard_error:
+        return False, f"off: {figures}; it needs a gain of {_SURE} standard errors"
+    if ms > MAX_MS:
+        return False, f"off: {figures}; it may take {MAX_MS} ms"
+    return True, f"on: {figures}"
+
+
+def _line(
+    second: dict[str, Float64], first: dict[str, Float64], weights: Float64 | None
+) -> dict[str, float | None]:
+    """Return the gain of each shown measure and its standard error over queries, by their weights."""
+    line: dict[str, float | None] = {}
+    for name in _SHOWN:
+        found = estimate(second[name] - first[name], weights).as_dict()
+        line[name], line[f"{name}_se"] = found["mean"], found["standard_error"]
+    return line
+
+
+def importance(stage: SecondStage, candidates: Candidates, queries: int = 50) -> dict[str, float]:
+    """Return the mean absolute contribution of each feature, the largest first.
+
+    Args:
+        stage: the second stage.
+        candidates: the first documents of the queries.
+        queries: how many of them to look at, evenly spread.
+    """
+    step = max(1, len(candidates) // queries)
+    rows = np.concatenate(list(candidates.features[::step]))
+    sizes = np.abs(stage.trees.contributions(rows)).mean(axis=0)
+    order = np.argsort(-sizes, kind="stable")
+    return {stage.names[i]: round(float(sizes[i]), 5) for i in order.tolist() if sizes[i] > 0}
+
+
+def _added_ms(
+    retriever: Retriever,
+    queries: Encoded,
+    texts: Sequence[str],
+    stage: SecondStage,
+    facts: DocumentFacts,
+) -> float:
+    """Return the median of what the second stage adds to a search for 10 hits: more candidates, features, trees.
+
+    It is the time of this thread, the best of three, because a wall clock also counts other processes.
+    """
+    step = max(1, len(texts) // _TIMED_QUERIES)
+    added = []
+    for i in range(0, len(texts), step):
+        query = queries.slice(i, i + 1)
+
+        def plain(query: Encoded = query) -> None:
+            retriever.search(query, _PLAIN_HITS)
+
+        def reordered(query: Encoded = query, text: str = texts[i]) -> None:
+            [ranking] = retriever.search(query, DEPTH)
+            stage.order(text, first_of(ranking), facts.take(ranking.rows))
+
+        added.append(_seconds(reordered) - _seconds(plain))
+    return 1000 * max(0.0, float(np.median(added)))
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    found = []
+    for _ in range(_REPEATS):
+        began = thread_time()
+        work()
+        found.append(thread_time() - began)
+    return min(found)

@@ -1,0 +1,203 @@
+"""Numba kernels that cut a batch of sparse rows out of a matrix, by row and by column.
+
+Each does in one pass what fancy indexing and a change of format do in several, without the copies between. The layout
+of a result does not depend on the number of threads: entries of a column are in the order of the batch.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import prange
+
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank_trainer.compiled import compiled
+from fullrank_trainer.features.phi import Phi
+from fullrank_trainer.systems.linear.scratch import Scratch
+
+ByColumn = tuple[Int64, Int32, Float32]
+"""starts int64 (columns + 1,), texts (places in the batch) int32 (entries,), values float32 (entries,)."""
+
+_SAME_COLUMNS = np.zeros(0, np.int32)
+_NO_LINES, _NO_TABLE = np.zeros(0, np.int32), np.zeros((0, 0), np.float32)
+
+
+@compiled(parallel=True)
+def _take(  # type: ignore[no-untyped-def]
+    indptr, indices, values, rows, out_indptr, out_indices, out_values
+):
+    for i in prange(len(rows)):
+        source, first = indptr[rows[i]], out_indptr[i]
+        for p in range(out_indptr[i + 1] - first):
+            out_indices[first + p] = indices[source + p]
+            out_values[first + p] = values[source + p]
+
+
+def take(matrix: Rows, rows: Int64) -> Rows:
+    """Copy the given rows, in the given order, as ``Rows.take``."""
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(matrix.indptr[rows + 1] - matrix.indptr[rows], out=indptr[1:])
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    _take(matrix.indptr, matrix.indices, matrix.values, rows, indptr, indices, values)
+    return Rows(indptr, indices, values, matrix.width)
+
+
+@compiled()
+def _note(indices, places):  # type: ignore[no-untyped-def]
+    """Set the place of each column that occurs to 0 and of the others to -1; return how many occur.
+
+    One thread takes less time here than waking another.
+    """
+    places[:] = -1
+    found = 0
+    for p in range(len(indices)):
+        found -= places[indices[p]]  # adds 1 for the first entry of a column, 0 for the others
+        places[indices[p]] = 0
+    return found
+
+
+@compiled()
+def _place(places, columns):  # type: ignore[no-untyped-def]
+    """Number the columns whose place is 0, in order."""
+    place = 0
+    for column in range(len(places)):
+        if places[column] == 0:
+            columns[place] = column
+            places[column] = place
+            place += 1
+
+
+@compiled()
+def _renumber(indices, places, out):  # type: ignore[no-untyped-def]
+    for p in range(len(indices)):
+        out[p] = places[indices[p]]
+
+
+def number(indices: Int32, width: int, scratch: Scratch) -> tuple[Int64, Int32]:
+    """Number the columns that occur in a batch, so that arrays over columns are as long as there are such columns.
+
+    Args:
+        indices: the column of each entry.
+        width: of the matrix.
+        scratch: the next call overwrites its ``places``.
+
+    Returns:
+        columns: int64 (columns that occur,), ascending.
+        places: int32 (width,), the number of each of them, and -1 for the others.
+    """
+    places = scratch.array("places", width, dtype=np.int32)
+    columns = np.empty(_note(indices, places), np.int64)
+    _place(places, columns)
+    return columns, places
+
+
+def renumber(rows: Rows, columns: Int64, places: Int32) -> Rows:
+    """Return rows over the columns that ``number`` found."""
+    local = np.empty_like(rows.indices)
+    _renumber(rows.indices, places, local)
+    return Rows(rows.indptr, local, rows.values, len(columns))
+
+
+def split(phi: Phi, scratch: Scratch) -> tuple[Rows | None, Rows]:
+    """Return C of the words that occur, (occurring words, trained rows), and x over these words.
+
+    Without C it is None, and x is returned as it is.
+    """
+    x = phi.words
+    if phi.parts is None:
+        return None, x
+    words, places = number(x.indices, x.width, scratch)
+    return take(phi.parts, words), renumber(x, words, places)
+
+
+@compiled(parallel=True)
+def _count(indptr, indices, rows, places, counts):  # type: ignore[no-untyped-def]
+    """Count the entries of each column in every block of the batch, int32 (blocks, columns)."""
+    blocks = len(counts)
+    for block in prange(blocks):
+        count = counts[block]
+        for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                column = places[indices[p]] if len(places) else indices[p]
+                if column >= 0:
+                    count[column] += 1
+
+
+@compiled()
+def _starts(counts, line, starts):  # type: ignore[no-untyped-def]
+    """Set where each column starts, and turn counts into where each block of it starts."""
+    total = 0
+    for column in range(counts.shape[1]):
+        starts[column] = total
+        if len(line) and line[column] >= 0:
+            continue
+        for block in range(counts.shape[0]):
+            count = counts[block, column]
+            counts[block, column] = total
+            total += count
+    starts[counts.shape[1]] = total
+
+
+@compiled(parallel=True)
+def _fill(  # type: ignore[no-untyped-def]
+    indptr, indices, values, rows, places, counts, texts, weights, line, table
+):
+    blocks = len(counts)
+    for block in prange(blocks):
+        free = counts[block]
+        for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                column = places[indices[p]] if len(places) else indices[p]
+                if column < 0:
+                    continue
+                if len(line) and line[column] >= 0:
+                    table[line[column], i] = values[p]
+                    continue
+                entry = free[column]
+                free[column] = entry + 1
+                texts[entry] = i
+                weights[entry] = values[p]
+
+
+def count_columns(matrix: Rows, rows: Int64, columns: int, places: Int32) -> Int32:
+    """Count the entries of each column in parts of a batch, int32 (parts, columns); see ``by_column``."""
+    counts = np.zeros((numba.get_num_threads(), columns), np.int32)
+    _count(matrix.indptr, matrix.indices, rows, places, counts)
+    return counts
+
+
+def fill_columns(
+    matrix: Rows,
+    rows: Int64,
+    counts: Int32,
+    places: Int32,
+    line: Int32 = _NO_LINES,
+    table: Float32 = _NO_TABLE,
+) -> ByColumn:
+    """Return the given rows by column, except those columns that ``table`` receives.
+
+    Args:
+        matrix, rows, places: see ``by_column``.
+        counts: of ``count_columns`` with the same arguments; overwritten.
+        line: int32 (columns,), the row of a column in ``table``, or -1 for a list; without an entry: all are lists.
+        table: float32 (lines, batch), zero before.
+    """
+    starts = np.empty(counts.shape[1] + 1, np.int64)
+    _starts(counts, line, starts)
+    texts, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    arrays = matrix.indptr, matrix.indices, matrix.values
+    _fill(*arrays, rows, places, counts, texts, weights, line, table)
+    return starts, texts, weights
+
+
+def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> ByColumn:
+    """Return the given rows by column.
+
+    Args:
+        matrix: the rows to choose from.
+        rows: the batch.
+        columns: of the result.
+        places: int32 (columns of the matrix,), the column of the result, or -1 to leave it out; without an entry: the
+            columns are the same.
+    """
+    return fill_columns(matrix, rows, count_columns(matrix, rows, columns, places), places)

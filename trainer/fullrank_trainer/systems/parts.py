@@ -1,0 +1,88 @@
+"""The parts of a recipe that adds up other recipes: load them, check them, add the fitted models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded, Int64
+from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.systems.rules import SUMS, require, starts_at_vectors
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.loop import TrainingRun
+
+Fit = Callable[[TrainingContext, Recipe, TrainingRun], FittedModel]
+
+
+def load_part(text: str, whole: Recipe) -> Recipe:
+    """Load a part, written as the name of a recipe and its overrides after spaces.
+
+    Args:
+        text: the part.
+        whole: the recipe that has it; its word vectors are those of the parts that can start at some, its weight of
+            titles that of the parts that join all fields.
+    """
+    name, *overrides = text.split()
+    part = load_recipe(name).override(overrides)
+    if whole.train.vectors and starts_at_vectors(part):
+        part = replace(part, train=replace(part.train, vectors=whole.train.vectors))
+    if whole.model.title and part.model.fields == "joined":
+        part = replace(part, model=replace(part.model, title=whole.model.title))
+    return part
+
+
+def validate_parts(
+    validate_part: Callable[[Recipe], None], whole: Recipe, key: str, texts: Sequence[str]
+) -> None:
+    """Check the parts that a setting names. Raises RecipeError."""
+    parts = [load_part(text, whole) for text in texts]
+    require(
+        not whole.train.vectors or any(part.train.vectors for part in parts),
+        f"train.vectors: no part of {key} can start at word vectors",
+    )
+    for part in parts:
+        require(
+            part.system not in SUMS and not part.auto.trials,
+            f"{key}: {part.name} is a mix or a search itself",
+        )
+        require(
+            part.system != "expansion",
+            f"{key}: the score of {part.name} is not linear in the query",
+        )
+        validate_part(part)
+
+
+def add_up(
+    parts: Sequence[FittedModel],
+    weights: Sequence[float],
+    facts: dict[str, Any],
+    lift: Lift = NO_LIFT,
+    unjudged: npt.NDArray[np.bool_] | None = None,
+    document_weights: Sequence[float] | None = None,
+) -> FittedModel:
+    """Return the model Σ_m w_m f_m of fitted parts.
+
+    Args:
+        parts: the models, fitted on one corpus.
+        weights: w_m.
+        facts: for the model card.
+        lift: of unjudged documents, and of documents added later.
+        unjudged: bool (documents,); given if ``lift`` is.
+        document_weights: w_m of documents as queries; None: the same.
+    """
+    model = MixedModel([part.model for part in parts], weights, lift, document_weights)
+    documents = model.documents([part.documents for part in parts])
+    if unjudged is not None:
+        documents = model.lifted(documents, unjudged)
+    return FittedModel(model, documents, partial(_encode, model.for_documents, parts), facts)
+
+
+def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Encoded:
+    return model.queries([part.encode(rows) for part in parts])

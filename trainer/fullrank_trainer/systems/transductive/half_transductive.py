@@ -1,0 +1,168 @@
+"""Supervised half transductive ranking: f(x, y_i) = v_iᵀWφ(x), a free vector for each document.
+
+    γ Σ max(0, 1 − k(x, y_p) + k(x, y_n)) + Σ max(0, 1 − f(x, y_p) + f(x, y_n))        Bai et al. 2010, eq. 6
+
+    k(x, y) = φ(y)ᵀWᵀWφ(x)        over triples (x, y_p, y_n): y_p is judged relevant to x, y_n is not
+
+With a lexical part, I on unit tf-idf vectors, φ(x)·φ(y) is added to both f and k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numba
+import numpy as np
+from numba import prange
+
+from fullrank.encoding import Float32, Int64, Rows
+from fullrank_trainer.compiled import compiled
+from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.systems.linear.kernels import add_row, dot_sparse
+from fullrank_trainer.systems.linear.margin import best_rate, sample
+from fullrank_trainer.systems.transductive.learner import STEP, HalfTransductiveLearner
+from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.loop import TrainingRun
+
+
+@compiled()
+def _triple(  # type: ignore[no-untyped-def]
+    q, p, n, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate, update
+):
+    """Take the step of a triple (x, y_p, y_n); return its loss.
+
+    With u = Wφ(x), δ = φ(y_p) − φ(y_n):
+
+    k's hinge positive   W += λγ (Wδ φ(x)ᵀ + u δᵀ)          two terms, because k contains W twice
+    f's hinge positive   W += λ (v_p − v_n) φ(x)ᵀ       v_p += λ u       v_n −= λ u
+
+    All products use the values before the step.
+    """
+    size = W.shape[1]
+    si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
+    lexical = 0.0
+    for f in range(len(zp)):
+        ip, ix, vx = zp[f], zi[f], zv[f]
+        lexical += dot_sparse(si, sv, ix[ip[p] : ip[p + 1]], vx[ip[p] : ip[p + 1]], D[f])
+        lexical -= dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
+    u = np.zeros(size, np.float32)
+    for e in range(xq[0][q], xq[0][q + 1]):
+        add_row(u, W[xq[1][e]], xq[2][e])
+    difference = vectors[p] - vectors[n]
+    margin = 1.0 - lexical
+    for m in range(size):
+        margin -= difference[m] * u[m]
+    functional = np.zeros(size, np.float32)  # Wδ
+    margin_k = 0.0
+    if gamma > 0:
+        for e in range(xd[0][p], xd[0][p + 1]):
+            add_row(functional, W[xd[1][e]], xd[2][e])
+        for e in range(xd[0][n], xd[0][n + 1]):
+            add_row(functional, W[xd[1][e]], -xd[2][e])
+        margin_k = 1.0 - lexical
+        for m in range(size):
+            margin_k -= functional[m] * u[m]
+    loss = gamma * max(0.0, margin_k) + max(0.0, margin)
+    if not update or loss <= 0:
+        return loss
+    step = np.float32(rate)
+    back = np.zeros(size, np.float32)  # the direction of every row of x
+    if margin_k > 0:
+        add_row(back, functional, np.float32(gamma))
+        for e in range(xd[0][p], xd[0][p + 1]):
+            add_row(W[xd[1][e]], u, step * np.float32(gamma) * xd[2][e])
+        for e in range(xd[0][n], xd[0][n + 1]):
+            add_row(W[xd[1][e]], u, -step * np.float32(gamma) * xd[2][e])
+    if margin > 0:
+        add_row(back, difference, np.float32(1))
+        add_row(vectors[p], u, step)
+        add_row(vectors[n], u, -step)
+    for e in range(xq[0][q], xq[0][q + 1]):
+        add_row(W[xq[1][e]], back, step * xq[2][e])
+    return loss
+
+
+@compiled(parallel=True)
+def supervised_sgd(  # type: ignore[no-untyped-def]
+    queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate,
+    losses, update,
+):  # fmt: skip
+    """Run stochastic gradient descent over triples, int64 (T,); losses float32 (T,).
+
+    Arguments are those of ``margin_sgd``; xd is φ of the documents over the rows of W. Shard i takes every
+    ``shards``-th triple. Shards run in parallel without locks, so only one shard gives reproducible bits.
+    """
+    for i in prange(shards):
+        for t in range(i, len(queries), shards):
+            losses[t] = _triple(
+                queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
+                D, W, vectors, gamma, rate, update,
+            )  # fmt: skip
+
+
+class SupervisedLearner(HalfTransductiveLearner):
+    """Learns both hinges over the judged pairs of the training split."""
+
+    def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
+        super().__init__(features, recipe, rng)
+        self.per_epoch = recipe.train.triples or len(features.pairs)
+        self._D = np.ones((len(features.z), features.s.width), np.float32)
+
+    def prepare(self) -> None:
+        """Choose the rate with the least loss over a trial from the same start."""
+        triples = self.draw(self.train.trial)
+        self.rate[0] = best_rate(
+            self.train.rates,
+            lambda rate: self.run(triples, self.W.copy(), self.vectors.copy(), rate),
+        )
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """Take one pass over the judged pairs at a fixed rate."""
+        triples = self.draw(self.per_epoch)
+        for start in range(0, self.per_epoch, STEP):
+            part = tuple(column[start : start + STEP] for column in triples)
+            losses = self.run(part, self.W, self.vectors, float(self.rate[0]))
+            yield len(losses), float(losses.mean())
+
+    def draw(self, count: int) -> tuple[Int64, ...]:
+        """Draw triples (query, relevant document, other document)."""
+        columns = sample(self.features.pairs, self.features, count, self.rng)
+        return tuple(column.astype(np.int64) for column in columns)
+
+    def run(
+        self,
+        triples: tuple[Int64, ...],
+        W: Float32,
+        vectors: Float32,
+        rate: float,
+        *,
+        update: bool = True,
+    ) -> Float32:
+        """Take the steps of triples in place; return each loss before its step, float32 (T,)."""
+        features = self.features
+        losses = np.zeros(len(triples[0]), np.float32)
+        shards = min(numba.get_num_threads(), max(1, len(losses)))
+        queries, positives, negatives = triples
+        supervised_sgd(
+            queries, positives, negatives, shards,
+            _csr(features.xq), _csr(self.x), _csr(features.s),
+            tuple(z.indptr for z in features.z),
+            tuple(z.indices for z in features.z),
+            tuple(z.values for z in features.z),
+            self._D, W, vectors, self.settings.gamma, rate, losses, update,
+        )  # fmt: skip
+        return losses
+
+
+def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
+    return rows.indptr, rows.indices, rows.values
+
+
+def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+    """Fit a supervised recipe. Raises TrainingError if no pair is judged."""
+    features = context.features(recipe.model)
+    features.pairs.require()
+    rng = np.random.default_rng(context.seed)
+    return SupervisedLearner(features, recipe, rng).fitted(run)

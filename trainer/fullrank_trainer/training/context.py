@@ -1,0 +1,132 @@
+"""A counted collection and the intermediate results that several fits on it share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from fullrank.progress import Reporter
+from fullrank.text.features import Counts
+from fullrank_trainer.collection import Collection
+from fullrank_trainer.features.corpus import Corpus, count_collection
+from fullrank_trainer.features.counting import Counting
+from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.training.memory import ArrayFiles
+
+T = TypeVar("T")
+
+
+class TrainingContext:
+    """What the ``fit`` function of a system gets.
+
+    Attributes:
+        collection: the collection.
+        corpus: the collection, counted.
+        reporter: receives progress.
+        seed: seed of all random numbers.
+        threads: threads of the kernels, and processes that count text.
+        files: large arrays in files.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        reporter: Reporter,
+        seed: int,
+        threads: int,
+        scratch: Path | None = None,
+        counting: Counting | None = None,
+    ) -> None:
+        """Count the collection.
+
+        Args:
+            scratch: folder of temporary files; None: the system's.
+            counting: counts the texts; by default ``threads`` processes do.
+            Others: see the attributes.
+        """
+        self.collection, self.reporter = collection, reporter
+        self.seed, self.threads = seed, threads
+        began = time.monotonic()
+        self.files = ArrayFiles(scratch)
+        self.corpus: Corpus = self._in_files(
+            count_collection(
+                collection, processes=threads, counting=counting, zeros=self.files.zeros
+            )
+        )
+        self.files.release()
+        words = len(self.corpus.counts.words)
+        reporter.log("counted", words=words, seconds=time.monotonic() - began)
+        self._cache: dict[Hashable, Any] = {}
+        self._parent: TrainingContext | None = None
+
+    def with_corpus(self, corpus: Corpus) -> TrainingContext:
+        """Return a context of the same texts with other judgements.
+
+        It has a cache of its own, but takes matrices that read no judgement from this context.
+        """
+        other = copy(self)
+        other.corpus, other._cache, other._parent = corpus, {}, self
+        return other
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return ``make()``, which is called for the first use of a key only.
+
+        Trials that differ in the weights of a mix share everything else.
+        """
+        if key not in self._cache:
+            self._cache[key] = make()
+        return cast(T, self._cache[key])
+
+    def clear_cache(self) -> None:
+        """Drop all cached results; the counted corpus stays."""
+        self._cache.clear()
+
+    def features(self, settings: ModelSettings) -> Features:
+        """Return the matrices of a model's settings; they are built once."""
+        if self._parent is not None and self.reads_no_judgement(settings):
+            return replace(self._parent.features(settings), pairs=self.corpus.pairs)
+        key = _features_key(settings)
+        return replace(self.cached(key, lambda: self._build(key)), settings=settings)
+
+    def forget_features(self, settings: ModelSettings) -> None:
+        """Drop the matrices of a model's settings, which are not needed again soon."""
+        self._cache.pop(_features_key(settings), None)
+        if self._parent is not None:
+            self._parent.forget_features(settings)
+
+    def reads_no_judgement(self, settings: ModelSettings) -> bool:
+        """Tell whether the matrices depend on texts alone: else judged queries count as texts, or as clicked text."""
+        is_plain = settings.clicked == "off" and settings.hashing == "none"
+        return self.collection.documents_are_queries and is_plain
+
+    def _build(self, settings: ModelSettings) -> Features:
+        began = time.monotonic()
+        features = build_features(self.corpus, settings, self.reporter, self.files.stack)
+        put = self.files.put_rows
+        features = replace(
+            features,
+            z=[*map(put, features.z)],
+            field_counts=[*map(put, features.field_counts)],
+            query_counts=put(features.query_counts),
+            query_sequences=put(features.query_sequences),
+        )
+        self.files.release()
+        self.reporter.log("featurised", seconds=time.monotonic() - began)
+        return features
+
+    def _in_files(self, corpus: Corpus) -> Corpus:
+        """Return the corpus with its counts in files."""
+        columns = [*map(self.files.put_rows, corpus.counts.columns)]
+        corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
+        corpus.totals.documents = corpus.add_fields(self.files.stack)
+        return corpus
+
+
+def _features_key(settings: ModelSettings) -> ModelSettings:
+    """Return the settings without those that no matrix depends on."""
+    return replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
