@@ -22,8 +22,8 @@ from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
 from fullrank.storage.strings import StringTable, bytes_of
 from fullrank.text.words import query_words
 
-# Chosen on validation queries of tldr/en (benchmarks.experiments.prefixes): shares of completions of an unknown and of
-# a known word, completions, and the least letters of a word.
+# Chosen on validation queries of tldr/en: shares of completions of an unknown and of a known word, completions, and the
+# least letters of a word.
 UNKNOWN, KNOWN = 0.4, 0.1
 MOST, LEAST_LETTERS = 8, 2
 _LAST = "\U0010ffff"  # after every letter of a word

@@ -8,13 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.experiments.folding import FOLDER
 from fullrank import open_bundle
 from fullrank.progress import Reporter
 from fullrank_trainer.train import train
 from tests.api.support import running
 
 pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).with_name("folding_set")
 
 
 async def search(client: httpx.AsyncClient, query: str, **body: Any) -> list[dict[str, Any]]:
