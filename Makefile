@@ -93,10 +93,9 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 
 # Benchmarks run one at a time because each measures the whole machine. Finished experiments are kept
 # in out/, so an interrupted run continues where it stopped.
-EXPERIMENTS := clicks.shop clicks.first $(addprefix experiments.,documents studies keywords cross_language content_matching \
+EXPERIMENTS := clicks.shop clicks.first clicks.loop $(addprefix experiments.,documents studies keywords cross_language content_matching \
 	clickthrough half_transductive rerank typed findings)
-PERFORMANCE := $(addprefix performance.,features quality pages training swap retrieval http live logging loop \
-	caching writes soak)
+PERFORMANCE := $(addprefix performance.,quality pages training retrieval http live writes soak)
 .NOTPARALLEL:
 
 bench: ## measure what needs no other environment and no options; takes hours

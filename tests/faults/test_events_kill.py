@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance.kills import Survived, survive
 from tests.bundles import at, make_bundle
+from tests.faults.killed_events import Survived, survive
 
 
 def check(root: Path, kills: int, workers: int, seed: int) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.clicks.loop import plot
 from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
 from benchmarks.clicks.sessions import Logged, People, serve
 from benchmarks.clicks.spam import SHARE, spam
 from benchmarks.clicks.worlds import WORLDS
-from benchmarks.performance.loop import plot
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
 from fullrank.progress import Reporter

@@ -1,8 +1,8 @@
 """What a ranking learns from its own clicks: simulated people, real training, several worlds.
 
-    python -m benchmarks.performance.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
-        [--policies weighted,naive] [--parts rounds,experiments,spam,http,kills,logging] [--kills 100] [--work DIR]
-        [--recipe word-translation] [--plot FILE]
+    python -m benchmarks.clicks.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
+        [--policies weighted,naive] [--parts rounds,experiments,spam] [--work DIR] [--recipe word-translation]
+        [--plot FILE]
 
 People search the training queries of tldr/en, about which the log begins with nothing; BM25 serves first. After each
 round of SESSIONS searches a model is trained from all clicks so far (`fullrank train --time`), tried on people by
@@ -10,7 +10,6 @@ interleaving, and serves the next round if they vote for it. The test queries ar
 benchmarks.clicks has the worlds, the people and the rounds. Each world has these policies:
 
     weighted     what the product does: the rule `mixture`, with η fitted from the coins
-    coec         the same, clicks over expected clicks
     naive        the same loop, clicks counted
     known        as weighted, with the true propensities
     unexplored   as weighted, without exploration; η cannot be fitted
@@ -26,11 +25,6 @@ promoted_equal     share of experiments between equally good rankings that end i
 spam_loss          MRR lost after the last round when one account makes three clicks in ten, on 20 documents;
                    spam_promoted: of runs in which 600 of 2,000 accounts do so, those that promoted a model that is
                    worse by .01 than the one before
-http               the loop through `fullrank serve` with two workers, one of which is killed again and again while
-                   people search and click (benchmarks.performance.loop_http): two rounds of 3,000 searches, 500 queries
-lost_events        acknowledged events that the log lacks, or has more than once, after --kills times SIGKILL
-                   (benchmarks.performance.kills; the slow test of tests/faults kills a thousand times)
-logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
 on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a fourth of the queries and of the searches,
@@ -42,12 +36,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -62,8 +54,6 @@ from benchmarks.clicks.worlds import PLACES, WORLDS, World
 from benchmarks.harness.derive import keep_queries, write_splits
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
-from benchmarks.performance import loop_http
-from benchmarks.performance.kills import survive
 from fullrank.experiment.evidence import Verdict
 from fullrank_trainer.clicks import Propensities
 from fullrank_trainer.collection import read_collection
@@ -71,20 +61,13 @@ from fullrank_trainer.collection import read_collection
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
 _QUICK_STEP, _QUICK_RECIPE = 4, "word-translation"
-PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
-_QUICK_PARTS = [part for part in PARTS if part != "spam"]
-POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
+PARTS = ("rounds", "experiments", "spam")
+POLICIES = ("weighted", "naive", "known", "unexplored")
 _BASE = "eta=1"
 _SPAMMERS = 600
 # name: difference of MRR, runs, runs of --quick
 _EXPERIMENTS = {"equal": (0.0, 400, 30), "worse": (-0.03, 200, 15), "better": (0.05, 200, 15)}
 _EXPERIMENT_SESSIONS = 20_000
-_HTTP = loop_http.Plan(
-    rounds=2, sessions=3_000, users=200, queries=500, kills=10, time="20s", seed=1
-)
-KILLS, _FEW_KILLS = 100, 20
-# Rounds of a second with the log and without, in full and with --quick; seconds of the fit that they search.
-_LOGGING_ROUNDS, _FEW_LOGGING_ROUNDS, _LOGGING_FIT_S = 20, 5, 15
 
 
 @dataclass(frozen=True)
@@ -117,7 +100,6 @@ def policy_of(name: str, world: World) -> Policy | None:
         return Policy(propensities=Propensities(world.eta or 1.0, (0.0, 0.0), 0, ratios))
     return {
         "weighted": Policy(),
-        "coec": Policy(rule="coec"),
         "naive": Policy(rule="naive"),
         "unexplored": Policy(explored=0.0),
     }[name]
@@ -261,50 +243,12 @@ def _worsened(rounds: Iterable[Round]) -> bool:
     return any(after < before - 0.01 for before, after in pairwise(serving))
 
 
-def measure_http(bench: Workbench, time: str) -> dict[str, Any]:
-    """Run the loop over HTTP with killed workers."""
-    with tempfile.TemporaryDirectory(prefix="fullrank-http-") as folder:
-        plan = replace(_HTTP, time=time)
-        world = WORLDS[_BASE]()
-        found = loop_http.run_over_http(bench.source, bench.collection, Path(folder), world, plan)
-        found["mrr"] = {n: bench.mrr(found.pop(n)) for n in ("bm25", "serving", "newest")}
-    return {"http": found}
-
-
-def measure_kills(bench: Workbench, kills: int) -> dict[str, Any]:
-    """Kill a service that gets events, and look for them in its log."""
-    bundle = bench.train("bm25", recipe="bm25")
-    with tempfile.TemporaryDirectory(prefix="fullrank-kills-") as root:
-        shutil.copytree(bundle, Path(root) / bundle.parent.name / bundle.name)
-        found = survive(Path(root), kills, 1, 0)
-    return {
-        "lost_events": found.lost + found.repeated,
-        "acknowledged_events": found.acknowledged,
-        "kills": kills,
-    }
-
-
-def measure_logging(rounds: int, work: Path) -> dict[str, Any]:
-    """Measure searches with the log and without, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.performance.logging", "--json"]
-    limits = {"rounds": rounds, "round-seconds": 1, "seconds": _LOGGING_FIT_S}
-    command += [f"--{name}={value}" for name, value in limits.items()]
-    done = subprocess.run([*command, f"--out={work / 'logging'}"], stdout=subprocess.PIPE)
-    if not done.stdout.strip():
-        sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
-    report = json.loads(done.stdout)
-    return {
-        **{name: report[name] for name in ("logging_share", "logging_share_by_cpu")},
-        "logging_quartiles": [report["ratios"]["logging_share"][name] for name in ("q25", "q75")],
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
     recipe = given.recipe or (_QUICK_RECIPE if given.quick else None)
     time = given.time or (TIME if recipe is None else None)
-    parts = given.parts.split(",") if given.parts else _QUICK_PARTS if given.quick else PARTS
+    parts = given.parts.split(",") if given.parts else PARTS[:2] if given.quick else PARTS
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
     plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds)
     if given.quick:
@@ -334,13 +278,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             result |= measure_experiments(bench, plan.quick)
         if "spam" in parts:
             result |= measure_spam(bench, plan)
-        if "http" in parts:
-            result |= measure_http(bench, "10s" if plan.quick else _HTTP.time)
-        if "kills" in parts:
-            kills = given.kills or (_FEW_KILLS if plan.quick else KILLS)
-            result |= measure_kills(bench, kills)
-        if "logging" in parts:
-            result |= measure_logging(_FEW_LOGGING_ROUNDS if plan.quick else _LOGGING_ROUNDS, work)
     show(result, given.json)
 
 
@@ -386,7 +323,6 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )
-    found.add_argument("--kills", type=int, help=f"default {KILLS}")
     found.add_argument("--recipe", help=f"default auto, with --quick {_QUICK_RECIPE}")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")

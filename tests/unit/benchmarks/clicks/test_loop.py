@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.clicks import loop
 from benchmarks.clicks.rounds import Policy, Round
 from benchmarks.clicks.worlds import World
-from benchmarks.performance import loop
 from fullrank.encoding import Int64
 from fullrank.experiment.evidence import Verdict
 
@@ -68,12 +66,6 @@ def given_experiment(
     )
 
 
-def given_logging(command: Sequence[str], **_: object) -> CompletedProcess[bytes]:
-    ratios = {"logging_share": {"q25": 0.96, "q75": 1.0}}
-    found = {"logging_share": 0.98, "logging_share_by_cpu": 0.99, "ratios": ratios}
-    return CompletedProcess(command, 0, json.dumps(found).encode())
-
-
 @pytest.fixture
 def printed(
     source: Path,
@@ -88,11 +80,7 @@ def printed(
     monkeypatch.setattr(loop, "run_rounds", given_rounds)
     monkeypatch.setattr(loop, "run_experiment", given_experiment)
     monkeypatch.setattr(loop, "data_folder", lambda: tmp_path)
-    monkeypatch.setattr(
-        loop, "survive", lambda *_: SimpleNamespace(lost=1, repeated=2, acknowledged=500)
-    )
     monkeypatch.setattr(loop, "machine", lambda _: {})
-    monkeypatch.setattr("subprocess.run", given_logging)
 
     def run(*arguments: str) -> dict[str, Any]:
         loop.main(["--json", "--work", str(tmp_path), *arguments])
@@ -102,7 +90,7 @@ def printed(
     return run
 
 
-PARTS = "rounds,experiments,kills,logging"
+PARTS = "rounds,experiments"
 
 
 def test_the_figures_are_those_of_the_runs(printed: Any) -> None:
@@ -119,8 +107,6 @@ def test_the_figures_are_those_of_the_runs(printed: Any) -> None:
     # Every second seed promotes.
     assert [found[f"promoted_{name}"] for name in ("equal", "worse", "better")] == [0.5] * 3
     assert [found[f"runs_{name}"] for name in ("equal", "worse", "better")] == [400, 200, 200]
-    assert (found["lost_events"], found["acknowledged_events"]) == (3, 500)
-    assert (found["logging_share"], found["logging_quartiles"]) == (0.98, [0.96, 1.0])
 
 
 def test_quick_runs_one_seed_in_two_worlds(printed: Any) -> None:

@@ -1,6 +1,6 @@
 """Training by slices against one machine: quality on validation, and the processor time of an epoch.
 
-    python -m benchmarks.performance.slices [--only tldr/en] [--recipe fielded] [--set epochs=8]
+    python -m benchmarks.fleet.training [--only tldr/en] [--recipe fielded] [--set epochs=8]
         [--slices 1,4] [--rounds 1] [--squares mean] [--steps root] [--seed 1]
 
 Fits the recipe on one machine, then once for each combination of the four lists, with one thread and no time limit.
