@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.tables import Table, console
 from benchmarks.peers.bm25 import fit_bm25
-from benchmarks.peers.data import PeerData
+from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle
 from fullrank.bundle import Bundle, find_bundle
 from fullrank.encoding import Float64

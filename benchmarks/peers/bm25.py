@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.command import PeerSystem, Settings, parser, run
-from benchmarks.peers.data import PeerData
-from benchmarks.peers.ranking import Float32, Trained
+from benchmarks.peers.protocol import Float32, PeerData, PeerSystem, Settings, Trained, parser, run
 from fullrank.text.words import words
 
 

@@ -18,10 +18,17 @@ import numpy as np
 
 from benchmarks.peers import minilm
 from benchmarks.peers.bm25 import fit_bm25
-from benchmarks.peers.command import PeerSystem, Settings, run
-from benchmarks.peers.data import PeerData
-from benchmarks.peers.minilm_model import PACKAGES
-from benchmarks.peers.ranking import Float32, Scores, Trained, top_rows
+from benchmarks.peers.minilm import PACKAGES
+from benchmarks.peers.protocol import (
+    Float32,
+    PeerData,
+    PeerSystem,
+    Scores,
+    Settings,
+    Trained,
+    run,
+    top_rows,
+)
 from fullrank_trainer.evaluation.evaluate import DEPTH
 
 RANK_OFFSET = 60  # Cormack, Clarke and Büttcher, 2009

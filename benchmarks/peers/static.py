@@ -21,12 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.command import PeerSystem, Settings, parser, run
-from benchmarks.peers.data import PeerData
-from benchmarks.peers.dense import passage_scores, unit_rows
-from benchmarks.peers.minilm_model import PACKAGES
-from benchmarks.peers.minilm_training import SCALE, batches
-from benchmarks.peers.ranking import Float32, Trained
+from benchmarks.peers.minilm import PACKAGES, SCALE, batches
+from benchmarks.peers.protocol import (
+    Float32,
+    PeerData,
+    PeerSystem,
+    Settings,
+    Trained,
+    parser,
+    passage_scores,
+    run,
+    unit_rows,
+)
 
 DIMENSION = 256
 

@@ -5,7 +5,7 @@
 
 Every system indexes the same documents and answers the same test queries, each on one thread and from the text of the
 query: splitting it into words or encoding it is part of its time. The engines are those of benchmarks.peers.engines,
-in an environment of their own (docs/results/frontier.md); ours are bundles of DIR/bundles, trained with the recipes
+in an environment of their own (docs/results/peers.md); ours are bundles of DIR/bundles, trained with the recipes
 that RECIPES names. Those of `benchmarks.performance.quality --cost --out DIR/bundles` (the default recipe and
 `clicked`) are used if they are there.
 
@@ -39,18 +39,19 @@ import numpy as np
 from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.plots import Frontier, frontier
 from benchmarks.harness.report import machine, show
-from benchmarks.peers.data import Asked, PeerData, read_peer_data
-from benchmarks.peers.dense import Encode
-from benchmarks.peers.engines.engine import Engine
-from benchmarks.peers.engines.lexical import bm25s_engine, sqlite_engine, tantivy_engine
-from benchmarks.peers.engines.postgres import postgres_engines
-from benchmarks.peers.engines.vectors import (
+from benchmarks.peers.engines import (
+    Engine,
+    bm25s_engine,
     faiss_engines,
     lancedb_engine,
     minilm_encoder,
+    postgres_engines,
+    sqlite_engine,
     static_encoder,
     stored_vectors,
+    tantivy_engine,
 )
+from benchmarks.peers.protocol import Asked, Encode, PeerData, read_peer_data
 from fullrank import open_bundle
 from fullrank.measures import Float64, average_precision, estimate, reciprocal_rank
 from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_spread, query_texts, ranked_grades

@@ -1,7 +1,7 @@
 """Training at scale: links a second, memory, quality by minute, and what the second core adds.
 
     python -m benchmarks.performance.training [--json] [--quick] [--documents 1000000] [--links 10000000,24700000]
-        [--seconds 120] [--forms margin,softmax] [--work DIR] [--torch PYTHON]
+        [--seconds 120] [--forms margin,softmax] [--work DIR]
 
 For each number of links, benchmarks.performance.planted writes a collection (see there how links are drawn so that they
 can be learned), and each form trains on it in a process of its own, with one thread and with all:
@@ -18,11 +18,6 @@ peaks_gib          largest resident memory of the process (VmHWM) while it reads
 data_gib           corpus, queries and qrels on disk; parameter_gib: U, V, D, bias
 memory_ratio       (peak − parameters) / data
 second_core        links a second with all threads over those with one
-
-With `--torch`, a Python that has torch (never a dependency of this project), benchmarks.peers.embedding_bag takes
-steps of the dense part, UᵀV under both losses, with EmbeddingBag and all threads. Its queries, links and candidates are
-drawn as ours (benchmarks.performance.peer_steps), and its first step must have the loss that ours has. times_torch
-compares the same recipe without its lexical part with the faster of its sparse and dense gradients.
 """
 
 from __future__ import annotations
@@ -47,22 +42,14 @@ from fullrank_trainer.threads import SLEEPING
 FORMS = {
     "margin": ("ssi", ["rates=0.03", "valid_queries=100"]),
     "softmax": ("fielded", ["sampled_from=judged", "valid_queries=100"]),
-    "margin-dense": ("ssi", ["rates=0.03", "match=none"]),
-    "softmax-dense": (
-        "ssi",
-        ["loss=softmax", "match=none", "latent_terms=300", "dimension=256", "word_dropout=0"],
-    ),
 }
-DENSE = ("margin-dense", "softmax-dense")
-KINDS = ("sparse", "dense")  # gradients of the peer
 _POINTS = (0.25, 0.5, 1.0)
 
 
-def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path | None) -> Any:
+def measure(folder: Path, form: str, seconds: float, threads: int) -> Any:
     """Train one form in this process for some seconds of steps; return its figures."""
     import numba
 
-    from benchmarks.performance.peer_steps import write_steps
     from fullrank.progress import Reporter
     from fullrank_trainer.collection import read_collection
     from fullrank_trainer.recipes.recipe import load_recipe
@@ -88,9 +75,7 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     valid = validation(context.corpus, recipe.train.valid_queries)
     assert valid is not None
     learner = learner_of(features, recipe, np.random.default_rng(1))
-    if steps is not None:
-        write_steps(steps, features, recipe.train, learner.values)
-    quality = [] if form in DENSE else [[0.0, round(learner.measure(valid), 4)]]
+    quality = [[0.0, round(learner.measure(valid), 4)]]
     peaks.end("measure")
     # A step before the clock starts compiles the kernels.
     pieces = learner.steps(0.0, 1.0)
@@ -107,11 +92,10 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
         if spent >= points[0] * seconds:
             points.pop(0)
             peaks.end("steps")
-            if form not in DENSE:
-                if form == "softmax":  # as the end of an epoch does
-                    level_biases(features, learner.values)
-                quality.append([round(spent / 60, 3), round(learner.measure(valid), 4)])
-                peaks.end("measure")
+            if form == "softmax":  # as the end of an epoch does
+                level_biases(features, learner.values)
+            quality.append([round(spent / 60, 3), round(learner.measure(valid), 4)])
+            peaks.end("measure")
     parameters = sum(array.nbytes for array in learner.parameters().values())
     per_second = done * links / spent
     return {
@@ -142,27 +126,10 @@ def _child(threads: int, arguments: list[str]) -> Any:
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def compare(folder: Path, form: str, given: argparse.Namespace, threads: int) -> dict[str, Any]:
-    """Measure a form with one thread and with all; those of the peer with all only."""
-    seconds = str(given.seconds)
+def compare(folder: Path, form: str, seconds: float, threads: int) -> dict[str, Any]:
+    """Measure a form with one thread and with all."""
     data = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 2**30
-    if form in DENSE:
-        steps = folder.parent / f"{form}.npz"
-        mine = _child(threads, [str(folder), form, seconds, str(threads), str(steps)])
-        peer = Path(__file__).parents[1] / "peers" / "embedding_bag.py"
-        out = subprocess.run(
-            [given.torch, str(peer), form, str(steps), seconds, str(threads)],
-            check=True, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        theirs, written = json.loads(out.stdout), np.load(steps)
-        first = float(written["first_loss"])
-        for kind in KINDS:
-            if not np.isclose(theirs[kind]["first_loss"], first, rtol=1e-3):
-                sys.exit(f"{form}: the first step has a loss of {first}, but the peer's: {theirs}")
-        fastest = max(theirs[kind]["links_per_second"] for kind in KINDS)
-        times = round(mine["links_per_second"] / fastest, 2)
-        return {**mine, "vocabulary": len(written["V"]), "torch": theirs, "times_torch": times}
-    one, many = (_child(n, [str(folder), form, seconds, str(n)]) for n in (1, threads))
+    one, many = (_child(n, [str(folder), form, str(seconds), str(n)]) for n in (1, threads))
     many["data_gib"] = round(data, 3)
     many["memory_ratio"] = round((many["peak_gib"] - many["parameter_gib"]) / data, 2)
     many["second_core"] = round(many["links_per_second"] / one["links_per_second"], 2)
@@ -178,15 +145,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="of steps for each form")
     parser.add_argument("--forms", default=",".join(FORMS), help="only these; default %(default)s")
     parser.add_argument("--work", type=Path, help="folder for the collections, kept")
-    parser.add_argument("--torch", help="a Python that has torch; default: no comparison")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        folder, form, seconds, threads, *steps = given.child
-        found = measure(
-            Path(folder), form, float(seconds), int(threads), Path(steps[0]) if steps else None
-        )
-        print(json.dumps(found))
+        folder, form, seconds, threads = given.child
+        print(json.dumps(measure(Path(folder), form, float(seconds), int(threads))))
         return
     asked = given.forms.split(",")
     if unknown := sorted(set(asked) - set(FORMS)):
@@ -205,10 +168,9 @@ def main() -> None:
             folder = (given.work or Path(temporary)) / f"{given.documents}-{links}" / "collection"
             if not (folder / "qrels" / "valid.tsv").is_file():
                 write_planted(folder, given.documents, links)
-            forms = [form for form in asked if given.torch or form not in DENSE]
             result["links"][str(links)] = {
                 "planted_map": json.loads((folder / PLANTED).read_text())["map"],
-                **{form: compare(folder, form, given, threads) for form in forms},
+                **{form: compare(folder, form, given.seconds, threads) for form in asked},
             }
     show(result, given.json)
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.peers import fasttext_peer, starspace
-from benchmarks.peers.data import PeerData, read_peer_data
-from benchmarks.peers.dense import passage_scores, unit_rows
 from benchmarks.peers.fusion import fuse_ranks, fuse_weighted
-from benchmarks.peers.minilm_training import Progress, Schedule, batches, rate_at, validator
-from benchmarks.peers.ranking import Float32
-from fullrank.text.words import words
+from benchmarks.peers.minilm import Progress, Schedule, batches, rate_at, validator
+from benchmarks.peers.protocol import Float32, PeerData, passage_scores, read_peer_data, unit_rows
 from tests.planted import write_planted
 
 INFINITY = np.float32(np.inf)
@@ -118,61 +113,3 @@ def test_a_weighted_sum_adds_shares_of_the_best_score() -> None:
     found = fuse_weighted(lexical, cosines, 0.75)
     expected = [[0.775, 0.425, 0.225], [0.025, 0.05, 0.225]]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_fasttext_reads_a_label_and_words_of_every_pair_and_document(data: PeerData) -> None:
-    lines = fasttext_peer.labelled_lines(data)
-    assert len(lines) == len(data.train) + len(data.documents)
-    query, row = data.train[3]
-    assert lines[3] == f"__label__{row} {' '.join(words(query))}"
-    assert lines[len(data.train) + 5] == f"__label__5 {' '.join(words(data.documents[5]))}"
-
-
-def test_starspace_reads_pairs_or_all_texts_of_a_document(data: PeerData) -> None:
-    pairs = starspace.training_lines(data, 0, names=True)
-    query, row = data.train[0]
-    left, right = pairs[0].split("\t")
-    assert left.split() == words(query)
-    assert right.split() == [*words(data.documents[row]), f"document_{row}"]
-    bags = starspace.training_lines(data, 1, names=False)
-    assert len(bags) == len(data.documents)
-    first = bags[0].split("\t")
-    assert first[0].split() == words(data.documents[0])
-    assert len(first) == 1 + sum(row == 0 for _, row in data.train)
-
-
-FAKE = """#!{python}
-import pathlib, sys
-options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
-if options["-dim"] != "3":
-    sys.exit("dim is not 3")
-known = sorted(set(pathlib.Path(options["-trainFile"]).read_text().split()))
-with open(options["-model"] + ".tsv", "w") as file:
-    for i, word in enumerate(known):
-        print(word, i % 7 - 3, i % 5, i % 3 + 1, sep="\\t", file=file)
-"""
-
-
-def test_starspace_scores_by_its_own_formula(data: PeerData, tmp_path: Path) -> None:
-    binary = tmp_path / "starspace"
-    binary.write_text(FAKE.format(python=sys.executable), "utf-8")
-    binary.chmod(0o755)
-    known = sorted(
-        {w for line in starspace.training_lines(data, 0, names=False) for w in line.split()}
-    )
-    vectors = {w: np.array([i % 7 - 3, i % 5, i % 3 + 1]) for i, w in enumerate(known)}
-
-    def embed(text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        found = [vectors[word] for word in words(text) if word in vectors]
-        return np.asarray(np.sum(found, axis=0) / len(found) ** 0.5)
-
-    query = data.asked("test").texts[0]
-    for similarity in ("dot", "cosine"):
-        settings = {"dim": 3, "similarity": similarity}
-        scores = starspace.fit(data, settings, binary=binary).score([query, "unknownword"])
-        left, right = embed(query), embed(data.documents[4])
-        size = 1 if similarity == "dot" else np.linalg.norm(left) * np.linalg.norm(right)
-        assert scores[0, 4] == pytest.approx(left @ right / size, rel=1e-5)
-        assert np.all(scores[1] == 0)
-    with pytest.raises(RuntimeError, match="dim is not 3"):
-        starspace.fit(data, {"dim": 4}, binary=binary)

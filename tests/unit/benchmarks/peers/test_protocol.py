@@ -14,9 +14,15 @@ from ir_measures import MAP, MRR, nDCG
 
 from benchmarks.harness.derive import is_cold
 from benchmarks.peers import bm25
-from benchmarks.peers.command import measured_folder, overrides
-from benchmarks.peers.data import EXCLUDED, read_peer_data
-from benchmarks.peers.ranking import measure, query_time, top_rows
+from benchmarks.peers.protocol import (
+    EXCLUDED,
+    measure,
+    measured_folder,
+    overrides,
+    query_time,
+    read_peer_data,
+    top_rows,
+)
 from fullrank.errors import CollectionError
 from fullrank.text.words import words
 from fullrank_trainer.evaluation.trec import read_run

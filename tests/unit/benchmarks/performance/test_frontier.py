@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.plots import Frontier, frontier, unbeaten
-from benchmarks.peers.data import PeerData, read_peer_data
-from benchmarks.peers.engines.engine import Engine, process_seconds
-from benchmarks.peers.engines.lexical import sqlite_engine
-from benchmarks.peers.engines.vectors import faiss_engines
-from benchmarks.peers.ranking import Float32
+from benchmarks.peers.engines import Engine, faiss_engines, process_seconds, sqlite_engine
+from benchmarks.peers.protocol import Float32, PeerData, read_peer_data
 from benchmarks.performance.frontier import Contender, quality, timed
 from fullrank.measures import average_precision, reciprocal_rank
 from fullrank_trainer.features.corpus import text_fields

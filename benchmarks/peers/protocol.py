@@ -1,6 +1,8 @@
-"""The command that all peers share: train, choose on valid, measure, print one JSON line for each system and split.
+"""What every peer shares: the texts and pairs that it may read, how its rankings are measured, and the command.
 
     python -m benchmarks.peers.<peer> [--collection tldr/en] [--systems NAME,...] [--set KEY=VALUE]
+
+A peer trains, chooses its settings on valid and is measured; it prints one JSON line for each system and split.
 
 system, collection, cold, split, queries, documents
 mrr, map, ndcg@10 and their _error    mean over queries and its standard error
@@ -12,9 +14,9 @@ query_cpu_ms        median processor time of the same
 peak_memory_mb      largest resident memory so far, of the process or of a child process
 settings, trials    the chosen settings; validation MRR of all
 
-With --cold, a tenth of the documents is judged by the test alone, and the test judges no others
-(benchmarks.harness.derive.cold_splits). The settings are chosen by MRR on valid.
-Each system runs in a process of its own, so that memory is its own.
+A peer scores every document for a batch of queries; minus infinity means "not ranked". Ties fall in the order of rows,
+as in Fullrank. With --cold, a tenth of the documents is judged by the test alone, and the test judges no others
+(benchmarks.harness.derive.cold_splits). Each system runs in a process of its own, so that memory is its own.
 """
 
 from __future__ import annotations
@@ -23,22 +25,232 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.lab import collection_folder
-from benchmarks.peers.data import PeerData, read_peer_data
-from benchmarks.peers.ranking import Trained, measure, query_time
-from fullrank.measures import estimate
-from fullrank_trainer.collection import read_collection
+from fullrank.errors import CollectionError
+from fullrank.measures import RANKING_MEASURES, Float64, Int64, estimate, ranking_measures
+from fullrank.models.contract import field_text
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_spread
+from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.trec import RunWriter
+from fullrank_trainer.features.corpus import text_fields
+
+EXCLUDED = {"test": ("train", "valid"), "valid": ("train",)}
+"""Measured split → the splits whose documents are no candidates for a query."""
+
+
+@dataclass(frozen=True, eq=False)
+class PeerData:
+    """A collection as plain texts.
+
+    Attributes:
+        collection: where the texts come from.
+        documents: the text of each document, its text fields joined by newlines, in row order.
+        train: (text of the query, row of a relevant document), one for each judged pair of train.
+    """
+
+    collection: Collection
+    documents: list[str]
+    train: list[tuple[str, int]]
+
+    @cached_property
+    def clicked(self) -> list[str]:
+        """The documents with the text of their training queries added, in row order.
+
+        Raises CollectionError if the queries are documents: their text is no short description.
+        """
+        if self.collection.queries is None:
+            raise CollectionError(f"{self.collection.path}: the queries are documents")
+        parts = [[text] for text in self.documents]
+        for query, row in self.train:
+            parts[row].append(query)
+        return ["\n".join(part) for part in parts]
+
+    def asked(self, split: str) -> Asked:
+        """Return the judged queries of a split with their texts."""
+        judgements, _ = judge(self.collection, split, EXCLUDED[split])
+        texts = _texts(self.collection, self.documents)
+        return Asked(split, judgements, [texts[judgement.query] for judgement in judgements])
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The queries of a split: what is judged, and their texts in the same order."""
+
+    split: str
+    judgements: Sequence[Judgement]
+    texts: Sequence[str]
+
+
+def read_peer_data(folder: Path) -> PeerData:
+    """Read a collection folder. Raises CollectionError if it has no training pairs."""
+    collection = read_collection(folder)
+    fields = text_fields(collection)
+    documents = [field_text(document.fields, fields) for document in collection.documents]
+    rows = {document.id: row for row, document in enumerate(collection.documents)}
+    texts = _texts(collection, documents)
+    train = [
+        (texts[query], rows[document])
+        for query, grades in collection.qrels("train").items()
+        for document in relevant(grades)
+    ]
+    if not train:
+        raise CollectionError(f"{folder / 'qrels' / 'train.tsv'}: no judged pair to learn from")
+    return PeerData(collection, documents, train)
+
+
+def _texts(collection: Collection, documents: Sequence[str]) -> dict[str, str]:
+    """Return the text of each query."""
+    if collection.queries is not None:
+        return {query.id: query.text for query in collection.queries}
+    return {item.id: text for item, text in zip(collection.documents, documents, strict=True)}
+
+
+Float32 = npt.NDArray[np.float32]
+Scores = Callable[[Sequence[str]], Float32]
+"""Texts of B queries → float32 (B, documents)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained peer.
+
+    Attributes:
+        score: scores all documents for queries.
+        facts: further fields of the printed line; they replace measured ones of the same name.
+    """
+
+    score: Scores
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+TOP = 10  # documents that a timed query returns
+_BATCH_CELLS = 1 << 22  # scores in memory: 16 MiB
+_WARM_UP = 20
+
+
+def top_rows(scores: Float32, depth: int) -> Int64:
+    """Return the rows of the ``depth`` best of the scores (documents,), best first, ties by row."""
+    candidates = np.flatnonzero(scores > -np.inf)
+    if len(candidates) > depth:
+        last = np.partition(scores[candidates], len(candidates) - depth)[-depth]
+        candidates = candidates[scores[candidates] >= last]
+    order = np.argsort(-scores[candidates], kind="stable")[:depth]
+    return candidates[order].astype(np.int64)
+
+
+def measure(
+    score: Scores, data: PeerData, asked: Asked, run: Path | None = None
+) -> dict[str, Float64]:
+    """Measure the rankings of a peer.
+
+    Args:
+        score: the trained peer.
+        data: the collection.
+        asked: the queries.
+        run: file to write the rankings to as a TREC run.
+
+    Returns:
+        RANKING_MEASURES → float64 (queries,), in the order of the queries.
+    """
+    values = {name: np.zeros(len(asked.judgements)) for name in RANKING_MEASURES}
+    ids = [document.id for document in data.collection.documents]
+    step = max(1, min(256, _BATCH_CELLS // len(ids)))
+    with RunWriter(run, "peer") if run is not None else nullcontext() as writer:
+        for start in range(0, len(asked.judgements), step):
+            scores = score(asked.texts[start : start + step])
+            for offset, judgement in enumerate(asked.judgements[start : start + step]):
+                found = np.array(scores[offset], np.float32)
+                found[judgement.excluded] = -np.inf
+                rows = top_rows(found, DEPTH)
+                for name, value in ranking_measures(
+                    _grades(rows, judgement), judgement.grades
+                ).items():
+                    values[name][start + offset] = value
+                if writer is not None:
+                    writer.write(judgement.query, [ids[row] for row in rows], found[rows])
+    return values
+
+
+def _grades(rows: Int64, judgement: Judgement) -> Int64:
+    """Return the grade at every rank; zero if not relevant."""
+    grade = dict(zip(judgement.relevant.tolist(), judgement.grades.tolist(), strict=True))
+    return np.array([grade.get(row, 0) for row in rows.tolist()], np.int64)
+
+
+@dataclass(frozen=True)
+class QueryTime:
+    """The median time from the text of one query to its ten best documents.
+
+    Attributes:
+        wall_ms: wall time.
+        cpu_ms: processor time, which does not grow when other programs use the machine.
+    """
+
+    wall_ms: float
+    cpu_ms: float
+
+
+def query_time(score: Scores, texts: Sequence[str], count: int) -> QueryTime:
+    """Time ``count`` queries, evenly spread, one after another."""
+    chosen = evenly_spread(len(texts), count).tolist()
+    for i in chosen[:_WARM_UP]:
+        top_rows(score([texts[i]])[0], TOP)
+    wall, cpu = [], []
+    for i in chosen:
+        began, used = time.perf_counter(), time.process_time()
+        top_rows(score([texts[i]])[0], TOP)
+        cpu.append(time.process_time() - used)
+        wall.append(time.perf_counter() - began)
+    return QueryTime(1e3 * statistics.median(wall), 1e3 * statistics.median(cpu))
+
+
+Encode = Callable[[Sequence[str]], Float32]
+"""Texts → float32 (texts, N), rows of length one."""
+
+
+def unit_rows(vectors: npt.NDArray[np.floating]) -> Float32:
+    """Divide each row by its length; a zero row stays zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def passage_scores(encode: Encode, vectors: Float32, rows: Int64) -> Scores:
+    """Score a document by its best passage.
+
+    Args:
+        encode: encodes queries.
+        vectors: (passages, N), of length one.
+        rows: (passages,) ascending; every document has a passage.
+    """
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    columns = np.ascontiguousarray(vectors.T)
+
+    def score(texts: Sequence[str]) -> Float32:
+        cosines = encode(texts) @ columns
+        if len(starts) == len(rows):
+            return cosines
+        return np.maximum.reduceat(cosines, starts, axis=1)
+
+    return score
+
 
 Settings = Mapping[str, Any]
 Fit = Callable[[PeerData, Settings], Trained]
