@@ -1,7 +1,5 @@
 """A corpus of any size, resampled from a collection's sentences with its statistics; and held-out queries.
 
-    python -m benchmarks.performance.resample --documents 100000 --out DIR [--terms 60] [--seed 1]
-
 How a document is made:
 
 1. Draw a document of the source uniformly. The new one gets its section, and its length in words times a constant
@@ -15,7 +13,7 @@ How a document is made:
 
 So words occur with the same words as in the source, the distribution of lengths is stretched, and the document
 frequency of a word is that of the source times the stretch, down to words of a single document: the corpus grows, the
-vocabulary does not. ``term_statistics`` measures both sides. No word is invented.
+vocabulary does not.  No word is invented.
 
 The stretch gives a document ``terms`` distinct words (of title and text, as fullrank.text splits them) on average;
 Debian's package descriptions have 45 (median 39), and terms = 0 uses a stretch of 1.
@@ -27,13 +25,10 @@ come from there. Each document has ``section`` and ``draw``, a uniform number in
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import json
 import random
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -43,13 +38,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.harness.report import data_folder
 from fullrank.text.words import count_words, words
 
 NEAR = 200
 TERMS = 60
 QUERY_WORDS = (3, 10, 30, 100, 300, 1000)
-RANKS = (1, 10, 100, 1000, 10_000, 50_000)
 _HELD_OUT = 20
 _NEIGHBOURS = 30  # documents on either side that give a title
 _PILOT = 4000  # documents that determine the stretch
@@ -78,14 +71,12 @@ class Source:
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self.held_out: list[Line] = []
-        self.kept: list[Line] = []
         self._sections: dict[str, _Section] = {}
         self._places: list[tuple[_Section, int]] = []
         for line in lines:
             if zlib.crc32(line["_id"].encode()) % _HELD_OUT == 0:
                 self.held_out.append(line)
             else:
-                self.kept.append(line)
                 self._take(line)
 
     def _take(self, line: Line) -> None:
@@ -104,27 +95,18 @@ class Source:
 
     def documents(self, seed: int, stretch: float) -> Iterator[Line]:
         """Yield the endless corpus of a seed, in ascending order of id."""
-        return (line for _, line in self.draws(seed, stretch))
-
-    def draws(self, seed: int, stretch: float) -> Iterator[tuple[int, Line]]:
-        """Yield the same corpus; before each document the place in ``kept`` of the one that it was drawn from."""
         draw = random.Random(seed)
-        numbers = range(len(self._places))
         for number in range(10**9):
-            drawn = draw.choice(numbers)
-            section, place = self._places[drawn]
+            section, place = draw.choice(self._places)
             title = _title(draw, section, place)
             target = stretch * section.lengths[place] - len(words(title))
-            yield (
-                drawn,
-                {
-                    "_id": f"r{number:09}",
-                    "title": title,
-                    "text": " ".join(_sentences(draw, section, place, target)),
-                    "section": section.name,
-                    "draw": round(draw.random(), 9),
-                },
-            )
+            yield {
+                "_id": f"r{number:09}",
+                "title": title,
+                "text": " ".join(_sentences(draw, section, place, target)),
+                "section": section.name,
+                "draw": round(draw.random(), 9),
+            }
 
     def stretch(self, terms: float, seed: int) -> float:
         """Return the stretch at which a document has ``terms`` distinct words on average; 1 for terms = 0."""
@@ -179,11 +161,7 @@ def write_corpus(
     source: Source, out: Path, documents: int, *, seed: int, stretch: float
 ) -> Iterator[int]:
     """Write ``out``/corpus.jsonl a thousand lines at a time; yield the number of lines written."""
-    return write_lines(source.documents(seed, stretch), out, documents)
-
-
-def write_lines(lines: Iterator[Line], out: Path, documents: int) -> Iterator[int]:
-    """Write the first lines as ``out``/corpus.jsonl, a thousand at a time; yield the number of lines written."""
+    lines = source.documents(seed, stretch)
     out.mkdir(parents=True, exist_ok=True)
     partial_path = out / "corpus.jsonl.part"
     with partial_path.open("wb") as file:
@@ -220,47 +198,3 @@ def _drawn(draw: random.Random, lines: Sequence[Line], number: int) -> list[Line
     """Draw without repeats while there are enough."""
     rounds = [draw.sample(lines, len(lines)) for _ in range(-(-number // len(lines)))]
     return [line for round_ in rounds for line in round_][:number]
-
-
-def term_statistics(lines: Iterable[Line]) -> dict[str, Any]:
-    """Measure distinct words per document (mean and quantiles), and df / n of the words at RANKS."""
-    frequency: Counter[str] = Counter()
-    sizes = []
-    for line in lines:
-        found = count_words(_joined(line))
-        sizes.append(len(found))
-        frequency.update(found.keys())
-    shares = np.sort(np.fromiter(frequency.values(), np.float64))[::-1] / len(sizes)
-    return {
-        "documents": len(sizes),
-        "vocabulary": len(frequency),
-        "terms_a_document": {
-            "mean": round(float(np.mean(sizes)), 2),
-            **{f"q{q:g}": float(np.percentile(sizes, q)) for q in (1, 25, 50, 75, 99)},
-        },
-        "df_over_n_at_rank": {
-            str(rank): float(f"{shares[rank - 1]:.4g}") for rank in RANKS if rank <= len(shares)
-        },
-    }
-
-
-def main() -> None:
-    """Write a corpus and print its statistics next to those of the source."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--documents", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="folder of corpus.jsonl")
-    parser.add_argument("--terms", type=float, default=TERMS, help="distinct words a document")
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    source = read_source(data_folder() / "debian")
-    stretch = source.stretch(given.terms, given.seed)
-    for _ in write_corpus(source, given.out, given.documents, seed=given.seed, stretch=stretch):
-        pass
-    with (given.out / "corpus.jsonl").open("rb") as lines:
-        made = term_statistics(map(orjson.loads, lines))
-    found = {"stretch": stretch, "source": term_statistics(source.kept), "corpus": made}
-    print(json.dumps(found, indent=2))
-
-
-if __name__ == "__main__":
-    main()

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.performance.engines import fused
-from benchmarks.performance.footprint import folder_bytes, mapped_bytes
 from benchmarks.performance.retrieval import parser
-from benchmarks.performance.retrieval_bars import BARS, held
-from benchmarks.performance.retrieval_tables import plots, tables
-from benchmarks.performance.rounds import Timed, figures, in_rounds
+from benchmarks.performance.retrieval_report import BARS, held, tables
+from benchmarks.performance.retrieval_systems import Timed, figures, fused, in_rounds
 from benchmarks.performance.truth import (
     Truth,
     brute_force,
@@ -27,6 +22,8 @@ from benchmarks.performance.truth import (
 )
 from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Retriever
+
+FILTERED = "curves/share/{}/milliseconds/fast/p50_ms"
 
 
 def encoded(draw: np.random.Generator, count: int, width: int = 40, n_dense: int = 6) -> Encoded:
@@ -163,13 +160,6 @@ def test_fusion_adds_reciprocal_ranks() -> None:
     assert fused([np.array([3]), np.array([1])], 2).tolist() == [1, 3]
 
 
-def test_folder_bytes_are_summed_by_part(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "a").write_bytes(b"123")
-    (tmp_path / "b").write_bytes(b"12")
-    assert folder_bytes(tmp_path) == {"b": 2, "model": 3, "all": 5}
-
-
 def test_invalid_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert parser().parse_args(["--sizes", "debian,2000"]).sizes == ["debian", "2000"]
     with pytest.raises(SystemExit):
@@ -254,30 +244,30 @@ def test_bars_compare_figures_with_limits() -> None:
     good = held(measured())
     assert good["all"]
     assert good["documents"] == 10**6
-    assert set(good["bars"]) == set(BARS)
+    assert len(good["bars"]) == len(BARS)
 
 
 @pytest.mark.parametrize(
     ("bar", "size", "key", "value"),
     [
-        ("exact_over_flat_scan", "1000000", "exact_over_flat_scan", 0.41),
-        ("exact_over_flat_scan_10000", "10000", "exact_over_flat_scan", 1.51),
-        ("exact_over_dense_limit", "1000000", "limit/exact_over_dense_limit", 2.01),
-        ("exact_over_dense_limit_63000", "63000", "limit/exact_over_dense_limit", 2.01),
-        ("certified_share", "10000", "certified_share", 0.999),
-        ("equal_to_brute_force", "63000", "equal_to_brute_force", 0.999),
-        ("flat_scan_over_fast", "1000000", "flat_scan_over_fast", 29.9),
-        ("fast_speedup_over_exact", "1000000", "fast_speedup_over_exact", 14.9),
-        ("fast_recall_at_10_low", "63000", "fast_recall_at_10_low", 0.9899),
-        ("fast_over_bm25s", "63000", "fast_over_bm25s", 1.51),
-        ("fast_filtered_1", "1000000", "curves/share/0.01/milliseconds/fast/p50_ms", 3.1),
-        ("fast_filtered_10", "1000000", "curves/share/0.1/milliseconds/fast/p50_ms", 3.1),
-        ("proportional_set_gb", "1000000", "memory/proportional_set_gb", 1.51),
-        ("open_s", "1000000", "memory/open_s", 1.01),
+        ("exact at most 0.40", "1000000", "exact_over_flat_scan", 0.41),
+        ("exact at most 1.5", "10000", "exact_over_flat_scan", 1.51),
+        ("exact at most 2.0 × the physical", "1000000", "limit/exact_over_dense_limit", 2.01),
+        ("exact at most 2.0 × this", "63000", "limit/exact_over_dense_limit", 2.01),
+        ("100 % of exact answers certified", "10000", "certified_share", 0.999),
+        ("100 % of exact answers equal", "63000", "equal_to_brute_force", 0.999),
+        ("one FAISS IndexFlatIP scan", "1000000", "flat_scan_over_fast", 29.9),
+        ("exact at least 15", "1000000", "fast_speedup_over_exact", 14.9),
+        ("recall@10", "63000", "fast_recall_at_10_low", 0.9899),
+        ("fast at most 1.5", "63000", "fast_over_bm25s", 1.51),
+        ("fast with a filter that 1 %", "1000000", FILTERED.format("0.01"), 3.1),
+        ("fast with a filter that 10 %", "1000000", FILTERED.format("0.1"), 3.1),
+        ("four workers", "1000000", "memory/proportional_set_gb", 1.51),
+        ("the bundle opens", "1000000", "memory/open_s", 1.01),
         # What was not measured does not hold.
-        ("fast_recall_at_10_low", "63000", "fast_recall_at_10_low", None),
-        ("certified_share", "10000", "certified_share", None),
-        ("flat_scan_over_fast", "1000000", "flat_scan_over_fast", None),
+        ("recall@10", "63000", "fast_recall_at_10_low", None),
+        ("100 % of exact answers certified", "10000", "certified_share", None),
+        ("one FAISS IndexFlatIP scan", "1000000", "flat_scan_over_fast", None),
     ],
 )
 def test_a_figure_beyond_its_limit_misses_its_bar_alone(
@@ -285,7 +275,8 @@ def test_a_figure_beyond_its_limit_misses_its_bar_alone(
 ) -> None:
     made = held(measured(size, key, value))
     assert not made["all"]
-    assert [name for name, own in made["bars"].items() if not own["held"]] == [bar]
+    (missed,) = [own["bar"] for own in made["bars"] if not own["held"]]
+    assert missed.startswith(bar)
 
 
 def test_the_largest_corpus_is_a_resampled_one() -> None:
@@ -298,36 +289,13 @@ def test_the_largest_corpus_is_a_resampled_one() -> None:
 def test_bars_of_sizes_that_were_not_asked_for_are_left_out() -> None:
     found = held({"1000000": corpus("1000000", 10**6)})
     assert found["all"]
-    assert set(BARS) - set(found["bars"]) == {
-        "exact_over_flat_scan_10000",
-        "exact_over_dense_limit_63000",
-        "fast_over_bm25s",
-    }
+    assert len(BARS) - len(found["bars"]) == 3
 
 
-def test_tables_and_plots_are_complete(tmp_path: Path) -> None:
+def test_tables_are_complete() -> None:
     corpora = {name: corpus(name, int(name)) for name in ("2000", "10000")}
-    statistics = {
-        "documents": 5,
-        "vocabulary": 7,
-        "terms_a_document": {"mean": 3.0, "q50": 3.0},
-        "df_over_n_at_rank": {"1": 0.5},
-    }
-    made = tables(corpora, held(corpora), {"source": statistics, "corpus": statistics})
+    made = tables(corpora, held(corpora))
     json.dumps([table.as_dict() for table in made])
     for table in made:
         assert all(len(row) == len(table.headings) for row in table.rows)
         assert table.markdown()
-    drawn = plots(corpora, tmp_path)
-    assert {path.name for path in drawn} == {"documents.svg", "k.svg", "words.svg", "share.svg"}
-    assert all(path.stat().st_size for path in drawn)
-
-
-def test_mapped_bytes_are_those_that_were_read(tmp_path: Path) -> None:
-    (tmp_path / "documents").mkdir()
-    array = np.ones(1 << 20, np.uint8)
-    for name in ("read", "not-read"):
-        array.tofile(tmp_path / "documents" / name)
-    mapped = [np.memmap(tmp_path / "documents" / name, mode="r") for name in ("read", "not-read")]
-    assert mapped[0].sum() == array.size
-    assert mapped_bytes(os.getpid(), tmp_path.resolve()) == {"documents": array.size}

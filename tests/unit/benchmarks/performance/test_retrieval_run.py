@@ -75,7 +75,6 @@ def test_a_small_run_reports_every_figure(data: Path, tmp_path: Path) -> None:
     # So few documents have no fast mode.
     assert (code, found["held"]["all"]) == (1, False)
     assert (out / "summary.json").is_file()
-    assert len(list(out.glob("*.svg"))) == 3
 
     _, again, output = run(data, out)
     assert '"training"' not in output
