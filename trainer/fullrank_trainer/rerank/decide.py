@@ -29,7 +29,8 @@ from fullrank_trainer.rerank.documents import document_facts, fact_settings
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.validation import validation
 
-MIN_GAIN = 0.01
+# The judged trees learn from three fifths of the queries, and so gain less than those of the bundle.
+MIN_GAIN = 0.005
 _SURE = 2  # standard errors of the gain
 MAX_MS = 2.0
 # Fewer queries leave too few in each fold to learn from.

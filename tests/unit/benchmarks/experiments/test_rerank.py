@@ -32,7 +32,7 @@ def test_the_gain_is_measured_on_validation_and_on_test(
         first, second = float(row[1]), float(row[2])
         assert float(row[3].split(" ")[0]) == pytest.approx(second - first, abs=0.0011)
         assert cells["decision"] == (
-            "on" if cells["ms"] <= "2.00" and second - first >= 0.01 else "off"
+            "on" if cells["ms"] <= "2.00" and second - first >= 0.005 else "off"
         )
     rerank.main(words)
     assert json.loads(capsys.readouterr().out)["tables"] == found["tables"]

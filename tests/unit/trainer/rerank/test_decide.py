@@ -90,17 +90,17 @@ def test_a_stage_that_does_not_gain_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("gain", "ms", "on"),
-    [(0.01, 2.0, True), (0.0099, 0.1, False), (0.5, 2.01, False), (-0.1, 0.1, False)],
+    [(0.005, 2.0, True), (0.0049, 0.1, False), (0.5, 2.01, False), (-0.1, 0.1, False)],
 )
 def test_the_rule_asks_for_a_gain_and_for_little_time(gain: float, ms: float, on: bool) -> None:
-    found, reason = verdict(Estimate(gain, 0.004), ms)
+    found, reason = verdict(Estimate(gain, 0.002), ms)
     assert found is on
     assert reason.startswith("on: " if on else "off: ")
 
 
 def test_a_gain_that_may_be_luck_is_not_enough() -> None:
-    assert verdict(Estimate(0.02, 0.011), 1.0)[0] is False
-    assert verdict(Estimate(0.02, 0.009), 1.0)[0] is True
+    assert verdict(Estimate(0.006, 0.0031), 1.0)[0] is False
+    assert verdict(Estimate(0.006, 0.0029), 1.0)[0] is True
 
 
 def test_a_second_stage_is_tried_unasked_where_it_may_gain(
