@@ -76,7 +76,7 @@ class AdError(FullrankError):
     """An ad is malformed, or no page could ever show it.
 
     Attributes:
-        path: Position in the document: "ad.budget.amount".
+        path: Position in the document: "ad.adomain".
         reason: What is wrong there.
     """
 

@@ -1,12 +1,12 @@
 """Ads: documents with an object ``ad``, and the rules of pages about them.
 
-Ad, Budget, Cap, parse_ad   ad.py        one ad, checked
+Ad, parse_ad                ad.py        one ad, checked
 AdTable                     table.py     the ads of many documents as arrays
 AdRules, PriceFloor         rules.py     which ads a page may show, and which a placement
 Taxonomy                    taxonomy.py  the categories below a category
 """
 
-from fullrank.ads.ad import FIELD, Ad, Budget, Cap, has_ended, parse_ad
+from fullrank.ads.ad import FIELD, Ad, has_ended, parse_ad
 from fullrank.ads.rules import AdRules, PriceFloor
 from fullrank.ads.table import AdTable
 from fullrank.ads.taxonomy import Taxonomy
@@ -16,8 +16,6 @@ __all__ = [
     "Ad",
     "AdRules",
     "AdTable",
-    "Budget",
-    "Cap",
     "PriceFloor",
     "Taxonomy",
     "has_ended",

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from fullrank.ads.pacing import withheld
 from fullrank.errors import AdError
 
 # The field of a document that holds its ad.
@@ -24,36 +23,11 @@ MAX_DOMAIN_CHARS = 253
 DEFAULT_TAXONOMY = 1
 DEFAULT_CURRENCY = "USD"
 STATUSES = ("active", "paused")
-PACINGS = ("even", "asap")
 _MAX_INT = 1 << 31
-_MAX_SECONDS = 366 * 86_400
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _DOMAINS = re.compile(rf"{_DOMAIN.pattern}(?:\n{_DOMAIN.pattern})*")
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What an ad may spend, in its currency.
-
-    Attributes:
-        amount: In all.
-        daily: On one day (UTC); None: no such limit.
-        is_even: Whether spending is spread evenly over the time from start to end, or over each day.
-    """
-
-    amount: float
-    daily: float | None
-    is_even: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """How often one person may see an ad: count impressions within some seconds."""
-
-    count: int
-    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +61,20 @@ class Ad:
     start: float = -math.inf
     end: float = math.inf
     is_active: bool = True
-    budget: Budget | None = None
-    cap: Cap | None = None
 
 
 # The status is stored as `is_active`.
 _KEYS = frozenset({field.name for field in fields(Ad)} - {"is_active"} | {"status"})
+# What release 0.1 had and a stored ad may still have.
+_BILLING = frozenset({"budget", "cap"})
 
 
-def parse_ad(value: Mapping[str, Any]) -> Ad:
+def parse_ad(value: Mapping[str, Any], *, is_stored: bool = False) -> Ad:
     """Read the object ``ad`` of a document.
 
     Args:
         value: JSON values by name.
+        is_stored: Ignore the budget and the cap of an ad of release 0.1.
 
     Returns:
         The ad.
@@ -112,7 +87,7 @@ def parse_ad(value: Mapping[str, Any]) -> Ad:
         >>> ad.adomain, ad.price
         (('shop.example',), 2.5)
     """
-    value = _object(value, _KEYS, FIELD)
+    value = _object(value, is_stored=is_stored)
     if not value.get("adomain"):
         raise AdError(f"{FIELD}.adomain", "is missing: name a domain of the advertiser")
     status = value.get("status", "active")
@@ -121,7 +96,6 @@ def parse_ad(value: Mapping[str, Any]) -> Ad:
     start, end = _time(value, "start", -math.inf), _time(value, "end", math.inf)
     if end <= start:
         raise AdError(f"{FIELD}.end", "is not after start")
-    price = _number(value.get("price", 0), f"{FIELD}.price")
     return Ad(
         tuple(_domain(text, path) for text, path in _texts(value, "adomain")),
         tuple(text for text, _ in _texts(value, "cat")),
@@ -130,25 +104,12 @@ def parse_ad(value: Mapping[str, Any]) -> Ad:
         _name(value, "crid"),
         _name(value, "seat"),
         tuple(_integer(item, path) for item, path in _items(value, "attr")),
-        price,
+        _number(value.get("price", 0), f"{FIELD}.price"),
         currency(value.get("cur", DEFAULT_CURRENCY), f"{FIELD}.cur"),
         start,
         end,
         status == "active",
-        _budget(value["budget"], price, start, end) if "budget" in value else None,
-        _cap(value["cap"]) if "cap" in value else None,
     )
-
-
-def ad_of(fields: Mapping[str, Any]) -> Ad | None:
-    """Return the ad of a document, given its fields; None if it has none, or a malformed one."""
-    value = fields.get(FIELD)
-    if not isinstance(value, Mapping):
-        return None
-    try:
-        return parse_ad(value)
-    except AdError:
-        return None
 
 
 def has_ended(ad: Ad, now: float) -> bool:
@@ -193,63 +154,16 @@ def currency(value: object, path: str) -> str:
     return value
 
 
-def _budget(value: object, price: float, start: float, end: float) -> Budget:
-    path = f"{FIELD}.budget"
-    found = _object(value, {"amount", "daily", "pacing"}, path)
-    if "amount" not in found:
-        raise AdError(f"{path}.amount", "is missing")
-    limits: dict[str, float] = {
-        name: _number(found[name], f"{path}.{name}")
-        for name in ("amount", "daily")
-        if name in found
-    }
-    if price <= 0:
-        raise AdError(f"{FIELD}.price", "is missing or 0: a budget is spent by the price")
-    for name, limit in limits.items():
-        if limit < price:
-            raise AdError(f"{path}.{name}", "is less than the price: the ad could never be shown")
-    pacing = found.get("pacing", "asap")
-    if pacing not in PACINGS:
-        raise AdError(f"{path}.pacing", f"is not one of {', '.join(PACINGS)}")
-    is_bounded = math.isfinite(start) and math.isfinite(end)
-    if pacing == "even" and not is_bounded and "daily" not in limits:
-        raise AdError(f"{path}.pacing", "even needs start and end, or a daily budget")
-    if pacing == "even":
-        _check_pacing(price, limits, start, end)
-    return Budget(limits["amount"], limits.get("daily"), pacing == "even")
-
-
-def _check_pacing(price: float, limits: Mapping[str, float], start: float, end: float) -> None:
-    name = withheld(price, limits["amount"], limits.get("daily", math.inf), start, end)
-    if name == "pacing":
-        reason = "even frees the price from amount and daily at no moment at once: the ad could never be shown"
-        raise AdError(f"{FIELD}.budget.pacing", reason)
-    if name is not None:
-        reason = (
-            "paced evenly frees less than the price at every moment: the ad could never be shown"
-        )
-        raise AdError(f"{FIELD}.budget.{name}", reason)
-
-
-def _cap(value: object) -> Cap:
-    path = f"{FIELD}.cap"
-    found = _object(value, {"count", "seconds"}, path)
-    for name in ("count", "seconds"):
-        if name not in found:
-            raise AdError(f"{path}.{name}", "is missing")
-    seconds = _integer(found["seconds"], f"{path}.seconds")
-    if seconds > _MAX_SECONDS:
-        raise AdError(f"{path}.seconds", f"is more than {_MAX_SECONDS}")
-    return Cap(_integer(found["count"], f"{path}.count"), seconds)
-
-
-def _object(value: object, keys: Collection[str], path: str) -> dict[str, Any]:
-    """Return the fields of an object that are not null."""
+def _object(value: object, *, is_stored: bool) -> dict[str, Any]:
+    """Return the fields of an ad that are not null."""
     if not isinstance(value, Mapping):
-        raise AdError(path, "is not an object")
-    for name in value:
-        if name not in keys:
-            raise AdError(f"{path}.{name}", f"is unknown; there are {', '.join(sorted(keys))}")
+        raise AdError(FIELD, "is not an object")
+    for name in value.keys() - _KEYS:
+        if name not in _BILLING:
+            raise AdError(f"{FIELD}.{name}", f"is unknown; there are {', '.join(sorted(_KEYS))}")
+        if not is_stored:
+            reason = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
+            raise AdError(f"{FIELD}.{name}", reason)
     return {name: found for name, found in value.items() if found is not None}
 
 

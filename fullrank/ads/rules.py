@@ -27,8 +27,6 @@ PAGE_REASONS = (
     "status",
     "start",
     "end",
-    "budget",
-    "cap",
     "cur",
     "cattax",
     "bcat",

@@ -84,7 +84,6 @@ class AdTable:
         advertisers: By domain of the advertiser.
         seats: By seat.
         attributes: By number.
-        has_caps: Whether an ad has a cap.
     """
 
     rows: Int64
@@ -102,7 +101,6 @@ class AdTable:
     advertisers: Postings
     seats: Postings
     attributes: Postings
-    has_caps: bool
     _window: list[_Window] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -128,7 +126,6 @@ class AdTable:
             Postings([ad.adomain for ad in filled]),
             Postings([[ad.seat] if ad.seat else [] for ad in filled]),
             Postings([ad.attr for ad in filled]),
-            any(ad.cap is not None for ad in filled),
         )
 
     @classmethod
@@ -161,7 +158,7 @@ class AdTable:
         for row, value in found:
             rows.append(row)
             try:
-                ads.append(parse_ad(value))
+                ads.append(parse_ad(value, is_stored=True))
             except AdError as error:
                 ads.append(None)
                 malformed.append(error)

@@ -288,11 +288,6 @@ class Bundle:
         """Whether a document may have an ad."""
         return self.ads is not None
 
-    @property
-    def has_capped_ads(self) -> bool:
-        """Whether an ad may have a cap."""
-        return self.ads is not None and self.ads.has_caps
-
     def search(
         self,
         text: str,

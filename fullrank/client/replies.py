@@ -120,9 +120,8 @@ class Hit(TypedDict):
 
 
 class PlacedHit(Hit):
-    """One document of a placement; with the token that its events need if it is an ad."""
+    """One document of a placement."""
 
-    token: NotRequired[str | None]
     value: NotRequired[dict[str, float] | None]
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import math
 import os
 import time
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -47,6 +48,10 @@ _TAIL_S = 7_200
 _POLL_S = 0.05
 # Bounds of memory, for one day.
 _MAX_CLICKS, _MAX_LISTS, _MAX_REPORTED = 500_000, 500_000, 50_000
+# Impressions, and groups of them. Clicks count only with their impression, so that what is left is a fair sample.
+_MAX_IMPRESSIONS, _MAX_ADS = 500_000, 50_000
+_MAX_AD_CLICKS = 25  # of a person
+_SCORE_BITS = 8
 
 Record = TypeVar("Record")
 
@@ -62,6 +67,9 @@ class DayDigest:
         asks: int64 (n, 8): query, person and their kind (0, 0 if unknown), whether there were hits, and day; then for
             these the searches, those that were clicked, and the sum of their uppermost clicked places, from 1.
         clicks: int64 (m, 4): document, person, session (0 if unknown), milliseconds since 1970.
+        ads: Of ads with a reported impression: bundle name, model id, placement and score (rounded); then for these the
+            impressions and how many of them were clicked. An ad counts once for each list, if its impression is in a
+            segment of the same day, and of one person up to 25 clicks.
         votes: int64 (v, 4): query, document, person, and the time of the search, in milliseconds since 1970. Each is a
             click on a document that a search showed and that no rule had pinned. Each search of an unnamed person
             counts as another person.
@@ -73,6 +81,7 @@ class DayDigest:
     asks: Int64
     clicks: Int64
     votes: Int64
+    ads: Sequence[tuple[str, str, str, float, int, int]] = ()
 
 
 def hashed(*texts: str) -> int:
@@ -233,6 +242,12 @@ class _Group:
         return digest.digest()
 
 
+def _rounded(score: float) -> float:
+    """Return a score with eight binary digits, at most 0.4 % away, so that equal ones share a group."""
+    mantissa, exponent = math.frexp(score)
+    return math.ldexp(round(mantissa * (1 << _SCORE_BITS)), exponent - _SCORE_BITS)
+
+
 def _groups(folder: Path) -> dict[int, _Group]:
     """Return the segments of each day that has some."""
     groups = defaultdict[int, _Group](_Group)
@@ -263,17 +278,27 @@ class _Making:
         self._votes: list[tuple[int, ...]] = []
         # The clicks on each list; a list is taken out once they are joined to it.
         self._clicked = defaultdict[str, list[Event]](list)
+        self._impressions: set[int] = set()
+        self._ads: dict[tuple[str, str, str, float], list[int]] = {}
+        self._ad_clicks = Counter[str]()
         self._hashed = lru_cache(100_000)(hashed)
 
     def digest(self) -> dict[str, Any]:
         """Return the fields of a ``DayDigest``."""
         now = time.monotonic()
         half = now + (self._end - now) / 2
-        for count, event in enumerate(self._read_clicks(self._group.events, half)):
+        count = 0
+        for event in self._read_events(self._group.events, half):
+            query_id = event.texts.get("query_id", "")
+            if event.is_impression:
+                if len(self._impressions) < _MAX_IMPRESSIONS:
+                    self._impressions.add(hash((query_id, event.object_id)))
+                continue
             if count == _MAX_CLICKS:
                 self._is_complete = False
                 break
-            self._clicked[event.texts.get("query_id", "")].append(event)
+            count += 1
+            self._clicked[query_id].append(event)
         self._read_lists()
         if self._clicked:
             self._read_lists_before()
@@ -286,6 +311,7 @@ class _Making:
             "asks": [(*key, *counts) for key, counts in self._asks.items()],
             "clicks": self._clicks,
             "votes": self._votes,
+            "ads": [(*key, *counts) for key, counts in self._ads.items()],
         }
 
     def _read_lists(self) -> None:
@@ -311,15 +337,18 @@ class _Making:
         """Join clicks to lists that the day before has counted, perhaps as clicked."""
         before = {
             event.texts.get("query_id", "")
-            for event in self._read_clicks(self._group.events_before, self._end)
+            for event in self._read_events(self._group.events_before, self._end)
+            if event.is_click
         }
         for served in self._within(self._log.lists(segments=self._group.lists_before), self._end):
             if served.query_id in self._clicked:
                 self._add(served, searches=0, is_clicked=served.query_id in before)
 
-    def _read_clicks(self, segments: Sequence[Path], end: float) -> Iterator[Event]:
+    def _read_events(self, segments: Sequence[Path], end: float) -> Iterator[Event]:
+        """Read clicks and impressions of people."""
         for event in self._within(self._log.events(segments=segments), end):
-            if event.is_click and not event.is_bot and event.object_id is not None:
+            is_either = event.is_click or event.is_impression
+            if is_either and not event.is_bot and event.object_id is not None:
                 yield event
 
     def _within(self, records: Iterable[Record], end: float) -> Iterator[Record]:
@@ -364,7 +393,25 @@ class _Making:
             counts[2] += place
         if clicks and served.kind in ("search", "reported") and not served.is_bot:
             self._add_votes(served, clicks)
+        if searches and served.ads and not served.is_bot:
+            self._add_ads(served, {event.object_id for event in clicks})
         self._add_clicks(served.name, None if served.is_bot else served.person, clicks)
+
+    def _add_ads(self, served: ServedList, clicked: Container[str | None]) -> None:
+        for place, placement, score in served.ads:
+            who, id = served.person, served.ids[place]
+            key = served.name, served.model_id, placement, _rounded(score)
+            is_new = key not in self._ads and len(self._ads) >= _MAX_ADS
+            if is_new or hash((served.query_id, id)) not in self._impressions:
+                continue
+            if who is not None and self._ad_clicks[who] >= _MAX_AD_CLICKS:
+                return
+            counts = self._ads.setdefault(key, [0, 0])
+            counts[0] += 1
+            if id in clicked:
+                counts[1] += 1
+                if who is not None:
+                    self._ad_clicks[who] += 1
 
     def _add_votes(self, served: ServedList, clicks: Iterable[Event]) -> None:
         pinned = {served.ids[place] for place in served.pinned if place < len(served.ids)}

@@ -44,6 +44,8 @@ class ServedList:
         filter, page_url: Of the request.
         is_bot: Whether the client said that it is a program.
         only_clicked: Whether `ids` has only the documents that were clicked, as the log does not say what was shown.
+        model_id: Of the model that scored the ads; compaction makes a new version with the same model.
+        ads: Of each ad its place in `ids`, its placement and its score.
     """
 
     query_id: str
@@ -65,6 +67,8 @@ class ServedList:
     page_url: str | None = None
     is_bot: bool = False
     only_clicked: bool = False
+    model_id: str = ""
+    ads: Sequence[tuple[int, str, float]] = ()
 
     @property
     def person(self) -> str | None:
@@ -97,7 +101,7 @@ class ServedList:
 
 _ATTRIBUTES = (
     "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "pinned",
-    "filter", "page_url", "is_bot", "only_clicked",
+    "filter", "page_url", "is_bot", "only_clicked", "model_id", "ads",
 )  # fmt: skip
 
 
@@ -126,5 +130,9 @@ def parse_list(line: bytes) -> ServedList:
         given["user_query"],
         given["query_response_hit_ids"],
         texts={name: given[name] for name in _TEXTS if name in given},
-        **attributes | {"pinned": tuple(attributes.get("pinned", ()))},
+        **attributes
+        | {
+            "pinned": tuple(attributes.get("pinned", ())),
+            "ads": tuple(map(tuple, attributes.get("ads", ()))),
+        },
     )

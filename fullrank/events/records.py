@@ -1,6 +1,6 @@
 """Reported events: from what clients send to what the log stores.
 
-The fields are those of User Behavior Insights 1.3, and `event_id`, `event_attributes.dwell_ms` and `.token` of ours.
+The fields are those of User Behavior Insights 1.3, and `event_id` and `event_attributes.dwell_ms` of ours.
 Whatever else a client sends is dropped and counted. A position that a client reports is dropped too: clients
 disagree whether the first place is 0 or 1, so places come from the served list alone.
 """
@@ -27,8 +27,7 @@ _MAX_DWELL_MS = 86_400_000
 # Texts of an event that are stored as they are.
 _TEXTS = ("query_id", "client_id", "session_id", "user_id", "application", "event_id")
 _KNOWN = {*_TEXTS, "action_name", "timestamp", "event_attributes"}
-_ATTRIBUTES = {"object", "dwell_ms", "token"}
-MAX_TOKEN_CHARS = 4_000
+_ATTRIBUTES = {"object", "dwell_ms"}
 
 
 class EventRefused(ValueError):
@@ -56,7 +55,6 @@ class Event:
         dwell_ms: How long the document was looked at.
         is_bot: Whether the client said that it is a program.
         dropped: Number of fields that are not stored.
-        token: Of the hit that it is about; memory only.
     """
 
     action: str
@@ -66,12 +64,16 @@ class Event:
     dwell_ms: float | None = None
     is_bot: bool = False
     dropped: int = 0
-    token: str | None = None
 
     @property
     def is_click(self) -> bool:
         """Whether it speaks for its document."""
         return self.action.lower().replace("_", "").replace("-", "") in CLICKS
+
+    @property
+    def is_impression(self) -> bool:
+        """Whether its document was seen."""
+        return self.action.lower() == "impression"
 
     @property
     def is_trainable(self) -> bool:
@@ -154,9 +156,11 @@ def parse_event(given: object, now: float, max_age_s: float = MAX_AGE_S) -> Even
     dropped += len(attributes.keys() - _ATTRIBUTES)
     object_id, dropped_there = _object_id(attributes.get("object"))
     dwell_ms = _dwell(attributes.get("dwell_ms"))
-    token = _text(attributes, "token", MAX_TOKEN_CHARS, "event_attributes.")
+    if "token" in attributes and object_id is None:
+        reason = "is no longer read: name the ad by query_id and event_attributes.object.object_id"
+        raise EventRefused("event_attributes.token", reason)
     dropped += dropped_there
-    return Event(action, at, texts, object_id, dwell_ms, dropped=dropped, token=token)
+    return Event(action, at, texts, object_id, dwell_ms, dropped=dropped)
 
 
 def _text(given: Mapping[str, Any], name: str, most: int, path: str = "") -> str | None:

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 from fullrank import __version__
 from fullrank.events.places import places
 from fullrank_service.admission.admission import Admission, RateLimiter
-from fullrank_service.ads.services import AdServices
 from fullrank_service.auth.access import Access
 from fullrank_service.backend import MakeBackend, local_backend
 from fullrank_service.documents.logplace import FILE
@@ -27,6 +26,7 @@ from fullrank_service.http.cors import CorsMiddleware, OriginCheck
 from fullrank_service.http.deps import Services
 from fullrank_service.http.direct import DirectRouteMiddleware
 from fullrank_service.http.guard import ranking_routes
+from fullrank_service.http.matching import AdServices
 from fullrank_service.http.middleware import RequestMiddleware
 from fullrank_service.http.openapi import document
 from fullrank_service.http.overload import OverloadMiddleware
@@ -90,7 +90,6 @@ def create_app(
         services = _build(settings, metrics, access, tracing, make_backend)
         app.state.services = services
         services.live.start()
-        services.ads.start()
         services.rules.start()
         services.usage.start()
         if services.events is not None:
@@ -168,7 +167,7 @@ async def _close(services: Services, tracing: Tracing | None) -> None:
         "usage": services.usage.close(),
         "models": services.registry.close(),
         "documents": services.live.close(),
-        "ads": services.ads.close(),
+        "pages": services.ads.pages.close(),
         "rules": services.rules.close(),
     }
     if services.events is not None:
@@ -253,7 +252,7 @@ def _build(
             settings.usage_refresh_s,
             metrics,
         ),
-        AdServices.from_settings(settings, log, metrics, live),
+        AdServices.from_settings(settings, log),
     )
 
 

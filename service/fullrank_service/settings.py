@@ -245,8 +245,8 @@ class Settings(BaseSettings):
     usage_refresh_s: int = Field(
         default=300,
         ge=1,
-        description="how often a worker reads the log of events and the titles for completions and documents clicked "
-        "together",
+        description="how often a worker reads the log of events and the titles for completions, documents clicked "
+        "together and clicks on ads",
     )
     live_clicks: bool = Field(
         default=True,
@@ -264,11 +264,6 @@ class Settings(BaseSettings):
         ge=1,
         description="limit in megabytes for the texts of pages that a match can name by `page.url` alone; above it the "
         "oldest are removed, those of `PUT /v1/pages` last",
-    )
-    ad_shared_budgets: bool = Field(
-        default=False,
-        description="share the budgets and caps of ads with other machines, through the Redis of `FULLRANK_REDIS_URL`; "
-        "without it each machine counts its own",
     )
     ad_taxonomy: Path | None = Field(
         default=None,

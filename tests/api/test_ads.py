@@ -1,7 +1,12 @@
-"""Ads over HTTP: written with their checks, placed by the rules of a page."""
+"""Ads over HTTP: written with their checks, placed by the rules of a page, and ranked by value once people clicked."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +15,21 @@ import pytest
 
 from fullrank.storage.documents import Document
 from fullrank_service.http.match_schemas import MatchReply
+from tests.api.conftest import Root
+from tests.api.examples import REST, differences, of_curl, read_json
 from tests.api.support import CORPUS, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
 PAGE = {"text": "copy files to a remote host"}
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "ads.md"
 
 
 def ad(domain: str, **more: Any) -> dict[str, Any]:
     return {"adomain": [domain], "price": 1, "cur": "EUR", **more}
 
 
-LOW = "is less than the price: the ad could never be shown"
+GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
 
 
 async def put(client: httpx.AsyncClient, id: str, **fields: Any) -> httpx.Response:
@@ -46,15 +54,14 @@ def ids(reply: dict[str, Any]) -> list[list[str]]:
     ("given", "field", "reason"),
     [
         (ad("a.example", start="2026-01-01T00:00:00"), "ad.start", "has no offset, such as Z or +01:00"),
-        (ad("a.example", budget={"amount": 0}), "ad.budget.amount", LOW),
+        (ad("a.example", budget={"amount": 5}), "ad.budget", GONE),
+        (ad("a.example", cap=None), "ad.cap", GONE),
         (ad("a.example", end="2020-01-01T00:00:00Z"), "ad.end", "has passed: the ad could never be shown"),
         ({"price": 1}, "ad.adomain", "is missing: name a domain of the advertiser"),
         ("x", "ad", "is not an object"),
         ([], "ad", "is not an object"),
         (5, "ad", "is not an object"),
         (True, "ad", "is not an object"),
-        (ad("a.example", budget={"amount": 100, "daily": 1, "pacing": "even"}), "ad.budget.daily",
-         "paced evenly frees less than the price at every moment: the ad could never be shown"),
     ],
 )  # fmt: skip
 async def test_a_bad_ad_is_refused_when_it_is_written(
@@ -115,6 +122,8 @@ async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path)
         Document("bread", {"title": "copy", "text": "files", "ad": ad("a.example", cat=["2"], cattax=7)}),
         Document("car", {"title": "copy", "text": "files", "ad": ad("b.example", cat=["3"], cattax=7)}),
         Document("odd", {"title": "copy", "text": "files", "ad": {"adomain": "c.example"}}),
+        # Release 0.1 stored budgets and caps.
+        Document("old", {"title": "copy", "text": "files", "ad": ad("d.example", budget={"amount": 1}, cap={})}),
     ]  # fmt: skip
     root = tmp_path / "bundles"
     make_bundle(root, "ads", [*CORPUS, *ads])
@@ -123,7 +132,7 @@ async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path)
     asked = {"bcat": ["1"], "cattax": 7, "placements": [{"id": "a", "count": 20}], "explain": True}
     async with running(root) as client:
         [whole] = ids(await match(client, **asked))
-        assert {"bread", "car"} <= set(whole)
+        assert {"bread", "car", "old"} <= set(whole)
         assert "odd" not in whole
     async with running(root, ad_taxonomy=tree) as client:
         reply = await match(client, **asked)
@@ -142,6 +151,8 @@ async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path)
         {"per_advertiser": 0},
         {"user": {"id": "u1"}, "user_id": "u2"},
         {"placements": [{"id": "a", "bidfloorcur": "eur"}]},
+        {"rank": "price"},
+        {"rank": "value", "cur": "EUR", "placements": [{"id": "a", "bidfloorcur": "USD"}]},
         {"placements": [{"id": "a", "bidfloor": -1}]},
         {"bcta": ["1"]},
     ],
@@ -161,3 +172,120 @@ async def test_a_reason_has_its_braces_once(client: httpx.AsyncClient) -> None:
     errors = {one["field"]: one["reason"] for one in response.json()["errors"]}
     assert errors["body.cur"] == "String should match pattern '^[A-Z]{3}$'"
     assert errors["body.placements.0.bidfloorcur"] == errors["body.cur"]
+
+
+PRICES = {"cheap": (1, "EUR"), "dear": (4, "EUR"), "usd": (9, "USD")}
+
+
+async def put_priced(client: httpx.AsyncClient) -> int:
+    """Write ads of which the cheapest has the best score; give the last sequence number."""
+    seq = 0
+    for id, (price, cur) in PRICES.items():
+        text = "copy files to a remote host" if id == "cheap" else "copy files"
+        given = ad(f"{id}.example", price=price, cur=cur)
+        seq = (await put(client, id, ad=given, text=text)).json()["seq"]
+    return seq
+
+
+async def by_value(client: httpx.AsyncClient, **more: Any) -> httpx.Response:
+    asked = {"page": PAGE, "placements": [{"id": "top", "count": 3}], "rank": "value", **more}
+    targeting = {"title": "copy files"}
+    return await client.post("/v1/match", json={"targeting": targeting, "cur": "EUR", **asked})
+
+
+def event(action: str, query_id: str, id: str) -> dict[str, Any]:
+    attributes = {"object": {"object_id": id}}
+    at = datetime.now(UTC).isoformat()
+    return {
+        "action_name": action,
+        "timestamp": at,
+        "query_id": query_id,
+        "event_attributes": attributes,
+    }
+
+
+async def test_value_is_price_times_the_probability_of_a_click(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank_service.ads.calibrations.MIN_CLICKS", 24)
+    async with running(root.path) as client:
+        seq = await put_priced(client)
+        refused = await by_value(client, min_seq=seq)
+        assert refused.status_code == 409
+        assert refused.json()["type"] == "urn:fullrank:problem:too-few-clicks"
+        assert " 0 clicks on ads " in refused.json()["detail"]
+        events = []
+        for number in range(48):
+            page = await match(client, targeting={"title": "copy files"}, cur="EUR")
+            assert ids(page) == [["cheap", "dear"]]
+            for id in ids(page)[0]:
+                events.append(event("impression", page["query_id"], id))
+                # Clicks depend on nothing, so the price decides.
+                if number % 4 == 0:
+                    events.append(event("click", page["query_id"], id))
+        assert (await client.post("/v1/events", json=events)).json()["kept"] == len(events)
+    # A service that starts reads the log at once.
+    async with running(root.path) as client:
+        end = time.monotonic() + 20
+        while (found := await by_value(client, min_seq=seq, explain=True)).status_code == 409:
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+        reply = found.json()
+        MatchReply.model_validate(reply)
+        assert (reply["rank"], reply["left_out"]) == ("value", {"cur": 1})
+        first, second = reply["placements"][0]["hits"]
+        assert [first["id"], second["id"]] == ["dear", "cheap"]
+        assert first["score"] < second["score"]
+        for hit in (first, second):
+            value, price = hit["value"], PRICES[hit["id"]][0]
+            assert value["price"] == price
+            assert value["probability"] == pytest.approx(0.25, abs=0.02)
+            assert value["value"] == value["price"] * value["probability"]
+        plain = (await by_value(client)).json()
+        assert ids(plain) == [["dear", "cheap"]]
+        assert plain["placements"][0]["hits"][0]["value"] is None
+        # Without a currency that of OpenRTB is meant.
+        assert ids((await by_value(client, cur=None)).json()) == [["usd"]]
+
+
+async def test_an_event_that_names_its_ad_by_a_token_alone_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    given = {**event("click", "q", "x"), "event_attributes": {"token": "abc"}}
+    [verdict] = (await client.post("/v1/events", json=[given])).json()["verdicts"]
+    assert (verdict["result"], verdict["field"]) == ("refused", "event_attributes.token")
+
+
+async def test_the_examples_of_the_documentation_run(client: httpx.AsyncClient) -> None:
+    blocks = re.findall(r"(?:^    .*\n)+", DOCS.read_text("utf-8"), re.MULTILINE)
+    written, left_out, valued, reported = [
+        re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks
+    ]
+    example = of_curl(written)
+    reply = await client.request(example.method, example.path, json=example.body)
+    assert reply.status_code == 200, reply.text
+    others = {f"b{number}": {"adomain": ["b.example"], "price": 9} for number in range(12)}
+    others |= {f"c{number}": {"adomain": [f"c{number}.example"], "price": 1} for number in range(2)}
+    others["paused"] = {"adomain": ["d.example"], "status": "paused"}
+    for id, given in others.items():
+        response = await put(client, id, title="boots", text="", ad={**given, "cur": "EUR"})
+    page = {
+        "page": {"text": "waterproof boots"},
+        "min_seq": response.json()["seq"],
+        "badv": ["b.example"],
+        "targeting": {"title": {"in": ["Waterproof boots", "boots"]}},
+    }
+    floor = [{"id": "top", "bidfloor": 2.6}]
+    floored = await match(client, **page, cur="EUR", placements=floor, explain=True)
+    [shown] = read_json("{" + left_out + "}")
+    assert list(differences(shown | {REST: None}, floored)) == []
+    refused = await client.post("/v1/match", json=json.loads(valued))
+    assert refused.json()["type"].endswith(":too-few-clicks")
+    page["placements"] = [{"id": "top"}]
+    shown = await match(client, **page)
+    assert ids(shown) == [["boots"]]
+    events = json.loads(reported.replace("…", shown["query_id"]))
+    for one in events:
+        one["timestamp"] = datetime.now(UTC).isoformat()
+    kept = (await client.post("/v1/events", json=events)).json()
+    assert (kept["kept"], kept["dropped_fields"]) == (2, 0)

@@ -21,7 +21,6 @@ head.py        what a router has of a set: its model and its fields
 asking.py      ask the shards for one request, and account for those that do not answer
 merge.py       the answers of shards as one
 pages.py       fill the placements of a page, asking shards
-ledgers.py     what ads have spent at each router, in a shard
 engine.py      rank the documents of a set
 documents.py   read and write the documents of sets
 models.py      the sets that a router has loaded

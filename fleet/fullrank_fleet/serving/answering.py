@@ -27,7 +27,6 @@ from fullrank.live.segments import gather_in_model_features
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import DEPTH
 from fullrank_fleet.serving.columns import NewFields, view_in_set
-from fullrank_fleet.serving.ledgers import LedgerCopies
 from fullrank_fleet.serving.wire import (
     Answer,
     Ask,
@@ -37,9 +36,7 @@ from fullrank_fleet.serving.wire import (
     Described,
     Found,
     LacksClicks,
-    LedgerBehind,
     LeftOut,
-    Page,
     Question,
     Rank,
     Read,
@@ -49,10 +46,7 @@ from fullrank_fleet.serving.wire import (
     Shown,
 )
 from fullrank_fleet.sets import SetManifest
-from fullrank_service.ads.eligible import Eligible
-from fullrank_service.ads.filling import candidates
-from fullrank_service.ads.ledger import Ledger
-from fullrank_service.ads.masks import RuleMasks
+from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
 from fullrank_service.documents.follow import Followed, Tail
 from fullrank_service.search.caching.bitmaps import Bitmaps
 from fullrank_service.search.counting import columns_to_count
@@ -73,7 +67,6 @@ class OpenShard:
     Args:
         bundle: The bundle.
         manifest: Of the set.
-        number: Of the shard.
         tail: Follows the log for this bundle; None: there is no log.
         bitmaps: Results of filters.
         policy: Chooses the mode of a search.
@@ -83,7 +76,6 @@ class OpenShard:
         self,
         bundle: Bundle,
         manifest: SetManifest,
-        number: int,
         bitmaps: Bitmaps,
         policy: SearchModePolicy,
         tail: Tail | None = None,
@@ -91,7 +83,6 @@ class OpenShard:
         self.manifest = manifest
         self._bitmaps, self._policy, self._tail = bitmaps, policy, tail
         self._bundle = Followed(View.of(bundle), 0, 0)
-        self._ledgers = LedgerCopies(lambda id: manifest.owner(id) == number)
         self._masks = RuleMasks()
         self._clicks: dict[str, NewClicks] = {}
         # Replaced, never changed: two threads may answer at once.
@@ -161,11 +152,8 @@ class OpenShard:
             self._in_set = found = view, fields, view_in_set(view, self.manifest, fields)
         return found[2]
 
-    def _rank(self, view: View, asked: Rank) -> Found | LedgerBehind:
+    def _rank(self, view: View, asked: Rank) -> Found:
         request = asked.request
-        ledger = self._ledger(asked.page)
-        if isinstance(ledger, LedgerBehind):
-            return ledger
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
         # The router reorders the hits of all shards.
@@ -185,8 +173,7 @@ class OpenShard:
         ads: Sequence[Ad | None] = ()
         dearest = 0.0
         if asked.page is not None and asked.wanted is not None:
-            conditions = asked.page.conditions
-            eligible = Eligible(view, search.deleted, conditions, ledger, self._masks)
+            eligible = Eligible(view, search.deleted, asked.page, self._masks)
             found, ads, dearest = candidates(eligible, search.uncounted, asked.wanted)
             is_all = len(found.hits) < asked.wanted.limit
         else:
@@ -213,23 +200,13 @@ class OpenShard:
             search.choice,
         )
 
-    def _count_ads(self, view: View, asked: CountAds) -> LeftOut | LedgerBehind:
-        ledger = self._ledger(asked.page)
-        if isinstance(ledger, LedgerBehind):
-            return ledger
+    def _count_ads(self, view: View, asked: CountAds) -> LeftOut:
         deleted = check(view, asked.request, self._bitmaps).deleted
-        eligible = Eligible(view, deleted, asked.page.conditions, ledger, self._masks)
+        eligible = Eligible(view, deleted, asked.page, self._masks)
         return LeftOut(
             eligible.left_out(asked.placed, asked.full),
             [eligible.left_out_of(floor) for floor in asked.floors],
         )
-
-    def _ledger(self, page: Page | None) -> Ledger | LedgerBehind | None:
-        """Return what ads have spent at the router of a page; None: budgets are not looked at."""
-        if page is None or page.spent is None:
-            return None
-        found = self._ledgers.updated(page.spent)
-        return LedgerBehind(found) if isinstance(found, int) else found
 
 
 def _show(view: View, asked: Show) -> list[Shown | None]:

@@ -35,14 +35,13 @@ from fullrank_fleet.serving.wire import (
     Describe,
     Described,
     Found,
-    Page,
     Question,
     Rank,
     SentClicks,
     Show,
     Shown,
 )
-from fullrank_service.ads.filling import PageFilling
+from fullrank_service.ads.filling import Conditions, PageFilling
 from fullrank_service.ads.placing import Wanted
 from fullrank_service.search.caching.bitmaps import Bitmaps
 from fullrank_service.search.counting import counts_of
@@ -231,7 +230,9 @@ class _SetSearch:
             return Merged.of(found, self._stage)
         return await asyncio.to_thread(Merged.of, found, self._stage)
 
-    def _rank(self, depth: int, page: Page | None = None, wanted: Wanted | None = None) -> Rank:
+    def _rank(
+        self, depth: int, page: Conditions | None = None, wanted: Wanted | None = None
+    ) -> Rank:
         """Return the question for the first hits of a shard, and of those that a page lacks."""
         request, is_reordered = self.request, self._stage is not None
         if is_reordered:

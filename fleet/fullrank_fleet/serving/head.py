@@ -85,11 +85,6 @@ class Head(Bundle):
     def has_ads(self) -> bool:
         return self.set.has_ads
 
-    @property
-    def has_capped_ads(self) -> bool:
-        """Whether there are ads; set.json does not say which of them have caps."""
-        return self.set.has_ads
-
     @cached_property
     def titled(self) -> Part:
         """The documents of the set that have a title, with nothing else."""

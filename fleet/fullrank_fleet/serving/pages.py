@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from fullrank.ads.rules import sum_reasons
 from fullrank.live import View
@@ -13,13 +12,12 @@ from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking
 from fullrank_fleet.serving.columns import NewFields
 from fullrank_fleet.serving.merge import Hit, Merged
-from fullrank_fleet.serving.wire import CountAds, LedgerBehind, LeftOut, Page, Question
-from fullrank_service.ads.eligible import has_ads
-from fullrank_service.ads.filling import Filled, PageFilling
+from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
+from fullrank_service.ads.filling import Conditions, Filled, PageFilling, has_ads
 from fullrank_service.ads.placing import Candidates, Placed, Wanted
 from fullrank_service.search.request import RankRequest
 
-Rank = Callable[[Page, Wanted], Question]
+Rank = Callable[[Conditions, Wanted], Question]
 """Returns the question for the documents that a page lacks."""
 
 
@@ -71,7 +69,7 @@ class SetPage:
 
     async def _candidates(self, rank: Rank, wanted: Wanted) -> Candidates:
         """Return the first documents of all shards that may still be placed."""
-        merged = Merged.of(await self._ask(lambda page: rank(page, wanted)), self._stage)
+        merged = Merged.of(await self._asking.all(rank(self._conditions, wanted)), self._stage)
         if merged.mode == "fast":
             self.mode = "fast"
         places = merged.places[: wanted.limit]
@@ -95,32 +93,11 @@ class SetPage:
         floors = [slot.floor for slot in self._filling.slots]
         request = replace(self._request, synonyms=(), filling=None)
         new = NewFields.of(self._view, request)
-        found: dict[int, LeftOut] = await self._ask(
-            lambda page: CountAds(request, page, ids, placed.full, floors, new)
-        )
+        asked = CountAds(request, self._conditions, ids, placed.full, floors, new)
+        found: dict[int, LeftOut] = await self._asking.all(asked)
         of_slots = zip(*(one.placements for one in found.values()), strict=True)
         return self._filling.filled(
             placed,
             sum_reasons([one.page for one in found.values()]),
             [sum_reasons(own) for own in of_slots],
         )
-
-    async def _ask(self, question: Callable[[Page], Question]) -> dict[int, Any]:
-        """Ask all shards; those that lack changes of what ads have spent are asked again with these."""
-        found = await self._asking.all(question(self._page()))
-        # Another replica may answer then, so the last time all changes are sent.
-        for is_last in (False, True):
-            behind = {n: a.last for n, a in found.items() if isinstance(a, LedgerBehind)}
-            lasts = {0} if is_last else set(behind.values())
-            questions = {last: question(self._page(last)) for last in lasts}
-            again = {n: questions[0 if is_last else last] for n, last in behind.items()}
-            found |= await self._asking.each(again)
-        return found
-
-    def _page(self, after: int | None = None) -> Page:
-        """Return the page for shards; after: the last change of what ads have spent that they have."""
-        ledger = self._filling.ledger
-        if ledger is None:
-            return Page(self._conditions, None)
-        now = self._conditions.now
-        return Page(self._conditions, ledger.excerpt(self._view.bundle.name, now, after))

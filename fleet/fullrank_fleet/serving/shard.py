@@ -99,7 +99,7 @@ class ShardServer:
             if loaded is None or loaded.manifest.set_id != manifest.set_id:
                 bundle = self._bundle(Folder(address), manifest)
                 tail = self._tail(bundle, manifest)
-                opened = OpenShard(bundle, manifest, self.number, self._bitmaps, self._policy, tail)
+                opened = OpenShard(bundle, manifest, self._bitmaps, self._policy, tail)
                 self._open = {**self._open, manifest.version: opened}
                 _log.info("shard %d opened %s", self.number, manifest.version)
                 if loaded is not None:

@@ -5,8 +5,8 @@ Unpickling runs what the sender wants, so shards and routers must share a privat
     Ask(version, set_id, question, min_seq, at, clicks)
         →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks, Refused or Expired
 
-    Rank       the first documents of the shard's own ranking    Found, or LedgerBehind
-    CountAds   how many ads a page leaves out                    LeftOut, or LedgerBehind
+    Rank       the first documents of the shard's own ranking    Found
+    CountAds   how many ads a page leaves out                    LeftOut
     Show       hits as an answer shows them                      list of Shown, None for those of other shards
     Describe   the encodings of documents                        Described
     Read       the stored fields of a document                   JSON object; None without such a document
@@ -30,23 +30,9 @@ from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.required import Choice
 from fullrank.scoring import TermShare
 from fullrank_fleet.serving.columns import NONE_NEW, NewFields
-from fullrank_service.ads.eligible import Conditions
-from fullrank_service.ads.ledger import Excerpt
+from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted
 from fullrank_service.search.request import RankRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page whose placements a router fills.
-
-    Attributes:
-        conditions: Which ads it may show; its rules have no taxonomy.
-        spent: What ads have spent at this router; None: budgets are not looked at.
-    """
-
-    conditions: Conditions
-    spent: Excerpt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,7 @@ class Rank:
         is_shown: Whether to return the hits as an answer shows them too.
         floor: What a document must reach to be found; None: every document is found.
         fields: What live documents have added to the fields of the set.
-        page: To be filled; None: the hits are one list.
+        page: Which ads a page to be filled may show, without a taxonomy; None: the hits are one list.
         wanted: The documents that the page lacks.
         is_reordered: Whether a second stage reorders the first documents of the merged ranking, for which the shard
             sends their features.
@@ -72,7 +58,7 @@ class Rank:
     is_shown: bool
     floor: Floor | None = None
     fields: NewFields = NONE_NEW
-    page: Page | None = None
+    page: Conditions | None = None
     wanted: Wanted | None = None
     is_reordered: bool = False
     required: Required | None = None
@@ -153,23 +139,12 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerBehind:
-    """The shard lacks changes of what ads have spent.
-
-    Attributes:
-        last: The last change that it has.
-    """
-
-    last: int
-
-
-@dataclass(frozen=True, slots=True)
 class CountAds:
     """Asks how many ads a filled page leaves out.
 
     Attributes:
         request: What was asked for.
-        page: The page.
+        page: As of ``Rank``.
         placed: Ids of the documents that are on it.
         full: Domains of the advertisers without a free place.
         floors: Of the placements.
@@ -177,7 +152,7 @@ class CountAds:
     """
 
     request: RankRequest
-    page: Page
+    page: Conditions
     placed: Sequence[str]
     full: frozenset[str]
     floors: Sequence[PriceFloor | None]

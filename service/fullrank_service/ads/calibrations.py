@@ -1,85 +1,51 @@
-"""Calibrated click probabilities of the models of a worker, fitted and followed by a thread."""
+"""The probability of a click on the ads that a model places, calibrated on the impressions and clicks of the log."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
 
 from fullrank.ads.calibration import Calibration, fit
-from fullrank_service.ads.counts import Counts, CountsError
-from fullrank_service.ads.outcomes import Fitted, Scorer
-from fullrank_service.repeating import Failed, Repeater, uncounted
 
-# Fewer clicks say too little.
 MIN_CLICKS = 1000
-POLL_S = 10.0
-# A calibration is fitted again after this time.
-REFRESH_S = 300.0
+"""Fewer clicks say too little."""
 
 
-class Calibrations:
-    """Fits what nobody has fitted lately, and reads what other workers have fitted.
+class Calibrated(NamedTuple):
+    """The counted clicks on the ads that a model placed, and the calibration; None below ``MIN_CLICKS``."""
 
-    Args:
-        open_counts: Opens the file.
-        poll_s: Pause between two looks at it.
-        failed: Counts failures to fit.
+    clicks: int = 0
+    calibration: Calibration | None = None
+
+
+class AdCounts:
+    """Impressions and clicks by model, placement and score, added up over the days of a log.
+
+    Scores of different models cannot be compared, so each model has counts of its own.
     """
 
-    def __init__(
-        self,
-        open_counts: Callable[[], Counts],
-        poll_s: float | None = None,
-        failed: Failed = uncounted,
-    ) -> None:
-        self._open = open_counts
-        self._counts: Counts | None = None
-        self._fitted: dict[Scorer, Fitted] = {}
-        self._clicks: dict[Scorer, int] = {}
-        self._repeater = Repeater(
-            "calibrations",
-            self._follow,
-            POLL_S if poll_s is None else poll_s,
-            failure="clicks are not calibrated",
-            failed=failed,
-            expected=(CountsError,),
-            ended=self._end,
-        )
-        self._repeater.start()
-        self._repeater.nudge()
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], dict[tuple[str, float], list[int]]] = defaultdict(dict)
 
-    def of(self, collection: str, model: str) -> Calibration | None:
-        """Return the calibration of a model; None below ``MIN_CLICKS``, or if it is not fitted yet.
+    def add(self, rows: Iterable[tuple[str, str, str, float, int, int]]) -> None:
+        """Add a day; rows: as ``DayDigest.ads``."""
+        for name, model_id, placement, score, impressions, clicks in rows:
+            counts = self._counts[name, model_id].setdefault((placement, score), [0, 0])
+            counts[0] += impressions
+            counts[1] += clicks
 
-        Args:
-            collection: Name of the bundle.
-            model: Id of its model.
-        """
-        found = self._fitted.get((collection, model))
-        return None if found is None else found.calibration
-
-    def clicks(self, collection: str, model: str) -> int:
-        """Return how many clicks on ads that a model placed were counted lately."""
-        return self._clicks.get((collection, model), 0)
-
-    def close(self) -> None:
-        """Stop."""
-        self._repeater.close()
-
-    def _end(self) -> None:
-        if self._counts is not None:
-            self._counts.close()
-
-    def _follow(self) -> None:
-        if self._counts is None:
-            self._counts = self._open()
-        counts = self._counts
-        self._clicks = counts.clicks()
-        enough = {scorer for scorer, clicks in self._clicks.items() if clicks >= MIN_CLICKS}
-        fitted, now = counts.calibrations(), time.time()
-        for scorer in enough:
-            old = fitted.get(scorer)
-            if old is None or now - old.at > REFRESH_S:
-                fitted[scorer] = Fitted(now, fit(*counts.outcomes(scorer)))
-                counts.keep_calibration(scorer, fitted[scorer])
-        self._fitted = {scorer: fitted[scorer] for scorer in enough}
+    def calibrated(self) -> dict[str, dict[str, Calibrated]]:
+        """Fit each model that has enough clicks; return them by bundle name and model id."""
+        found: dict[str, dict[str, Calibrated]] = defaultdict(dict)
+        for (name, model_id), counts in self._counts.items():
+            keys = sorted(counts)  # so that the order of the days changes no bit
+            impressions, clicks = np.array([counts[key] for key in keys], np.float64).T
+            calibration = None
+            if clicks.sum() >= MIN_CLICKS:
+                scores = np.array([score for _, score in keys])
+                calibration = fit([place for place, _ in keys], scores, impressions, clicks)
+            found[name][model_id] = Calibrated(int(clicks.sum()), calibration)
+        return dict(found)

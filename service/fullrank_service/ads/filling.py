@@ -5,22 +5,233 @@ Documents without an ad have no advertiser and no price; rules about ads do not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from threading import Lock
+from typing import NamedTuple
 
-from fullrank.ads import Ad, AdRules
+import numpy as np
+from cachetools import LRUCache
+from cachetools.keys import hashkey
+
+from fullrank.ads import Ad, AdRules, AdTable, PriceFloor
+from fullrank.ads.rules import REASONS, Reasons, count_reasons
 from fullrank.ads.table import Mask
 from fullrank.live import View
-from fullrank.live.hits import Hits
-from fullrank_service.ads.eligible import Conditions, Eligible, ads_of, has_ads
-from fullrank_service.ads.ledger import Ledger
-from fullrank_service.ads.masks import RuleMasks
-from fullrank_service.ads.placing import Candidates, Placed, Slot, Steps, Wanted, place
-from fullrank_service.ads.valuing import Valuation, Valued
+from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Part
+from fullrank_service.ads.placing import (
+    Candidates,
+    Placed,
+    Slot,
+    Steps,
+    Valuation,
+    Valued,
+    Wanted,
+    place,
+)
 
 # Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
 Search = Callable[[int, Sequence[Mask | None]], Hits]
+# For all sites of one worker; a mask takes one byte an ad.
+MAX_BYTES = 32 << 20
+# What an entry takes besides its mask and the texts of its rules, and what a text takes besides its characters.
+_ENTRY_BYTES, _TEXT_BYTES = 2048, 100
+_PER_ADVERTISER = REASONS.index("per_advertiser")
+
+
+class _Entry(NamedTuple):
+    mask: Mask
+    size: int
+
+
+class RuleMasks:
+    """A cache of what the rules of pages forbid, for all ranking threads: a site sends the same rules with each page.
+
+    A mask depends on the ads and the rules alone. The status and the days of an ad are looked at for each page. The
+    least recently used masks are dropped first.
+
+    Args:
+        max_bytes: Of all masks and their rules.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._entries: LRUCache[Hashable, _Entry] = LRUCache(max_bytes, lambda entry: entry.size)
+        self._lock = Lock()
+
+    def forbidden(self, part: Part, rules: AdRules, floor: PriceFloor | None) -> Mask | None:
+        """Return the ads of a part that a placement forbids at any time, read-only bool (m,); None without ads.
+
+        Args:
+            part: The documents.
+            rules: Of the page.
+            floor: Of the placement; None: any price.
+        """
+        table = part.ads
+        if table is None:
+            return None
+        # Computes the hash of the rules once.
+        key = hashkey(part.key, rules, floor)
+        with self._lock, suppress(KeyError):
+            return self._entries[key].mask
+        mask = rules.forbids(table)
+        if floor is not None:
+            mask |= floor.forbids(table)
+        mask.flags.writeable = False
+        with self._lock, suppress(ValueError):  # larger than the whole cache
+            self._entries[key] = _Entry(mask, mask.nbytes + _rules_bytes(rules))
+        return mask
+
+
+def _rules_bytes(rules: AdRules) -> int:
+    lists = (rules.bcat, rules.acat, rules.badv, rules.wseat, rules.bseat)
+    texts = list(chain.from_iterable(found or () for found in lists))
+    return _ENTRY_BYTES + sum(map(len, texts)) + _TEXT_BYTES * (len(texts) + len(rules.battr))
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What decides whether an ad may be on a page, whatever else is there.
+
+    Attributes:
+        rules: Which ads the page forbids.
+        now: Seconds since 1970.
+    """
+
+    rules: AdRules
+    now: float
+
+
+class Eligible:
+    """The documents of a view that may be on one page.
+
+    Args:
+        view: The documents.
+        deleted: Documents that must not be placed, as ``View.deleted`` returns them.
+        conditions: Of the page.
+        masks: What rules forbid; shared by all pages.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        deleted: Sequence[Mask | None],
+        conditions: Conditions,
+        masks: RuleMasks,
+    ) -> None:
+        self._view, self._parts, self._deleted = view, view.parts, deleted
+        self._conditions, self._masks = conditions, masks
+        self._number = {id(part): i for i, part in enumerate(view.parts)}
+        # Ads that no placement can have now, whatever the rules of the page are.
+        self._unavailable = [
+            None if part.ads is None else part.ads.unavailable(conditions.now)
+            for part in view.parts
+        ]
+
+    def excluding(
+        self, placed: Collection[str], full: Collection[str], floor: PriceFloor | None
+    ) -> list[Mask | None]:
+        """Return the documents that a placement cannot have now, as ``View.deleted`` does.
+
+        Args:
+            placed: Ids of documents that are on the page; unknown ids are ignored.
+            full: Domains of advertisers without a free place.
+            floor: Of the placement.
+        """
+        found: list[Mask | None] = []
+        hidden = self._hidden(placed)
+        for part, mask, now in zip(self._parts, hidden, self._unavailable, strict=True):
+            forbidden = self._masks.forbidden(part, self._conditions.rules, floor)
+            if forbidden is None or now is None or part.ads is None:
+                found.append(mask)
+                continue
+            documents = forbidden | now
+            part.ads.advertisers.mark(full, documents)
+            if len(documents) < len(part):
+                documents = _spread(documents, part.ads, len(part))
+            found.append(documents if mask is None else documents | mask)
+        return found
+
+    def dearest(self, excluded: Sequence[Mask | None]) -> float:
+        """Return the highest price of an ad that is not excluded; 0 without ads."""
+        prices = [
+            float(part.ads.price.max(where=~mask[part.ads.rows], initial=0.0))
+            for part, mask in zip(self._parts, excluded, strict=True)
+            if part.ads is not None and mask is not None
+        ]
+        return max(prices, default=0.0)
+
+    def left_out(self, placed: Collection[str], full: Collection[str]) -> dict[str, int]:
+        """Count the ads that a page leaves out, each by its first reason; arguments as of ``excluding``."""
+        on_page = set(self._rows(placed))
+        found = []
+        for number, ads, candidates, reasons in self._reasons():
+            is_full = ads.advertisers.any_of(full)
+            for row in np.flatnonzero(is_full & (reasons == 0)).tolist():
+                if (number, int(ads.rows[row])) not in on_page:
+                    reasons[row] = _PER_ADVERTISER
+            found.append(reasons[candidates])
+        return count_reasons(found)
+
+    def left_out_of(self, floor: PriceFloor | None) -> dict[str, int]:
+        """Count the ads that a placement leaves out and the page does not."""
+        if floor is None:
+            return {}
+        return count_reasons(
+            [
+                floor.reasons(ads)[candidates & (reasons == 0)]
+                for _, ads, candidates, reasons in self._reasons()
+            ]
+        )
+
+    def _rows(self, ids: Collection[str]) -> Iterator[tuple[int, int]]:
+        """Yield the number of the part and the row of documents."""
+        for one in ids:
+            with suppress(KeyError):
+                part, row = self._view.find(one)
+                yield self._number[id(part)], row
+
+    def _hidden(self, placed: Collection[str]) -> list[Mask | None]:
+        """Return the documents that must not be placed, with those that are on the page."""
+        rows: dict[int, list[int]] = {}
+        for number, row in self._rows(placed):
+            rows.setdefault(number, []).append(row)
+        found = list(self._deleted)
+        for number, own in rows.items():
+            old = found[number]
+            mask = np.zeros(len(self._parts[number]), np.bool_) if old is None else old.copy()
+            mask[own] = True
+            found[number] = mask
+        return found
+
+    def _reasons(self) -> Iterator[tuple[int, AdTable, Mask, Reasons]]:
+        """Yield for each part with ads: its number, the ads, those that the filters let through, their reasons."""
+        rules, now = self._conditions.rules, self._conditions.now
+        for number, (part, mask) in enumerate(zip(self._parts, self._deleted, strict=True)):
+            if part.ads is not None:
+                ads = part.ads
+                kept = np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows]
+                reasons = rules.reasons(ads, now)
+                yield number, ads, kept, reasons
+
+
+def has_ads(view: View) -> bool:
+    """Return whether a document of a view may have an ad."""
+    return view.bundle.has_ads or any(part.ads is not None for part in view.added)
+
+
+def ads_of(hits: Sequence[LiveHit]) -> list[Ad | None]:
+    """Return the ad of each hit; None: the document has no ad."""
+    return [None if hit.part.ads is None else hit.part.ads.ad(hit.row) for hit in hits]
+
+
+def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:
+    """Return the documents whose ads are in a mask, bool (count,)."""
+    documents = np.zeros(count, np.bool_)
+    documents[ads.rows] = mask
+    return documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +283,6 @@ class PageFilling:
         now: Seconds since 1970.
         per_advertiser: Most ads of one advertiser on the page.
         counting: Count the ads left out.
-        ledger: What ads have spent; None: budgets are not looked at.
-        seen: How often the person has seen ads, by their ids.
         masks: What rules forbid; shared by all pages of a worker.
         valuation: Ranks by value; None: documents rank by score.
     """
@@ -83,15 +292,13 @@ class PageFilling:
     now: float
     per_advertiser: int = 1
     counting: bool = False
-    ledger: Ledger | None = None
-    seen: Mapping[str, int] = field(default_factory=dict)
     masks: RuleMasks = field(default_factory=RuleMasks)
     valuation: Valuation | None = None
 
     @property
     def conditions(self) -> Conditions:
         """What decides whether an ad may be on the page."""
-        return Conditions(self.rules, self.now, self.seen)
+        return Conditions(self.rules, self.now)
 
     def steps(self, *, has_ads: bool, is_reordered: bool = False) -> Steps[Placed]:
         """Return the loop that fills the placements; arguments as of ``place``."""
@@ -135,7 +342,7 @@ class PageFilling:
             deleted: Documents that must not be placed, as ``View.deleted`` returns them.
             is_reordered: Whether a second stage reorders the first hits.
         """
-        eligible = Eligible(view, deleted, self.conditions, self.ledger, self.masks)
+        eligible = Eligible(view, deleted, self.conditions, self.masks)
         steps = self.steps(has_ads=has_ads(view), is_reordered=is_reordered)
         try:
             wanted = next(steps)

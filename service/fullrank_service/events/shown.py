@@ -33,6 +33,7 @@ class Shown(NamedTuple):
         headers: Of the request; memory only.
         tried: What was tried on it.
         pinned: Places of documents that rules put there.
+        model_id, ads: Of the ads of a page.
     """
 
     query_id: str
@@ -49,6 +50,8 @@ class Shown(NamedTuple):
     headers: Iterable[tuple[bytes, bytes]]
     tried: Tried = NOTHING
     pinned: tuple[int, ...] = ()
+    model_id: str = ""
+    ads: Sequence[tuple[int, str, float]] = ()
 
     def line(self, people: Pseudonyms) -> bytes:
         """Return the line that stores it. Raises TypeError for a filter that JSON cannot hold."""
@@ -74,6 +77,8 @@ class Shown(NamedTuple):
             filter=_bounded(self.filter),
             page_url=self.page_url,
             is_bot=is_bot(self.headers),
+            model_id=self.model_id,
+            ads=self.ads,
         ).line()
 
 

@@ -10,7 +10,6 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from fullrank_service.admission.admission import Admission, RateLimiter
-from fullrank_service.ads.services import AdServices
 from fullrank_service.auth.access import Access
 from fullrank_service.documents.documents import Documents
 from fullrank_service.documents.reading import ID
@@ -18,6 +17,7 @@ from fullrank_service.errors import Invalid
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.experiments.report import Reports
 from fullrank_service.experiments.trying import Trying
+from fullrank_service.http.matching import AdServices
 from fullrank_service.http.schemas import DocumentId
 from fullrank_service.models.models import Models
 from fullrank_service.models.serving import REQUEST_MODEL, RequestModel

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fullrank_service.ads.counts import RESULTS
 from fullrank_service.http.strict import QueryString, Reply
 
 MAX_EVENTS = 1_000
@@ -49,10 +48,6 @@ class Verdict(Reply):
     result: Literal["kept", "refused"]
     field: str | None = Field(description="the field at fault; null if it was kept")
     reason: str | None
-    ad: str | None = Field(
-        default=None,
-        description=f"what became of an event with the token of an ad: {', '.join(RESULTS)}",
-    )
 
 
 class EventsReply(Reply):

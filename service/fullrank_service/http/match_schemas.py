@@ -190,11 +190,6 @@ class ValueReply(Reply):
 
 
 class PlacedHit(Hit):
-    token: str | None = Field(
-        default=None,
-        description="for an ad: send it with its impression and its click, in event_attributes; "
-        "each counts once within 4 hours",
-    )
     value: ValueReply | None = Field(
         default=None, description="for an ad, with explain, if ads are ranked by value"
     )

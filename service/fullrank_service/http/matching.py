@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from logging import getLogger
+from pathlib import Path
 from typing import Any
 
-from fullrank.ads import AdRules, PriceFloor
+from fullrank.ads import AdRules, PriceFloor, Taxonomy
 from fullrank.ads.ad import DEFAULT_CURRENCY
-from fullrank.bundle import Bundle
 from fullrank.live import View
 from fullrank_service.ads.calibrations import MIN_CLICKS
-from fullrank_service.ads.eligible import has_caps
-from fullrank_service.ads.events import AdEvents
-from fullrank_service.ads.filling import PageFilling
-from fullrank_service.ads.pages import Pages, PagesError
-from fullrank_service.ads.placing import Slot
-from fullrank_service.ads.services import AdServices
-from fullrank_service.ads.tokens import Placed
-from fullrank_service.ads.valuing import Valuation
+from fullrank_service.ads.filling import PageFilling, RuleMasks
+from fullrank_service.ads.pages import FILE, Pages, PagesError
+from fullrank_service.ads.placing import Slot, Valuation
 from fullrank_service.errors import PagesUnavailable, PageUnknown, TooFewClicks
 from fullrank_service.http.match_schemas import MatchRequest, Page, Placement
 from fullrank_service.search.request import Ranked
+from fullrank_service.settings import Settings
+from fullrank_service.usage.usage import Usage
 
 _log = getLogger(__name__)
 
 
-async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFilling:
-    """Return what a request asks for. Raises EventsUnavailable, TooFewClicks."""
-    seen: dict[str, int] = {}
-    if ads.events is not None and has_caps(view):
-        who = body.user_id or body.client_id or body.session_id
-        seen = await ads.events.seen(view.bundle.name, who)
+@dataclass(frozen=True, slots=True)
+class AdServices:
+    """What a worker has for ads: the operator's taxonomy, the texts of pages, and what rules forbid."""
+
+    taxonomy: Taxonomy | None
+    pages: Pages
+    masks: RuleMasks = field(default_factory=RuleMasks)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, documents: Path) -> AdServices:
+        """Open what the settings describe; documents: the file of live documents. Raises AdError."""
+        taxonomy = None
+        if settings.ad_taxonomy is not None:
+            taxonomy = Taxonomy.read(settings.ad_taxonomy, settings.ad_taxonomy_number)
+        return cls(taxonomy, Pages(documents.with_name(FILE), settings.pages_mb << 20))
+
+
+def filling_of(body: MatchRequest, view: View, ads: AdServices, usage: Usage) -> PageFilling:
+    """Return what a request asks for. Raises TooFewClicks."""
     rules = AdRules(
         None if body.bcat is None else frozenset(body.bcat),
         None if body.acat is None else frozenset(body.acat),
@@ -47,17 +58,14 @@ async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFil
     slots = [
         Slot(one.count, _floor(one, body.cur), one.min_score, one.id) for one in body.placements
     ]
-    spending = None if ads.events is None else ads.events.spending
     return PageFilling(
         slots,
         rules,
         time.time(),
         body.per_advertiser,
         body.explain,
-        spending,
-        seen,
         ads.masks,
-        _valuation(view, ads.events) if body.rank == "value" else None,
+        _valuation(view, usage) if body.rank == "value" else None,
     )
 
 
@@ -89,36 +97,13 @@ async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
     return Page(url=page.url, title=found.title, text=found.text, keywords=list(found.keywords))
 
 
-def placements_of(
-    body: MatchRequest, ranked: Ranked, bundle: Bundle, events: AdEvents | None
-) -> dict[str, Any]:
-    """Return the filled placements and the counts of ads left out, for the reply.
-
-    Args:
-        body: The request.
-        ranked: Its answer.
-        bundle: That ranked it.
-        events: Signs tokens of ads; None: hits have no tokens.
-    """
+def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
+    """Return the filled placements and the counts of ads left out, for the reply."""
     filled = ranked.filled
     assert filled is not None
-    who = body.user_id or body.client_id or body.session_id
-    places = chain.from_iterable(
-        repeat(placement.id, count)
-        for placement, count in zip(body.placements, filled.counts, strict=True)
-    )
-    placed = []
     values = filled.values if body.explain and filled.values else repeat(None)
-    for hit, ad, place, value in zip(ranked.hits, filled.ads, places, values, strict=False):
-        hit["token"] = hit["value"] = None
-        if ad is not None:
-            placed.append((hit, Placed(hit["id"], ad.price, hit["score"], place)))
-            hit["value"] = None if value is None else value.json()
-    if events is not None and placed:
-        ads = [ad for _, ad in placed]
-        tokens = events.tokens(bundle.name, bundle.manifest.model_id, who, ads)
-        for (hit, _), token in zip(placed, tokens, strict=True):
-            hit["token"] = token
+    for hit, ad, value in zip(ranked.hits, filled.ads, values, strict=False):
+        hit["value"] = None if ad is None or value is None else value.json()
     hits = iter(ranked.hits)
     placements = [
         {
@@ -134,19 +119,27 @@ def placements_of(
     return {"rank": body.rank, "placements": placements, "left_out": left_out}
 
 
-def _valuation(view: View, events: AdEvents | None) -> Valuation:
+def ads_of(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float]]:
+    """Return the ads of an answer as ``fullrank.events.lists.ServedList`` has them."""
+    filled = ranked.filled
+    assert filled is not None
+    placements = chain.from_iterable(
+        repeat(placement.id, count)
+        for placement, count in zip(body.placements, filled.counts, strict=True)
+    )
+    hits = enumerate(zip(ranked.hits, filled.ads, placements, strict=True))
+    return [(i, placement, hit["score"]) for i, (hit, ad, placement) in hits if ad is not None]
+
+
+def _valuation(view: View, usage: Usage) -> Valuation:
     """Return what ranks by value. Raises TooFewClicks."""
-    collection, model = view.bundle.name, view.bundle.manifest.model_id
-    if events is None:
-        raise TooFewClicks("Ads are ranked by value from counted clicks, and events are off.")
-    found = events.calibrations.of(collection, model)
-    if found is None:
-        clicks = events.calibrations.clicks(collection, model)
+    found = usage.on_ads(view.bundle.name, view.bundle.manifest.model_id)
+    if found.calibration is None:
         raise TooFewClicks(
-            f"{clicks} clicks on ads that the model of {view.bundle.version} placed are counted; "
+            f"The log of events has {found.clicks} clicks on ads that the model of {view.bundle.version} placed; "
             f"ranking by value needs {MIN_CLICKS}. Rank by relevance until then."
         )
-    return Valuation(found)
+    return Valuation(found.calibration)
 
 
 def _floor(placement: Placement, cur: str | None) -> PriceFloor | None:

@@ -10,8 +10,6 @@ const REASONS = {
   status: "paused",
   start: "not begun",
   end: "ended",
-  budget: "budget spent",
-  cap: "shown to this person often enough",
   cattax: "another taxonomy",
   bcat: "blocked category",
   acat: "category not allowed",
@@ -84,7 +82,6 @@ function sectionOf({ id, hits, left_out: leftOut }, count, reply, searched, onSi
   heading.textContent = `${id[0].toUpperCase()}${id.slice(1)}`;
   section.setAttribute("aria-label", heading.textContent);
   const list = document.createElement("ol");
-  // A click here costs an advertiser nothing: it is reported without the token of the ad.
   list.append(...hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => reportClick(reply.query_id, opened))));
   section.append(heading);
   if (hits.length) section.append(list);

@@ -156,8 +156,6 @@ class Metrics:
         self.lists = Series(
             counter("served_lists", "Answers to log: written, or dropped for a reason", "outcome")
         )
-        about = "Reported events of ads by result; only `impression` and `click` were counted"
-        self.ad_events = Series(counter("ad_events", about, "result"))
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
         about = "1 while the removal of events older than FULLRANK_EVENTS_DAYS waits a day: is the clock right?"
         self.events_withheld = each("events_withheld", about)

@@ -1,4 +1,5 @@
-"""The part of the log of events that everybody may see: queries of several people, and documents clicked together.
+"""The part of the log of events that everybody may see: queries of several people, documents clicked together, and the
+probabilities of clicks on ads.
 
 One worker makes it from the digests of the days and writes it beside them; the others read it. Ids of people are hashes
 of their pseudonyms, and only counts of at least three people leave this module.
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from fullrank.ads.calibration import Calibration
 from fullrank.encoding import Int64
 from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
 from fullrank.events.log import EventLog
@@ -22,6 +24,7 @@ from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
 from fullrank.storage.files import replace_file
 from fullrank.together import MIN_PEOPLE, Click, Together, together
+from fullrank_service.ads.calibrations import AdCounts, Calibrated
 
 MAX_READ_S = 30.0
 """Time to read what is new; older days follow in the next rounds."""
@@ -39,6 +42,7 @@ class Digest:
         queries: By bundle name, how many people asked each query that had hits; "" for lists that name no model.
         clicked: By bundle name, how many people clicked each document.
         together: By bundle name, documents that were clicked together with each.
+        ads: By bundle name and model id, the clicks on ads and their calibration.
         at: When it was made, in seconds since 1970.
         since: Since when it has everything, in seconds since 1970; None if nothing of the log is left out.
         has_more: Whether the time ran out before all days were read.
@@ -48,6 +52,7 @@ class Digest:
     queries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     clicked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     together: Mapping[str, Mapping[str, Sequence[Together]]] = field(default_factory=dict)
+    ads: Mapping[str, Mapping[str, Calibrated]] = field(default_factory=dict)
     at: float = 0.0
     since: float | None = None
     has_more: bool = False
@@ -93,9 +98,12 @@ def _merge(days: Days) -> Digest:
     asked, clicks = [np.zeros((0, 4), np.int64)], [np.zeros((0, 4), np.int64)]
     since: float | None = None
     has_more = False
+    ads = AdCounts()
     for number, day in days.read():
         _pause()
         has_more = day is None
+        if day is not None:
+            ads.add(day.ads)
         fits = (
             day is not None
             and _fits(asked, _asks_of(day), _MAX_ASKS)
@@ -107,7 +115,7 @@ def _merge(days: Days) -> Digest:
             break
     queries = _count_queries(np.concatenate(asked), days)
     clicked, paired = _count_clicks(np.concatenate(clicks), days)
-    return Digest(queries, clicked, paired, time.time(), since, has_more)
+    return Digest(queries, clicked, paired, ads.calibrated(), time.time(), since, has_more)
 
 
 def _fits(parts: list[Int64], rows: Int64, most: int) -> bool:
@@ -206,7 +214,14 @@ def _read(path: Path) -> Digest | None:
             name: {id: [Together(*one) for one in several] for id, several in documents.items()}
             for name, documents in found["together"].items()
         }
-        return Digest(**{**found, "together": paired})
+        ads = {
+            name: {
+                model_id: Calibrated(clicks, None if fitted is None else Calibration(**fitted))
+                for model_id, (clicks, fitted) in models.items()
+            }
+            for name, models in found.get("ads", {}).items()
+        }
+        return Digest(**{**found, "together": paired, "ads": ads})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -1,4 +1,4 @@
-"""Completions and documents clicked together, as the requests of one worker see them.
+"""Completions, documents clicked together and probabilities of clicks on ads, as the requests of one worker see them.
 
 A thread reads the log and the titles at intervals and replaces the completions by one assignment; requests never wait
 for it. A model that was just loaded uses the completions of another version of its name until its own are ready. Once
@@ -20,6 +20,7 @@ from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
 from fullrank.live import View
 from fullrank.together import Together
+from fullrank_service.ads.calibrations import Calibrated
 from fullrank_service.heap import trim_heap
 from fullrank_service.repeating import Repeater
 from fullrank_service.telemetry.metrics import Metrics
@@ -110,6 +111,10 @@ class Usage:
         if digest.erased != self._erased():
             return ()
         return digest.together.get(name, digest.together.get("", {})).get(id, ())
+
+    def on_ads(self, name: str, model_id: str) -> Calibrated:
+        """Return the clicks on the ads that a model placed, and their calibration."""
+        return self._digest.ads.get(name, {}).get(model_id, Calibrated())
 
     def _erased(self) -> Erasures:
         return None if self._events is None else erasures(self._events.folder)

@@ -149,8 +149,6 @@ async def report_insights(request: Request, services: ServicesDep) -> JsonRespon
 )
 async def erase_user(id: str, services: ServicesDep) -> JsonResponse:
     """Erase all that a user, client or session did: from reads at once, from the disk within a day."""
-    if services.ads.events is not None:
-        await services.ads.events.erase(id)
     await _recorder(services).erase(id)
     return JsonResponse({"erased": True})
 
@@ -174,11 +172,7 @@ async def _store_events(
     recorder = _recorder(services)
     reading = _Reading(recorder, dropped)
     events = reading.read(given, _parse_event)
-    bot = is_bot(request.scope["headers"])
-    if services.ads.events is not None and any(event.token for event in events):
-        address = request.client.host if request.client is not None else ""
-        reading.note_ads(await services.ads.events.count(events, address, is_bot=bot))
-    await recorder.store_events(events, is_bot=bot)
+    await recorder.store_events(events, is_bot=is_bot(request.scope["headers"]))
     return reading.reply()
 
 
@@ -220,13 +214,6 @@ class _Reading:
             self._verdicts.append({"result": "kept", "field": None, "reason": None})
         self._kept = len(found)
         return found
-
-    def note_ads(self, results: Sequence[str | None]) -> None:
-        """Add to the verdicts what became of each kept event as one of an ad."""
-        kept = [verdict for verdict in self._verdicts if verdict["result"] == "kept"]
-        for verdict, result in zip(kept, results, strict=True):
-            if result is not None:
-                verdict["ad"] = result
 
     def reply(self) -> JsonResponse:
         """Write the reply, once the records are stored."""

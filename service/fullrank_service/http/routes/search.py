@@ -25,7 +25,7 @@ from fullrank_service.http.guard import RankingRoute, needs
 from fullrank_service.http.ids import new_id
 from fullrank_service.http.limits import check_limits, check_page
 from fullrank_service.http.match_schemas import MatchReply, MatchRequest, Page
-from fullrank_service.http.matching import filling_of, page_of, placements_of
+from fullrank_service.http.matching import ads_of, filling_of, page_of, placements_of
 from fullrank_service.http.paging import cursor_of, page_of_cursor
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.responses import JsonResponse, bounded
@@ -76,6 +76,7 @@ class _Answer(NamedTuple):
     rules: Sequence[Rule] = ()
     pinned: tuple[int, ...] = ()
     did_you_mean: str | None = None
+    ads: Sequence[tuple[int, str, float]] = ()
 
 
 def _ranking_reply(
@@ -101,6 +102,8 @@ def _ranking_reply(
                 serving.headers,
                 answer.tried,
                 answer.pinned,
+                view.bundle.manifest.model_id if answer.ads else "",
+                answer.ads,
             )
         )
     return {
@@ -306,12 +309,13 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         filter=body.targeting,
         filter_path="targeting",
         is_document=True,
-        filling=await filling_of(body, view, services.ads),
+        filling=filling_of(body, view, services.ads, services.usage),
         max_bytes=services.settings.max_answer_bytes,
     )
     ranked = await services.ranker.rank(view, request)
-    answer = _Answer(services, serving, view, request, body, ranked, started)
-    content = placements_of(body, ranked, view.bundle, services.ads.events)
+    ads = ads_of(body, ranked)
+    answer = _Answer(services, serving, view, request, body, ranked, started, ads=ads)
+    content = placements_of(body, ranked)
     reply = _ranking_reply(answer, "match", body.page.url or None, **content)
     return bounded(reply, services.settings.max_answer_bytes, "placements")
 

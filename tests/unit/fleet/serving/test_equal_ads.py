@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from fullrank.events.people import read_key
+from fullrank.bundle import find_bundle, open_bundle
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EVENTS, LISTS
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
 from fullrank_fleet.serving import answering
 from fullrank_fleet.serving.wire import Show, Shown
 from fullrank_service.ads import placing
-from fullrank_service.ads.tokens import Signer
-from tests.api.support import redis_process
-from tests.unit.fleet.serving import ads
-from tests.unit.fleet.serving.ads import pages_equal, stop_the_clock
-from tests.unit.fleet.serving.routing import FailingShards, Whole
-from tests.unit.fleet.serving.test_equal import CUTS
+from fullrank_service.documents import merging
+from tests.databases import NewDatabase
+from tests.unit.fleet.serving.reordering import stage_of_documents
+from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
+from tests.unit.fleet.serving.test_equal import CUTS, all_equal, condition, query
+from tests.unit.fleet.serving.test_equal_live import NEW_WORDS, Places, body, written
+from tests.unit.fullrank.ads.oracle import NOW, PARENTS, random_ad, random_page
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +40,19 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+@pytest.fixture(autouse=True)
+def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for all pages at one moment."""
+    clock = SimpleNamespace(time=lambda: NOW)
+    monkeypatch.setattr("fullrank_service.http.matching.time", clock)
+
+
+@pytest.fixture(scope="module", params=[None, stage_of_documents], ids=["scored", "reordered"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     root = tmp_path_factory.mktemp("whole")
-    ads.taxonomy(root)
-    return Whole(root, 300, further=ads.ads_of_the_corpus)
+    tree = "".join(f"{id}\t{parent}\n" for id, parent in PARENTS.items())
+    (root / "taxonomy.tsv").write_text(tree)
+    return Whole(root, 300, further=ad_of_the_corpus, make_stage=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -54,44 +69,75 @@ def shards(whole: Whole, sets: list[str]) -> Iterator[list[FailingShards]]:
 
 
 @pytest.fixture
-def settings(whole: Whole, tmp_path: Path) -> dict[str, Any]:
-    return {
-        "events_key": whole.root / "key",
-        "ad_taxonomy": whole.root / "taxonomy.tsv",
-        "documents": tmp_path / "documents.sqlite",
-    }
-
-
-@pytest.fixture
 async def clients(
-    whole: Whole,
-    sets: list[str],
-    shards: list[FailingShards],
-    settings: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    whole: Whole, sets: list[str], shards: list[FailingShards], tmp_path: Path
 ) -> AsyncIterator[list[httpx.AsyncClient]]:
-    """The unsharded service, then the routers, at one moment; each has a folder of its own for its counts."""
-    stop_the_clock(monkeypatch)
+    """The unsharded service, then the routers, with one log of events."""
+    settings: dict[str, Any] = {
+        "ad_taxonomy": whole.root / "taxonomy.tsv",
+        "events_folder": tmp_path / "events",
+    }
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(whole.service(**settings))]
-        for cut, address, own in zip(CUTS, sets, shards, strict=True):
-            folder = tmp_path / str(cut)
-            folder.mkdir()
-            settings["documents"] = folder / "documents.sqlite"
+        for address, own in zip(sets, shards, strict=True):
             router = whole.router(address, own, **settings)
             found.append(await stack.enter_async_context(router))
         yield found
 
 
-@pytest.fixture
-def signer(clients: list[httpx.AsyncClient], whole: Whole) -> Signer:
-    return Signer(read_key(whole.root / "key"))
+def some_ad(rng: random.Random) -> dict[str, Any]:
+    """A random ad, often of an advertiser of its own and with a price of its own."""
+    ad = random_ad(rng)
+    if rng.random() < 0.7:
+        ad["adomain"] = [f"shop{rng.randrange(60)}.example"]
+    if rng.random() < 0.3:
+        ad["price"] = round(rng.lognormvariate(0, 1), 2) + 0.01
+    return ad
 
 
-def folders(tmp_path: Path) -> list[Path]:
-    """The folders of the counts of all clients."""
-    return [tmp_path, *(tmp_path / str(cut) for cut in CUTS)]
+def ad_of_the_corpus(number: int) -> dict[str, Any]:
+    """The ad of most documents, a few of them malformed."""
+    rng = random.Random(number + 1_000_000)
+    if rng.random() < 0.25:
+        return {}
+    return {"ad": some_ad(rng) if rng.random() < 0.95 else {"adomain": "shop.example"}}
+
+
+def page(rng: random.Random, ids: list[str]) -> dict[str, Any]:
+    """A random request for placements."""
+    found = {
+        name: value
+        for name, value in random_page(rng).items()
+        if not name.startswith("bidfloor") and rng.random() < 0.6
+    }
+    if "bcat" in found or "acat" in found:
+        found["cattax"] = rng.choice([1, 7, 7])
+    found |= {
+        "page": {"title": query(rng), "text": " ".join(rng.choices(WORDS, k=rng.randint(1, 9)))},
+        "placements": [placement(rng, number) for number in range(rng.randint(1, 4))],
+    }
+    if rng.random() < 0.3:
+        found["per_advertiser"] = rng.randint(2, 9)
+    if rng.random() < 0.3:
+        found["targeting"] = condition(rng)
+    if rng.random() < 0.3:
+        found["blocked_ids"] = rng.sample(ids, 5)
+    if rng.random() < 0.4:
+        found["explain"] = True
+    if rng.random() < 0.2:
+        found["fields"] = ["title"]
+    return found
+
+
+def placement(rng: random.Random, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": f"p{number}", "count": rng.choice([1, 2, 3, 8, 40])}
+    if rng.random() < 0.3:
+        found["bidfloor"] = rng.choice([0.0, 0.5, 1.0, 2.5])
+    if rng.random() < 0.2:
+        found["bidfloorcur"] = "USD"
+    if rng.random() < 0.3:
+        found["min_score"] = rng.choice([-1.0, 1.0, 3.0, 5.0])
+    return found
 
 
 def placed(found: Any) -> list[str]:
@@ -101,39 +147,44 @@ def placed(found: Any) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
 )
-async def test_pages_are_equal(
-    clients: list[httpx.AsyncClient], signer: Signer, whole: Whole, seed: int
-) -> None:
+async def test_pages_are_equal(clients: list[httpx.AsyncClient], whole: Whole, seed: int) -> None:
     rng = random.Random(seed)
-    with_token, reasons = 0, set[str]()
+    filled, reasons = 0, set[str]()
     for _ in range(40):
-        status, found = await pages_equal(clients, signer, ads.page(rng, whole.ids))
+        status, found = await all_equal(clients, "POST", "/v1/match", json=page(rng, whole.ids))
         assert status in (200, 422)
         if status == 200:
             assert found["certified"]
-            with_token += any(hit["token"] for one in found["placements"] for hit in one["hits"])
+            filled += bool(placed(found))
             reasons |= set(found["left_out"] or {})
             reasons |= {name for one in found["placements"] for name in one["left_out"] or {}}
-    assert with_token > 20
-    assert len(reasons) > 10
-
-
-async def model_of(clients: Sequence[httpx.AsyncClient], signer: Signer) -> str:
-    """Return the id of the model, as tokens have it."""
-    body = {"page": {"text": "copy files"}, "placements": [{"id": "p0", "count": 20}]}
-    _, found = await pages_equal(clients, signer, body)
-    [model] = {hit["token"].model for hit in found["placements"][0]["hits"] if hit["token"]}
-    assert isinstance(model, str)
-    return model
+    assert filled > 20
+    assert len(reasons) > 8
 
 
 @pytest.fixture
-def quick_calibrations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fit clicks soon after they are counted."""
-    monkeypatch.setattr("fullrank_service.ads.calibrations.POLL_S", 0.02)
+def clicks(whole: Whole, tmp_path: Path) -> None:
+    """Write a log with clicks on ads, the more the better the score is."""
+    rng, now = random.Random(6), time.time()
+    bundle = open_bundle(find_bundle(whole.root / "bundles", "planted")).manifest
+    lists, events = [], []
+    for number in range(3600):
+        id, score, place = f"q{number}", rng.uniform(0, 8), f"p{rng.randrange(4)}"
+        ads = ((0, place, score),)
+        served = ServedList(
+            id, now, "page", ["x"], "match", model=bundle.version, model_id=bundle.model_id, ads=ads
+        )
+        lists.append(served.line())
+        is_click = rng.random() < (0.2 + 0.1 * score) * (0.5 if place == "p0" else 1)
+        actions = ["impression", "click"] if is_click else ["impression"]
+        events += [Event(action, now, {"query_id": id}, "x").line() for action in actions]
+    for kind, lines in ((LISTS, lists), (EVENTS, events)):
+        writer = SegmentWriter(tmp_path / "events", kind)
+        writer.append(lines)
+        writer.close()
 
 
-@pytest.mark.usefixtures("quick_calibrations")
+@pytest.mark.usefixtures("clicks")
 @pytest.mark.parametrize(
     ("seed", "limits"),
     [
@@ -146,9 +197,7 @@ def quick_calibrations(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_pages_by_value_are_equal(
     clients: list[httpx.AsyncClient],
-    signer: Signer,
     whole: Whole,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
     limits: dict[str, int],
@@ -156,27 +205,18 @@ async def test_pages_by_value_are_equal(
     for name, value in limits.items():
         monkeypatch.setattr(placing, name, value)
     asked = {"page": {"text": "copy"}, "placements": [{"id": "p0"}], "rank": "value"}
-    status, refused = await pages_equal(clients, signer, asked)
-    assert (status, refused["type"].rpartition(":")[2]) == (409, "too-few-clicks")
-    model = await model_of(clients, signer)
-    for folder in folders(tmp_path):
-        ads.count_clicks(folder, model)
     for client in clients:
-        end = time.monotonic() + 30
-        while (await client.post("/v1/match", json=asked)).status_code == 409:
-            assert time.monotonic() < end
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(30):
+            while (await client.post("/v1/match", json=asked)).status_code == 409:
+                await asyncio.sleep(0.02)
     rng = random.Random(seed)
     certified, values = list[bool](), list[float]()
     for _ in range(20):
-        body: dict[str, Any] = {
-            **ads.page(rng, whole.ids),
-            "rank": "value",
-            "cur": rng.choice(["EUR", "USD"]),
-        }
+        cur = rng.choice(["EUR", "USD"])
+        body: dict[str, Any] = {**page(rng, whole.ids), "rank": "value", "cur": cur}
         for one in body["placements"]:
             one.pop("bidfloorcur", None)
-        status, found = await pages_equal(clients, signer, body)
+        status, found = await all_equal(clients, "POST", "/v1/match", json=body)
         assert status in (200, 422)
         if status == 200:
             certified.append(found["certified"])
@@ -187,139 +227,25 @@ async def test_pages_by_value_are_equal(
     assert len(set(values)) > 10
 
 
-async def report(client: httpx.AsyncClient, *events: tuple[str, str]) -> list[str | None]:
-    """Report (action, token) events; give what became of them as events of ads."""
-    body = [
-        {
-            "action_name": action,
-            "timestamp": time.time() * 1000,
-            "event_attributes": {"token": token},
-        }
-        for action, token in events
-    ]
-    reply = await client.post("/v1/events", json=body)
-    assert reply.status_code == 200, reply.text
-    return [verdict.get("ad") for verdict in reply.json()["verdicts"]]
-
-
-async def last_change(client: httpx.AsyncClient, last: int) -> None:
-    """Wait until pages know what ads have spent up to a change."""
-    found: Any = client
-    ledger = found._transport.app.state.services.ads.events.spending
-    async with asyncio.timeout(20):
-        while ledger.excerpt("planted", 0.0).last < last:
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-def unlimited_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one person click as often as it likes."""
-    monkeypatch.setattr("fullrank_service.ads.counts.LIMITS", ())
-
-
-@pytest.mark.usefixtures("unlimited_clients")
-async def test_what_is_spent_and_seen_leaves_pages_equally(
-    clients: list[httpx.AsyncClient], signer: Signer, whole: Whole
-) -> None:
-    rng = random.Random(5)
-    clicks, reasons, results = 0, set[str](), set[str | None]()
-    gone = 0
-    for turn in range(12):
-        body = {**ads.page(rng, whole.ids), "explain": True, "user": {"id": f"v{turn % 5}"}}
-        status, before = await pages_equal(clients, signer, body)
-        if status != 200:
-            continue
-        reasons |= set(before["left_out"])
-        # Two pages, so that some clicks come too late for a budget.
-        tokens: list[list[str]] = [[] for _ in clients]
-        for _ in range(2):
-            for client, own in zip(clients, tokens, strict=True):
-                reply = (await client.post("/v1/match", json=body)).json()
-                hits = [hit for one in reply["placements"] for hit in one["hits"]]
-                own += [hit["token"] for hit in hits if hit["token"]][:12]
-        verdicts = [
-            await report(client, *((kind, t) for t in own for kind in ("impression", "click")))
-            for client, own in zip(clients, tokens, strict=True)
-        ]
-        assert all(own == verdicts[0] for own in verdicts)
-        results |= set(verdicts[0])
-        clicks += verdicts[0].count("click")
-        for client in clients:
-            await last_change(client, clicks)
-        _, after = await pages_equal(clients, signer, body)
-        reasons |= set(after["left_out"])
-        gone += placed(after) != placed(before)
-    assert {"impression", "click", "over_budget"} <= results
-    assert clicks > 30
-    assert gone > 3
-    assert {"budget", "cap"} <= reasons
-
-
-@pytest.mark.usefixtures("unlimited_clients")
-async def test_a_shard_that_starts_again_learns_what_was_spent(
-    whole: Whole, sets: list[str], settings: dict[str, Any]
-) -> None:
-    """Its ads stay off the page whose budget they have used up."""
-    address = sets[1]
-    shards = FailingShards.of(address, whole.root / "cache")
-    body: dict[str, Any] = {
-        "page": {"text": "copy files"},
-        "placements": [{"id": "p0", "count": 60}],
-        "per_advertiser": 60,
-    }
-    async with whole.router(address, shards, **settings) as client:
-        first_page = (await client.post("/v1/match", json=body)).json()
-        tokens = [hit["token"] for hit in first_page["placements"][0]["hits"] if hit["token"]]
-        events = [(kind, token) for token in tokens for kind in ("impression", "click")]
-        clicks = (await report(client, *events)).count("click")
-        await last_change(client, clicks)
-        expected = (await client.post("/v1/match", json={**body, "explain": True})).json()
-        assert placed(expected) != placed(first_page)
-        again = FailingShards.of(address, whole.root / "cache")
-        shards.replace(again)
-        found = (await client.post("/v1/match", json={**body, "explain": True})).json()
-    assert placed(found) == placed(expected)
-    assert found["left_out"] == expected["left_out"]
-    # More than the last changes, so that the shards had to ask for the others.
-    assert clicks > 32
-    shards.close()
-    again.close()
-
-
-async def test_a_missing_shard_fails_pages_and_reports(
-    clients: list[httpx.AsyncClient], shards: list[FailingShards], signer: Signer
+async def test_a_missing_shard_fails_pages(
+    clients: list[httpx.AsyncClient], shards: list[FailingShards]
 ) -> None:
     body = {"page": {"text": "copy files"}, "placements": [{"id": "p0", "count": 40}]}
-    _, expected = await pages_equal(clients, signer, body)
-    reply = await clients[2].post("/v1/match", json=body)
-    tokens = {h["id"]: h["token"] for h in reply.json()["placements"][0]["hits"] if h["token"]}
+    _, expected = await all_equal(clients, "POST", "/v1/match", json=body)
     shards[1].failing = {0, 1, 2}
     lost = await clients[2].post("/v1/match", json=body)
     assert (lost.status_code, lost.json()["type"].rpartition(":")[2]) == (503, "documents-missing")
-    events = [
-        {
-            "action_name": "impression",
-            "timestamp": time.time() * 1000,
-            "event_attributes": {"token": token},
-        }
-        for token in tokens.values()
-    ]
-    lost = await clients[2].post("/v1/events", json=events)
-    assert (lost.status_code, lost.json()["type"].rpartition(":")[2]) == (503, "documents-missing")
     shards[1].failing = set()
-    assert (await pages_equal(clients, signer, body))[1] == expected
-    # Nothing was counted.
-    found = await clients[2].post("/v1/events", json=events)
-    assert [one["ad"] for one in found.json()["verdicts"]] == ["impression"] * len(tokens)
+    assert (await all_equal(clients, "POST", "/v1/match", json=body))[1] == expected
 
 
 async def test_a_hit_that_is_gone_leaves_its_place_to_no_other_one(
-    clients: list[httpx.AsyncClient], signer: Signer, monkeypatch: pytest.MonkeyPatch
+    clients: list[httpx.AsyncClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A document that is deleted while its page is put together."""
     slots = [{"id": "p0", "count": 7}, {"id": "p1", "count": 7, "min_score": -9.0}]
     body = {"page": {"text": "copy files"}, "placements": slots, "per_advertiser": 60}
-    _, before = await pages_equal(clients, signer, body)
+    _, before = await all_equal(clients, "POST", "/v1/match", json=body)
     gone = placed(before)[2]
     show = answering._show
 
@@ -331,43 +257,79 @@ async def test_a_hit_that_is_gone_leaves_its_place_to_no_other_one(
     for one in before["placements"]:
         one["hits"] = [hit for hit in one["hits"] if hit["id"] != gone]
     for client in clients[1:]:
-        _, found = ads.match_of(await client.post("/v1/match", json=body), signer)
+        found = (await client.post("/v1/match", json=body)).json()
         assert found["placements"] == before["placements"]
 
 
-async def test_caps_are_shared_by_routers(
-    whole: Whole, sets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module", params=[True, False], ids=["ads", "no ads"])
+def live_whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A corpus with ads, or one whose first ads are live."""
+    further = ad_of_the_corpus if request.param else lambda _: {}
+    return Whole(tmp_path_factory.mktemp("live"), 120, further=further)
+
+
+def advertised(rng: random.Random) -> dict[str, Any]:
+    """The fields of a document, most with an ad that has not ended by the clock of the tests."""
+    found = body(rng)
+    if rng.random() < 0.8:
+        found["ad"] = some_ad(rng)
+        if rng.random() < 0.8:
+            found["ad"].pop("end", None)
+    return found
+
+
+async def write(rng: random.Random, ids: list[str], clients: list[httpx.AsyncClient]) -> int:
+    """Write a random ad to all; return the number of the write."""
+    id, kind = rng.choice(ids), rng.random()
+    if kind < 0.5:
+        return (await written(clients, "PUT", f"/v1/documents/{id}", json=advertised(rng)))[1]
+    if kind < 0.6:
+        changes = {"ad": rng.choice([None, some_ad(rng)])}
+        return (await written(clients, "PATCH", f"/v1/documents/{id}", json=changes))[1]
+    if kind < 0.8:
+        return (await written(clients, "DELETE", f"/v1/documents/{id}"))[1]
+    lines = [{"_id": rng.choice(ids), **advertised(rng)} for _ in range(8)]
+    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": str(rng.random())}
+    content = "\n".join(map(json.dumps, lines))
+    bulk = await written(clients, "POST", "/v1/documents:bulk", content=content, headers=headers)
+    return bulk[1]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 15))]
+)
+async def test_written_ads_change_pages_equally(
+    live_whole: Whole,
+    tmp_path: Path,
+    new_database: NewDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
 ) -> None:
-    stop_the_clock(monkeypatch)
-    body: dict[str, Any] = {
-        "page": {"text": "copy files"},
-        "placements": [{"id": "p0", "count": 60}],
-        "per_advertiser": 60,
-        "user": {"id": "u"},
-        "explain": True,
-    }
-    own = FailingShards.of(sets[1], whole.root / "cache")
-    async with AsyncExitStack() as stack:
-        stack.callback(own.close)
-        url, _ = stack.enter_context(redis_process(tmp_path))
-        one, other = [
-            await stack.enter_async_context(
-                whole.router(
-                    sets[1],
-                    own,
-                    name=name,
-                    events_key=whole.root / "key",
-                    ad_shared_budgets=True,
-                    redis_url=url,
-                    redis_timeout_ms=2000,
-                )
-            )
-            for name in ("one", "other")
-        ]
-        first = (await one.post("/v1/match", json=body)).json()
-        tokens = [hit["token"] for hit in first["placements"][0]["hits"] if hit["token"]]
-        results = await report(one, *(("impression", token) for token in tokens))
-        assert set(results) == {"impression"}
-        capped = (await other.post("/v1/match", json=body)).json()
-        assert capped["left_out"].get("cap", 0) > first["left_out"].get("cap", 0)
-        assert capped["left_out"] == (await one.post("/v1/match", json=body)).json()["left_out"]
+    # Merge nothing by time, as in test_equal_live.py.
+    monkeypatch.setattr(merging, "_IDLE_S", 1e6)
+    places = Places(live_whole, tmp_path, new_database)
+    rng = random.Random(seed)
+    ids = [*rng.sample(live_whole.ids, 25), *(f"new/{number}" for number in range(15))]
+    seq = live = 0
+
+    async def ask(clients: list[httpx.AsyncClient]) -> int:
+        """Ask all for a page; return the number of written ads on it."""
+        body = {**page(rng, ids), "min_seq": seq, "fields": ["ad"]}
+        body["page"]["text"] += " " + rng.choice(NEW_WORDS)
+        status, found = await all_equal(clients, "POST", "/v1/match", json=body)
+        if status != 200:
+            return 0
+        assert found["certified"]
+        hits = [hit for one in found["placements"] for hit in one["hits"]]
+        return sum(bool(hit["fields"].get("ad")) and hit["id"] in ids for hit in hits)
+
+    async with places.clients() as clients:
+        for _ in range(20):
+            seq = max(seq, await write(rng, ids, clients))
+            live += (await ask(clients)) + (await ask(clients))
+    assert live > 5
+    places.compact()
+    async with places.clients() as clients:
+        for _ in range(10):
+            seq = max(seq, await write(rng, ids, clients))
+            await ask(clients)

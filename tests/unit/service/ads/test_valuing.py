@@ -17,8 +17,7 @@ from fullrank.live import View
 from fullrank.storage.documents import Document
 from fullrank_service.ads import placing
 from fullrank_service.ads.filling import Filled, PageFilling
-from fullrank_service.ads.placing import Slot
-from fullrank_service.ads.valuing import Valuation
+from fullrank_service.ads.placing import Slot, Valuation
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.fullrank.ads.oracle import NOW, is_allowed, random_page, rules_of

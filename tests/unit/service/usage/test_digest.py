@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fullrank.ads.calibration import fit
 from fullrank.events import archive
 from fullrank.events.compaction import compact
 from fullrank.events.days import Days
@@ -223,3 +227,103 @@ def test_the_newest_days_come_first_and_the_others_follow(
     ]
     assert [one.since for one in found] == [MONDAY + 2 * DAY, MONDAY + DAY, None]
     assert [one.has_more for one in found] == [True, True, False]
+
+
+def page_of(number: int, score: float, **more: Any) -> ServedList:
+    """A page that shows an ad beside a document without one."""
+    given = {
+        "kind": "match",
+        "model": "shop-20260101t000000z-0123abcd",
+        "model_id": "m1",
+        "ads": ((1, "top", score),),
+        **more,
+    }
+    return listing(f"p{number}", ["doc", "ad"], "page", float(number), **given)
+
+
+def reports(number: int, *actions: str, **more: Any) -> list[Event]:
+    return [click(f"p{number}", "ad", float(number), None, action, **more) for action in actions]
+
+
+def ads_of(folder: Path, lists: Sequence[ServedList], events: Sequence[Event]) -> list[Any]:
+    """Return what the digest of the only day says about ads."""
+    log = log_of(folder, lists, events)
+    digest_of(log)
+    [(_, day)] = Days(log).read()
+    assert day is not None
+    return [tuple(row) for row in day.ads]
+
+
+def test_ads_are_those_of_a_plain_count(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    counts: dict[Any, list[int]] = {}
+    lists, events = [], []
+    for number in range(400):
+        key = (rng.choice(["m1", "m2"]), rng.choice(["top", "side"]), rng.choice([1.5, -3.25, 0.0]))
+        model_id, placement, score = key
+        ads = ((1, placement, score),)
+        lists.append(page_of(number, 0.0, user=None, model_id=model_id, ads=ads))
+        is_seen, is_clicked = rng.random() < 0.8, rng.random() < 0.3
+        # Any of them may be reported twice, and clicks alone count nothing.
+        events += reports(number, *["impression"] * (2 * is_seen), *["click"] * (2 * is_clicked))
+        if is_seen:
+            own = counts.setdefault(("shop", *key), [0, 0])
+            own[0] += 1
+            own[1] += is_clicked
+    found = ads_of(tmp_path, lists, events)
+    assert sorted(found) == sorted((*key, *own) for key, own in counts.items())
+
+
+@pytest.mark.parametrize(
+    ("lists", "events", "expected"),
+    [
+        ([page_of(1, 2.0)], reports(1, "click", "impression"), [1, 1]),
+        ([page_of(1, 2.0)], reports(1, "impression", "click", is_bot=True), None),
+        ([page_of(1, 2.0, is_bot=True)], reports(1, "impression", "click"), None),
+        ([page_of(1, 2.0, ads=())], reports(1, "impression", "click"), None),
+        # One person clicks on everything.
+        (
+            [page_of(n, 2.0) for n in range(40)],
+            [event for n in range(40) for event in reports(n, "impression", "click")],
+            [25, 25],
+        ),
+    ],
+)
+def test_programs_and_busy_people_count_no_ads(
+    tmp_path: Path, lists: list[ServedList], events: list[Event], expected: list[int] | None
+) -> None:
+    found = ads_of(tmp_path, lists, events)
+    assert found == ([] if expected is None else [("shop", "m1", "top", 2.0, *expected)])
+
+
+@pytest.mark.parametrize("score", [1.0, -1.0, 0.0, 3.14159, 1e-9, 123456.789, -0.3])
+def test_scores_of_ads_are_rounded_a_little(tmp_path: Path, score: float) -> None:
+    [row] = ads_of(tmp_path, [page_of(1, score)], reports(1, "impression"))
+    assert row[3] == pytest.approx(score, rel=0.004, abs=0)
+
+
+def test_workers_share_a_calibration_of_all_days(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    groups: dict[tuple[str, float], list[int]] = {}
+    for day, clicks in enumerate((0, 600, 900)):
+        lists, events = [], []
+        for number in range(clicks * 2):
+            score = rng.choice([1.0, 2.0])
+            lists.append(replace(page_of(number, score, user=None), at=MONDAY + day * DAY))
+            is_clicked = rng.random() < score / 4
+            events += reports(number, "impression", *["click"] * is_clicked)
+            own = groups.setdefault(("top", score), [0, 0])
+            own[0], own[1] = own[0] + 1, own[1] + is_clicked
+        lists.append(page_of(10**6, 1.0, user=None, model_id="few"))
+        events += reports(10**6, "impression", "click")
+        log = log_of(tmp_path, lists, events, at=MONDAY + day * DAY)
+    found, again = digest_of(log), read_digest(log, 0.0)
+    assert again is not None
+    assert found.ads == again.ads
+    assert found.ads["shop"]["few"].calibration is None
+    assert found.ads["shop"]["few"].clicks == 3
+    keys = sorted(groups)
+    shown, clicked = np.array([groups[key] for key in keys], np.float64).T
+    expected = fit([place for place, _ in keys], np.array([s for _, s in keys]), shown, clicked)
+    assert found.ads["shop"]["m1"].calibration == expected
+    assert found.ads["shop"]["m1"].clicks == clicked.sum() >= 1000
