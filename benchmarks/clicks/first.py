@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 
 from benchmarks.clicks.shop import DEPTH, Click, Shop, read_shop, write_collection
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.tables import Table, console
+from benchmarks.harness.tables import Table, print_tables
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event
@@ -54,10 +54,7 @@ def main() -> None:
             figures = [part.figures(found.__getitem__)["all"] for part in (shop, newest)]
             rows.append((f"{len(logged):,}", *(f"{figure:.3f}" for figure in figures)))
     table = Table("MAP@5 a click", ("clicks logged", "all later", "last fifth"), rows)
-    if given.markdown:
-        print(table.markdown())
-    else:
-        table.show(console())
+    print_tables([table], given.markdown)
 
 
 def log(folder: Path, clicks: Sequence[Click]) -> None:

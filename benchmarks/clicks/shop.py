@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.tables import Table, console
+from benchmarks.harness.tables import Table, console, print_tables
 from benchmarks.peers.bm25 import fit_bm25
 from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle
@@ -258,10 +258,7 @@ def main() -> None:
         ("system", "all", "new queries"),
         [(name, f"{f['all']:.3f}", f"{f['new']:.3f}") for name, f in found.items()],
     )
-    if given.markdown:
-        print(table.markdown())
-    else:
-        table.show(console())
+    print_tables([table], given.markdown)
 
 
 if __name__ == "__main__":

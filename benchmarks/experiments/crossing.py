@@ -1,7 +1,8 @@
 """Measures of systems whose weights come from two-fold cross validation on the test queries.
 
 The learned parts of a system stay; only the weights of the parts are chosen, on one half of the queries for the other,
-by NDCG@10 (``benchmarks.experiments.folds``). The results include the weight that each query was measured with.
+by NDCG@10, because a setting looks too good on the queries that selected it. The results include the weight that each
+query was measured with.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.experiments.folds import cross_validate, halves
 from benchmarks.harness.measuring import encode_queries, retriever_of
-from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
+from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
 from fullrank_trainer.evaluation.evaluate import DEPTH, measure_rankings
@@ -30,6 +30,7 @@ ALPHA = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 Weights = tuple[float, ...]
 Measured = dict[str, Float64]
+_BY = "ndcg@10"
 
 
 def crossed_weights(
@@ -75,14 +76,23 @@ def crossed_alpha(
 
 
 def _crossed(measured: Mapping[Weights, Measured], names: Sequence[str]) -> dict[str, Float64]:
-    """Measure each half with the best weights of the other, and return those weights per query."""
-    crossed = cross_validate(measured)
-    count = len(crossed.per_query["ndcg@10"])
-    chosen = {name: np.zeros(count) for name in names}
-    for rows, weights in zip(halves(count), crossed.chosen, strict=True):
+    """Measure each half with the best weights of the other, the first of equal ones; return these per query, too."""
+    count = len(next(iter(measured.values()))[_BY])
+    parts = halves(count)
+    best = [max(measured, key=lambda w: float(measured[w][_BY][rows].mean())) for rows in parts]
+    found = {name: np.empty(count) for name in (*next(iter(measured.values())), *names)}
+    for rows, weights in zip(parts, best[::-1], strict=True):
+        for name, values in measured[weights].items():
+            found[name][rows] = values[rows]
         for name, weight in zip(names, weights, strict=True):
-            chosen[name][rows] = weight
-    return crossed.per_query | chosen
+            found[name][rows] = weight
+    return found
+
+
+def halves(queries: int) -> tuple[Int64, Int64]:
+    """Split the rows into two halves, ascending; equal for every system with as many queries."""
+    order = np.random.default_rng(1).permutation(queries)
+    return np.sort(order[: queries // 2]), np.sort(order[queries // 2 :])
 
 
 def measures_of(scores: Float64, judgement: Judgement) -> dict[str, float]:

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.tables import Table, console
+from benchmarks.harness.tables import Table, print_tables
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank.measures import Estimate, estimate
@@ -170,10 +170,7 @@ def main() -> None:
         "over bm25",
     )
     table = Table("wikispeedia, MRR", headings, rows)
-    if given.markdown:
-        print(table.markdown())
-    else:
-        table.show(console())
+    print_tables([table], given.markdown)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     with Lab("documents", given) as lab:
         results = lab.run(Task("wikispeedia", folder), [System("ssi", formula="UᵀV + I"), ...])
-        lab.tell([table], [finding], [plot])
+        lab.tell([table])
 
 A collection is read and counted once. A system is a recipe with overrides: it trains on ``train``, ``valid`` selects
 its epoch, and ``test`` measures it over all documents, without the links of the other splits, through the code that
@@ -15,7 +15,6 @@ settings, seed or data change, or with --fresh. ``Lab.keep`` does the same for a
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -24,7 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.harness.claims import Finding, findings_table
 from benchmarks.harness.measuring import Measure, limited, ranked, rates_tried, resident_gib, spread
 from benchmarks.harness.report import data_folder, machine, show
 from benchmarks.harness.store import (
@@ -35,7 +33,7 @@ from benchmarks.harness.store import (
     recipe_identity,
     write_json,
 )
-from benchmarks.harness.tables import NAMES, NOT_THERE, SHOWN, Table, console, results_table
+from benchmarks.harness.tables import NAMES, NOT_THERE, Table, print_tables
 from benchmarks.harness.task import System, Task
 from fullrank.errors import FullrankError
 from fullrank.measures import Float64
@@ -282,37 +280,11 @@ class Lab:
             self._judged[key] = spread(judgements, self.given.queries), len(judgements)
         return self._judged[key]
 
-    def table(
-        self,
-        task: Task,
-        systems: Sequence[System],
-        results: Mapping[str, Result],
-        *,
-        measures: Sequence[str] = SHOWN,
-        paper: str = "paper",
-        title: str | None = None,
-    ) -> Table:
-        """Return a table with one row per system, the paper's figures next to ours, and reasons of missing ones."""
-        missing = {
-            system: reason for (where, system), reason in self.missing.items() if where == task.name
-        }
-        return results_table(
-            title or task.name, systems, results, missing, measures=measures, paper=paper
-        )
-
     # -- telling ------------------------------------------------------------------------------
 
-    def tell(
-        self,
-        tables: Sequence[Table],
-        findings: Sequence[Finding] = (),
-        plots: Sequence[Path] = (),
-        **more: Any,
-    ) -> None:
-        """Print tables and findings in the requested form, and store them in --out."""
+    def tell(self, tables: Sequence[Table], **more: Any) -> None:
+        """Print tables in the requested form, and store them in --out."""
         self.report.__exit__()  # closes the progress bar before the tables
-        found = [finding.as_dict() for finding in findings]
-        self._keep_findings(found)
         result = {
             "benchmark": self.experiment,
             "machine": self.machine,
@@ -324,8 +296,6 @@ class Lab:
             },
             "seconds": round(time.perf_counter() - self._began, 1),
             "tables": [table.as_dict() for table in tables],
-            "findings": found,
-            "plots": [str(path) for path in plots],
             "missing": [
                 {"task": task, "system": system, "reason": reason}
                 for (task, system), reason in self.missing.items()
@@ -333,37 +303,7 @@ class Lab:
             **more,
         }
         write_json(self.store.folder / "summary.json", result)
-        if found:
-            tables = [*tables, findings_table(found)]
         if self.given.json:
             show(result, True)
-        elif self.given.markdown:
-            print("\n\n".join(table.markdown() for table in tables))
         else:
-            screen = console()
-            for table in tables:
-                table.show(screen)
-            for path in plots:
-                screen.print(f"plot: {path}", markup=False)
-
-    def _keep_findings(self, found: Sequence[Mapping[str, Any]]) -> None:
-        """Merge into findings.json; findings of systems that did not run now stay."""
-        path = self.store.folder / "findings.json"
-        kept = {} if self.given.fresh else {_place(one): one for one in read_findings(path)}
-        for one in map(dict, found):
-            if one["verdict"] != "not tested" or _place(one) not in kept:
-                kept[_place(one)] = one
-        write_json(path, {"experiment": self.experiment, "findings": list(kept.values())})
-
-
-def read_findings(path: Path) -> list[dict[str, Any]]:
-    """Read the stored findings of an experiment; empty without results."""
-    try:
-        found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["findings"]
-    except (OSError, ValueError, KeyError):
-        return []
-    return found
-
-
-def _place(finding: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(finding[key]) for key in ("claim", "where", "tested", "measure"))
+            print_tables(tables, self.given.markdown)

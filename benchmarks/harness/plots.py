@@ -1,4 +1,4 @@
-"""Plots as SVG: scatter plots of per-query values, curves, and points by class."""
+"""Plots as SVG: curves, and speed against quality."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-from fullrank.measures import Float64
 
 # Colours that colour-blind readers can distinguish (Okabe and Ito), each with its own dash and marker.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -38,25 +35,6 @@ def _save(figure: Any, path: Path) -> Path:
     figure.savefig(part, format="svg", metadata={"Date": None})
     part.replace(path)
     return path
-
-
-def scatter(
-    path: Path, panels: Sequence[tuple[str, Float64, str, Float64]], *, measure: str
-) -> Path:
-    """Plot one panel per (name of x, x, name of y, y), one dot per query; above the line y is better."""
-    figure = _figure(4.4 * len(panels), 4.4)
-    for axes, (x_name, x, y_name, y) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True
-    ):
-        axes.plot([0, 1], [0, 1], color="#555555", linewidth=1)
-        axes.scatter(x, y, s=9, alpha=0.35, color=_COLOURS[0], linewidths=0)
-        axes.set(
-            xlabel=f"{measure}, {x_name}", ylabel=f"{measure}, {y_name}", xlim=(0, 1), ylim=(0, 1)
-        )
-        axes.set_aspect("equal")
-        above, below = int(np.sum(y > x)), int(np.sum(y < x))
-        axes.set_title(f"{y_name} better on {above}, worse on {below} of {len(x)}", fontsize=9)
-    return _save(figure, path)
 
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -102,21 +80,6 @@ def curves(
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8)
-    return _save(figure, path)
-
-
-def points(path: Path, panels: Mapping[str, tuple[Float64, npt.NDArray[np.int64]]]) -> Path:
-    """Plot one panel per title: points (B, 2) with the class of each as a coloured digit."""
-    figure = _figure(5.2 * len(panels), 5.2)
-    columns = np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True))
-    for axes, (title, (xy, classes)) in zip(columns, panels.items(), strict=True):
-        for (x, y), name in zip(xy, classes.tolist(), strict=True):
-            colour = _COLOURS[name % len(_COLOURS)]
-            axes.text(x, y, str(name), color=colour, fontsize=7, ha="center", va="center")
-        low, high = xy.min(axis=0), xy.max(axis=0)
-        axes.update_datalim([low, high])
-        axes.autoscale_view()
-        axes.set_title(title, fontsize=10)
     return _save(figure, path)
 
 

@@ -23,10 +23,9 @@ NAMES = {
     "ndcg@3": "NDCG@3",
     "ndcg@10": "NDCG@10",
     "recall@100": "R@100",
-    "1nn_error": "1-NN error %",
 }
 SHOWN = ("rank_loss", "map", "p@10")
-_PERCENT = ("rank_loss", "1nn_error")
+_PERCENT = ("rank_loss",)
 NOTHING = "–"
 NOT_THERE = "not there"
 """Why a system whose recipe does not exist is missing."""
@@ -77,6 +76,16 @@ def console() -> Console:
     """Return the console for tables; without a terminal, wide enough for any table."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=220)
+
+
+def print_tables(tables: Sequence[Table], as_markdown: bool) -> None:
+    """Print tables as Markdown, or to the terminal."""
+    if as_markdown:
+        print("\n\n".join(table.markdown() for table in tables))
+        return
+    screen = console()
+    for table in tables:
+        table.show(screen)
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -44,10 +44,10 @@ class Bar(NamedTuple):
             found = [_at(own, self.path) for own in large]
             return None if None in found else min(found, default=None)
         own = corpora[self.of or largest(corpora)]
-        value = _at(own, self.path)
+        value: float | None = _at(own, self.path)
         if self.over and value is not None:
             below = _at(own, self.over)
-            return None if below is None else value / below
+            return None if below is None else value / float(below)
         return value
 
     def holds(self, value: float | None) -> bool:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.harness.derive import (
+    GRADES,
+    SHORT,
     cold_splits,
+    graded_precision,
     is_cold,
     keep_queries,
     keep_share,
     links_of,
     mate_splits,
+    read_categories,
+    relevance,
+    shared,
     split_two_ways,
+    write_categories,
+    write_content,
     write_described,
     write_keywords,
     write_splits,
@@ -146,3 +156,93 @@ def test_only_the_test_judges_cold_documents(linked: Collection) -> None:
         assert set(found[name]) <= set(links_of(linked, [name]))
     assert found["test"]
     assert set(found["test"]) == {link for link in everything if is_cold(link[1], 0.3)}
+
+
+MAMMAL, BIRD = ("Science", "Biology", "Mammals"), ("Science", "Biology", "Birds")
+
+
+def test_relevance_is_the_shared_beginning_over_the_longer_path() -> None:
+    assert shared(MAMMAL, MAMMAL) == 1
+    assert shared(MAMMAL, BIRD) == pytest.approx(2 / 3)
+    assert shared(MAMMAL, ("Science",)) == pytest.approx(1 / 3)
+    assert shared(MAMMAL, ("Art", "Biology", "Mammals")) == 0
+    assert relevance((BIRD, ("Art",)), (("Art", "Painting"), MAMMAL)) == pytest.approx(2 / 3)
+    assert relevance((), (MAMMAL,)) == 0
+
+
+def test_categories_are_read_with_all_paths_of_an_article(tmp_path: Path) -> None:
+    file = tmp_path / "categories.tsv"
+    file.write_text("corpus-id\tcategory-path\nfox\tScience.Biology\nfox\tArt\nowl\tArt\n", "utf-8")
+    assert read_categories(file) == {"fox": (("Art",), ("Science", "Biology")), "owl": (("Art",),)}
+
+
+def test_held_out_articles_are_queries_graded_by_their_paths(tmp_path: Path) -> None:
+    names = [f"a{i}" for i in range(40)]
+    source = tmp_path / "source"
+    write_lines(source / "corpus.jsonl", [{"_id": n, "title": n, "text": f"of {n}"} for n in names])
+    (source / "qrels").mkdir()
+    paths = {name: ("S.B.M", "S.B.V", "A")[i % 3] for i, name in enumerate(names[:-1])}
+    lines = ["corpus-id\tcategory-path", *(f"{n}\t{path}" for n, path in paths.items())]
+    (source / "categories.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    target = write_categories(
+        read_collection(source), source / "categories.tsv", tmp_path / "target", seed=1
+    )
+    found = read_collection(target)
+    kept = {document.id for document in found.documents}
+    assert found.queries is not None
+    asked = {query.id for query in found.queries}
+    assert kept | asked == set(names) - {"a39"}
+    assert not kept & asked
+    test, valid = found.qrels("test"), found.qrels("valid")
+    assert set(test) | set(valid) == asked
+    assert not set(test) & set(valid)
+    for query, grades in test.items():
+        wanted = {
+            name: round(GRADES * shared(tuple(paths[query].split(".")), tuple(paths[name].split("."))))
+            for name in kept
+        }  # fmt: skip
+        assert grades == {name: grade for name, grade in wanted.items() if grade}
+    for query, grades in valid.items():
+        assert set(grades) == {name for name in kept if paths[name] == paths[query]}
+        assert set(grades.values()) == {GRADES}
+    assert len(judge(found, "test", [])[0]) == round(0.2 * 39)
+
+
+def test_graded_precision_is_the_mean_of_the_first_places() -> None:
+    scores = np.array([[0.1, 0.9, 0.5], [1.0, 1.0, 1.0]])
+    relevant = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 1.0]])
+    found = graded_precision(scores, relevant, (1, 2, 3, 100))
+    np.testing.assert_allclose(found, [[0.5, 0.25, 0.5, 0.5], [0.0, 0.5, 2 / 3, 2 / 3]])
+
+
+@pytest.fixture
+def clicked(tmp_path: Path) -> Path:
+    """Articles and clicks: on each article, on the others of its topic, and a few of another; split by page."""
+    folder = write_planted_links(tmp_path / "data" / "wikispeedia")
+    ids = [document.id for document in read_collection(folder).documents]
+    (folder / "clicks").mkdir()
+    for name, pages in (("train", ids[::2]), ("valid", ids[1::4]), ("test", ids[3::4])):
+        lines = ["page-id\tclicked-id\tclicks"]
+        lines += [f"{a}\t{b}\t{i % 3 + 1}" for a in pages for i, b in enumerate(ids)
+                  if a != b and a[:2] == b[:2]]  # fmt: skip
+        with gzip.open(folder / "clicks" / f"{name}.tsv.gz", "wt", encoding="utf-8") as stream:
+            stream.write("\n".join(lines) + "\n")
+    return folder
+
+
+def test_pages_are_queries_and_short_texts_documents(clicked: Path, tmp_path: Path) -> None:
+    articles = read_collection(clicked)
+    found = read_collection(write_content(clicked, tmp_path / "content"))
+    assert found.queries is not None
+    assert [query.id for query in found.queries] == [d.id for d in articles.documents]
+    assert found.splits == ("train", "valid", "test")
+    for document, article in zip(found.documents, articles.documents, strict=True):
+        text = article.texts(["text"])["text"]
+        assert document.fields["text"] == " ".join(text.split()[:SHORT])
+    assert max(max(grades.values()) for grades in found.qrels("train").values()) == 3
+    # A page's own text is never the answer, and no page is in two splits.
+    judgements, _ = judge(found, "test", ["train", "valid"])
+    for judgement in judgements:
+        row = next(i for i, d in enumerate(found.documents) if d.id == judgement.query)
+        assert judgement.excluded.tolist() == [row]
+        assert row not in judgement.relevant

@@ -1,16 +1,14 @@
-"""Weights by cross validation, and the clickthrough experiment on a planted collection."""
+"""Weights by cross validation, against the models that have them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.experiments import clickthrough, crossing
-from benchmarks.experiments.folds import halves
+from benchmarks.experiments import crossing
+from benchmarks.experiments.crossing import halves
 from benchmarks.harness.measuring import ranked
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
@@ -24,15 +22,12 @@ QUICK = ("epochs=4", "model.dimension=6")
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shared folder, with a planted tldr/en."""
-    root = tmp_path_factory.mktemp("data")
-    write_planted(root / "tldr" / "en")
-    return root
+    return write_planted(tmp_path_factory.mktemp("planted"))
 
 
 @pytest.fixture(scope="module")
 def trainer(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    source = read_collection(planted / "tldr" / "en")
+    source = read_collection(planted)
     out = tmp_path_factory.mktemp("out")
     return Trainer(source, Reporter(quiet=True), out, "x", seed=1, threads=1, resume=False)
 
@@ -83,46 +78,7 @@ def test_cross_validated_alpha_equals_the_served_mix(
         np.testing.assert_allclose(crossed["ndcg@10"][rows], values["ndcg@10"][rows], atol=1e-6)
 
 
-def test_clickthrough_reports_weights_and_p_values(
-    planted: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("FULLRANK_DATA", str(planted))
-    arguments = [
-        "--systems",
-        "tfidf,bm25,unigram,bltm,bltm-pr,lsa-tfidf",
-        "--out",
-        str(tmp_path),
-        "--json",
-    ]
-    settings = [word for setting in QUICK for word in ("--set", setting)]
-    clickthrough.main([*arguments, *settings])
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    tables = {table["title"].split(":")[0]: table for table in told["tables"]}
-    assert list(tables) == [
-        "tldr/en, language models", "tldr/en, projections", "tldr/en, others", "tldr/en"
-    ]  # fmt: skip
-    assert [row[0] for row in tables["tldr/en, language models"]["rows"]] == [
-        "unigram", "bltm", "bltm-pr"
-    ]  # fmt: skip
-    assert "paper" in tables["tldr/en, language models"]["headings"]
-    settings = [row[-1] for row in tables["tldr/en, language models"]["rows"]]
-    assert settings[0].startswith("λ₁ = ")
-    assert settings[0].endswith(", λ₂ = 1")
-    assert settings[1].startswith("epoch 4 of 4, λ₁ = ")
-    assert tables["tldr/en, projections"]["rows"][0][-1] == "–"
-    assert tables["tldr/en, projections"]["rows"][1][-1].startswith("N = 6, α = ")
-    p = tables["tldr/en"]["rows"]
-    assert len(p) == 6
-    # What the line has against the column, the column has against the line.
-    for i in range(6):
-        assert p[i][3 + i] == ""
-        for j in range(i):
-            assert {p[i][3 + j][0], p[j][3 + i][0]} in ({"+", "−"}, {"−"})
-            assert p[i][3 + j][1:] == p[j][3 + i][1:]
-    verdicts = {finding["tested"]: finding["verdict"] for finding in told["findings"]}
-    assert verdicts["bltm-pr > unigram"] != "not tested"
-    assert verdicts["dssm > s2net"] == verdicts["dssm-modern ≥ fielded"] == "not tested"
-    assert [Path(plot).read_text()[:5] for plot in told["plots"]] == ["<?xml"]
+def test_halves_contain_every_query_once() -> None:
+    first, second = halves(7)
+    assert (len(first), len(second)) == (3, 4)
+    assert sorted([*first.tolist(), *second.tolist()]) == list(range(7))
