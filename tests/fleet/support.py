@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.fleet.collection import cloned
-from benchmarks.fleet.searching import Expected, Searches
+from benchmarks.fleet.serving import cloned
 from fullrank.bundle import open_bundle
 from fullrank_fleet.cluster import worker_environment
 from fullrank_fleet.jobs.index import index_set
@@ -23,6 +22,7 @@ from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.actors import stop_fleet
 from fullrank_trainer.indexing.index import index
 from tests.api.support import wait_for
+from tests.fleet.searching import Expected, Searches
 from tests.golden.test_golden import WORDS
 from tests.ports import free_port
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle

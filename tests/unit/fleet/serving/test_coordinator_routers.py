@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fleet.collection import cloned
+from benchmarks.fleet.serving import cloned
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving import coordinator, routers

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
-import numpy as np
 
 Hits = Sequence[tuple[str, float]]
 Expected = Mapping[str, Hits]
@@ -71,17 +70,6 @@ class Searches:
         assert self.wrong == [], self.wrong[:1]
         assert set(self.statuses) == {200}, self.statuses
 
-    def facts(self) -> dict[str, Any]:
-        """Return the counts and the times in ms."""
-        ms = [1000 * float(np.quantile(self.seconds, share)) for share in (0.5, 0.99, 1)]
-        return {
-            "searches": len(self.seconds),
-            "failed": len(self.seconds) - self.statuses[200],
-            "problems": dict(self.problems),
-            "wrong": len(self.wrong),
-            **dict(zip(("p50_ms", "p99_ms", "max_ms"), ms, strict=True)),
-        }
-
     def _run(self, number: int) -> None:
         with httpx.Client(base_url=self._url, timeout=10) as client:
             while not self._stop.is_set():
@@ -114,16 +102,3 @@ class Searches:
 def hits_of(body: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Return id and score of the hits of an answer."""
     return [(hit["id"], hit["score"]) for hit in body["hits"]]
-
-
-def answers(url: str, texts: Sequence[str], limit: int = 10) -> Expected:
-    """Search each text once, undisturbed."""
-    found = {}
-    with httpx.Client(base_url=url, timeout=10) as client:
-        for text in texts:
-            asked = {"query": text, "limit": limit, "mode": "exact"}
-            answer = client.post("/v1/search", json=asked).raise_for_status().json()
-            if not answer["certified"]:
-                raise SystemExit(f"{text!r}: the answer is not certified")
-            found[text] = hits_of(answer)
-    return found
