@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
-from typing import Any, NamedTuple
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from fullrank.ads.ad import FIELD, Ad, parse_ad
+from fullrank.bundle import Bundle
 from fullrank.encoding import Int32, Int64
 from fullrank.errors import AdError
+from fullrank.filters.columns import Columns
+from fullrank.filters.columns.build import MAX_FIELDS
+from fullrank.live.part import Part
 from fullrank.storage.documents import DocumentStore
 
 Mask = npt.NDArray[np.bool_]
 _KEY = orjson.dumps(FIELD)
+# A view keeps the store of a part when it removes documents, so the table is read once.
+_tables: WeakKeyDictionary[DocumentStore, AdTable | None] = WeakKeyDictionary()
 _log = getLogger(__name__)
 
 
@@ -129,33 +136,16 @@ class AdTable:
         )
 
     @classmethod
-    def of_documents(cls, documents: Iterable[Mapping[str, Any]]) -> AdTable | None:
-        """Read the ads of documents, fields by name in the order of their rows; None without ads."""
-        return cls._read(
-            (row, value)
-            for row, fields in enumerate(documents)
-            # Most documents are no ads, and telling so by None is quicker than by the type.
-            if (value := fields.get(FIELD)) is not None and isinstance(value, Mapping)
-        )
-
-    @classmethod
     def of_store(cls, store: DocumentStore) -> AdTable | None:
         """Read the ads of stored documents; None without ads."""
-
-        def found() -> Iterator[tuple[int, Mapping[str, Any]]]:
-            for row in range(len(store)):
-                # A search for bytes skips the parsing of documents without ads.
-                if _KEY in store.json(row):
-                    value = store.fields(row).get(FIELD)
-                    if isinstance(value, Mapping):
-                        yield row, value
-
-        return cls._read(found())
-
-    @classmethod
-    def _read(cls, found: Iterable[tuple[int, Mapping[str, Any]]]) -> AdTable | None:
         rows, ads, malformed = [], list[Ad | None](), list[AdError]()
-        for row, value in found:
+        for row in range(len(store)):
+            # A search for bytes skips the parsing of documents without ads.
+            if _KEY not in store.json(row):
+                continue
+            value = store.fields(row).get(FIELD)
+            if not isinstance(value, Mapping):
+                continue
             rows.append(row)
             try:
                 ads.append(parse_ad(value, is_stored=True))
@@ -205,6 +195,37 @@ class AdTable:
         is_dense = row < len(rows) and rows[row] == row
         place = row if is_dense else int(rows.searchsorted(row))
         return self.ads[place] if is_dense or (place < len(rows) and rows[place] == row) else None
+
+
+def ads_of(part: Part) -> AdTable | None:
+    """Return the ads of the documents of a part; None without ads. The first call is slow; see ``prepare_ads``."""
+    store = part.store
+    if store not in _tables:
+        _tables[store] = read_ads(store, part.fields)
+    return _tables[store]
+
+
+def prepare_ads(parts: Iterable[Part]) -> None:
+    """Read the ads of parts before requests need them."""
+    for part in parts:
+        ads_of(part)
+
+
+def read_ads(store: DocumentStore, fields: Columns | Bundle) -> AdTable | None:
+    """Read the ads of stored documents; None without ads.
+
+    Args:
+        store: The documents.
+        fields: Their columns, or the bundle that has them, as of ``Part``.
+    """
+    # A bundle of an earlier release would have to read all documents to build its columns.
+    if isinstance(fields, Bundle) and "columns" in fields.sections:
+        columns = fields.columns
+        is_complete = len(columns.by_name) + len(columns.refused) < MAX_FIELDS
+        # A field that holds objects is refused as a column, so most bundles need no look at their documents.
+        if is_complete and FIELD not in columns.refused:
+            return None
+    return AdTable.of_store(store)
 
 
 def _with_parents(domains: Iterable[str]) -> Iterator[str]:

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.ads import FIELD, AdTable
 from fullrank.bundle.manifest import Manifest
 from fullrank.bundle.results import Hit, SearchResult
 from fullrank.complete.prefixes import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
-from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.identifiers import MOST, named, spellings_of
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
@@ -271,22 +269,6 @@ class Bundle:
         """Return how many different values a stored field has; 0 for one that filters cannot read."""
         column = self.columns.by_name.get(name)
         return 0 if column is None else sum(len(part.values) for part in column.parts.values())
-
-    @cached_property
-    def ads(self) -> AdTable | None:
-        """The ads of the documents, read on first use; None if no document has one."""
-        if "columns" in self.sections:
-            columns = self.columns
-            is_complete = len(columns.by_name) + len(columns.refused) < MAX_FIELDS
-            # A field that holds objects is refused as a column, so most bundles need no look at their documents.
-            if is_complete and FIELD not in columns.refused:
-                return None
-        return AdTable.of_store(self.documents)
-
-    @property
-    def has_ads(self) -> bool:
-        """Whether a document may have an ad."""
-        return self.ads is not None
 
     def search(
         self,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.ads import Ad, AdTable
 from fullrank.encoding import Encoded, Int32, Int64, Rows
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_FIELDS
@@ -102,22 +101,6 @@ def gather_facts(parts: Sequence[Part], selected: Selection) -> DocumentFacts | 
     if not pieces:
         return None
     return pieces[0] if len(pieces) == 1 else DocumentFacts.concatenate(pieces).take(order)
-
-
-def gather_ads(parts: Sequence[Part], selected: Selection) -> AdTable | None:
-    """Copy the ads of documents in the order of the selection; None without ads."""
-    found: list[tuple[int, Ad | None]] = []
-    for i, part in enumerate(parts):
-        if part.ads is None:
-            continue
-        here = selected.places(i)
-        rows = selected.row[here]
-        at = np.minimum(np.searchsorted(part.ads.rows, rows), len(part.ads) - 1)
-        kept = part.ads.rows[at] == rows
-        ads = part.ads.ads
-        found += zip(here[kept].tolist(), [ads[place] for place in at[kept].tolist()], strict=True)
-    found.sort(key=lambda one: one[0])
-    return AdTable.of([row for row, _ in found], [ad for _, ad in found])
 
 
 def gather_columns(tables: Sequence[Columns], selected: Selection) -> Columns | None:

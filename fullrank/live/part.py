@@ -10,7 +10,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fullrank.ads import AdTable
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
@@ -45,7 +44,6 @@ class Part:
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
         facts: About the documents, for the second stage; None: the bundle has no second stage.
         ids: Rows by id.
-        ads: The ads of the documents; None: no document has an ad.
         new_words: Words of the documents that the model was not trained on, ascending; some may be those of removed
             documents alone, which ``has_features`` tells.
     """
@@ -58,7 +56,6 @@ class Part:
     removed: Mask | None = None
     facts: DocumentFacts | None = None
     ids: IdIndex | None = None
-    ads: AdTable | None = None
     new_words: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -71,7 +68,7 @@ class Part:
         documents, retriever = bundle.documents, bundle.retriever
         return cls(
             bundle.bundle_id, documents, retriever, bundle,
-            facts=bundle.facts, ads=bundle.ads, new_words=bundle.new_words,
+            facts=bundle.facts, new_words=bundle.new_words,
         )  # fmt: skip
 
     def __len__(self) -> int:

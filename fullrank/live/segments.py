@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.ads import AdTable
 from fullrank.complete.completions import is_completing_word
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of
 from fullrank.kernels.rows import number_values
-from fullrank.live.gather import Selection, gather, gather_ads, gather_columns, gather_facts
+from fullrank.live.gather import Selection, gather, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
@@ -82,7 +81,7 @@ def build_segment(
     own, base = model.encode_documents(reading), earlier[0]
     encoded = with_clicks(model, own, ids, base.store, base.retriever.documents)
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, earlier[0])
-    return replace(part, ads=AdTable.of_documents(fields), new_words=_new_words(model, reading))
+    return replace(part, new_words=_new_words(model, reading))
 
 
 def merge_small(model: Model, segments: Sequence[Part], base: Part) -> tuple[Part, ...]:
@@ -154,7 +153,7 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     if isinstance(model, OpenModel) and any(own.n_removed for own in segments):
         is_left = part.has_features(model.features_of(new_words)).tolist()
         new_words = StringTable.of(compress(new_words, is_left))
-    part = replace(part, ads=gather_ads(segments, selected), new_words=new_words)
+    part = replace(part, new_words=new_words)
     if columns is not None:
         return part
     # Fields that no column can hold: only the documents tell whether those have remained.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, get_args
 
+from fullrank.ads.table import read_ads
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
 from fullrank.filters.columns.times import parse_time
@@ -112,7 +113,7 @@ class Facts:
             for name, column in bundle.columns.by_name.items()
             if column.parts
         }
-        has_ads, examples = bundle.ads is not None, examples_of(bundle)
+        has_ads, examples = read_ads(bundle.documents, bundle) is not None, examples_of(bundle)
         return cls(columns, sorted(times), has_ads, values, fields, examples)
 
     @classmethod

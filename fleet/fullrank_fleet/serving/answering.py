@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from fullrank.ads import Ad
+from fullrank.ads.table import prepare_ads
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float32
 from fullrank.errors import FilterError
@@ -83,6 +84,7 @@ class OpenShard:
         self.manifest = manifest
         self._bitmaps, self._policy, self._tail = bitmaps, policy, tail
         self._bundle = Followed(View.of(bundle), 0, 0)
+        prepare_ads(self._bundle.view.parts)
         self._masks = RuleMasks()
         self._clicks: dict[str, NewClicks] = {}
         # Replaced, never changed: two threads may answer at once.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.ads import AdTable
 from fullrank.bundle import Bundle, open_trained
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError, DocumentRefused
@@ -76,14 +75,6 @@ class Head(Bundle):
 
     def distinct_values(self, name: str) -> int:
         return self.set.values.get(name, 0)
-
-    @cached_property
-    def ads(self) -> AdTable | None:
-        return None
-
-    @property
-    def has_ads(self) -> bool:
-        return self.set.has_ads
 
     @cached_property
     def titled(self) -> Part:

@@ -11,6 +11,7 @@ from fullrank.live.hits import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking
 from fullrank_fleet.serving.columns import NewFields
+from fullrank_fleet.serving.head import Head
 from fullrank_fleet.serving.merge import Hit, Merged
 from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
 from fullrank_service.ads.filling import Conditions, Filled, PageFilling, has_ads
@@ -42,6 +43,9 @@ class SetPage:
     ) -> None:
         self._view, self._request, self._filling, self._asking = view, request, filling, asking
         self._stage = stage
+        head = view.bundle
+        assert isinstance(head, Head)
+        self._has_ads = head.set.has_ads or has_ads(view)
         conditions = filling.conditions
         # A shard has no taxonomy.
         self._conditions = replace(conditions, rules=conditions.rules.expanded)
@@ -55,9 +59,7 @@ class SetPage:
         Returns:
             The page, whose hits have no rows; and the same hits as shards gave them.
         """
-        steps = self._filling.steps(
-            has_ads=has_ads(self._view), is_reordered=self._stage is not None
-        )
+        steps = self._filling.steps(has_ads=self._has_ads, is_reordered=self._stage is not None)
         try:
             wanted = next(steps)
             while True:

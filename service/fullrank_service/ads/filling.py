@@ -18,7 +18,7 @@ from cachetools.keys import hashkey
 
 from fullrank.ads import Ad, AdRules, AdTable, PriceFloor
 from fullrank.ads.rules import REASONS, Reasons, count_reasons
-from fullrank.ads.table import Mask
+from fullrank.ads.table import Mask, ads_of
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.part import Part
@@ -69,7 +69,7 @@ class RuleMasks:
             rules: Of the page.
             floor: Of the placement; None: any price.
         """
-        table = part.ads
+        table = ads_of(part)
         if table is None:
             return None
         # Computes the hash of the rules once.
@@ -123,11 +123,11 @@ class Eligible:
     ) -> None:
         self._view, self._parts, self._deleted = view, view.parts, deleted
         self._conditions, self._masks = conditions, masks
+        self._ads = [ads_of(part) for part in view.parts]
         self._number = {id(part): i for i, part in enumerate(view.parts)}
         # Ads that no placement can have now, whatever the rules of the page are.
         self._unavailable = [
-            None if part.ads is None else part.ads.unavailable(conditions.now)
-            for part in view.parts
+            None if ads is None else ads.unavailable(conditions.now) for ads in self._ads
         ]
 
     def excluding(
@@ -142,26 +142,33 @@ class Eligible:
         """
         found: list[Mask | None] = []
         hidden = self._hidden(placed)
-        for part, mask, now in zip(self._parts, hidden, self._unavailable, strict=True):
+        found_of = zip(self._parts, self._ads, hidden, self._unavailable, strict=True)
+        for part, ads, mask, now in found_of:
             forbidden = self._masks.forbidden(part, self._conditions.rules, floor)
-            if forbidden is None or now is None or part.ads is None:
+            if forbidden is None or now is None or ads is None:
                 found.append(mask)
                 continue
             documents = forbidden | now
-            part.ads.advertisers.mark(full, documents)
+            ads.advertisers.mark(full, documents)
             if len(documents) < len(part):
-                documents = _spread(documents, part.ads, len(part))
+                documents = _spread(documents, ads, len(part))
             found.append(documents if mask is None else documents | mask)
         return found
 
     def dearest(self, excluded: Sequence[Mask | None]) -> float:
         """Return the highest price of an ad that is not excluded; 0 without ads."""
         prices = [
-            float(part.ads.price.max(where=~mask[part.ads.rows], initial=0.0))
-            for part, mask in zip(self._parts, excluded, strict=True)
-            if part.ads is not None and mask is not None
+            float(ads.price.max(where=~mask[ads.rows], initial=0.0))
+            for ads, mask in zip(self._ads, excluded, strict=True)
+            if ads is not None and mask is not None
         ]
         return max(prices, default=0.0)
+
+    def ads_of(self, hits: Sequence[LiveHit]) -> list[Ad | None]:
+        """Return the ad of each hit; None: the document has no ad."""
+        tables = [self._ads[self._number[id(hit.part)]] for hit in hits]
+        both = zip(tables, hits, strict=True)
+        return [None if table is None else table.ad(hit.row) for table, hit in both]
 
     def left_out(self, placed: Collection[str], full: Collection[str]) -> dict[str, int]:
         """Count the ads that a page leaves out, each by its first reason; arguments as of ``excluding``."""
@@ -209,9 +216,8 @@ class Eligible:
     def _reasons(self) -> Iterator[tuple[int, AdTable, Mask, Reasons]]:
         """Yield for each part with ads: its number, the ads, those that the filters let through, their reasons."""
         rules, now = self._conditions.rules, self._conditions.now
-        for number, (part, mask) in enumerate(zip(self._parts, self._deleted, strict=True)):
-            if part.ads is not None:
-                ads = part.ads
+        for number, (ads, mask) in enumerate(zip(self._ads, self._deleted, strict=True)):
+            if ads is not None:
                 kept = np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows]
                 reasons = rules.reasons(ads, now)
                 yield number, ads, kept, reasons
@@ -219,12 +225,7 @@ class Eligible:
 
 def has_ads(view: View) -> bool:
     """Return whether a document of a view may have an ad."""
-    return view.bundle.has_ads or any(part.ads is not None for part in view.added)
-
-
-def ads_of(hits: Sequence[LiveHit]) -> list[Ad | None]:
-    """Return the ad of each hit; None: the document has no ad."""
-    return [None if hit.part.ads is None else hit.part.ads.ad(hit.row) for hit in hits]
+    return any(ads_of(part) is not None for part in view.parts)
 
 
 def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:
@@ -362,4 +363,4 @@ def candidates(eligible: Eligible, search: Search, wanted: Wanted) -> Candidates
     excluded = eligible.excluding(wanted.placed, wanted.full, wanted.floor)
     hits = search(wanted.limit, excluded)
     dearest = eligible.dearest(excluded) if wanted.is_valued else 0.0
-    return Candidates(hits, ads_of(hits.hits), dearest)
+    return Candidates(hits, eligible.ads_of(hits.hits), dearest)

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
+from fullrank.ads.table import prepare_ads
 from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError, DocumentRefused
@@ -208,6 +209,7 @@ class Tail:
         """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
         followed = self._replayed(bundle)
         followed = replace(followed, view=followed.view.settled())
+        prepare_ads(followed.view.parts)
         with self._lock:
             self._merger.forget(id(bundle))
             self._followed[id(bundle)] = followed
@@ -419,6 +421,7 @@ class Tail:
     def _replace(self, old: Followed, new: Followed) -> None:
         """Serve a new view from now on, unless its bundle was prepared again or released meanwhile."""
         bundle = old.view.bundle
+        prepare_ads(new.view.added)
         with self._lock:
             if (new.view is old.view and new.seq == old.seq) or self._followed.get(
                 id(bundle)

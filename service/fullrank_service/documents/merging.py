@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from fullrank.ads.table import prepare_ads
 from fullrank.live import Merged, View
 from fullrank_service.heap import trim_heap
 from fullrank_service.repeating import Failed, Repeater, uncounted
@@ -80,6 +81,7 @@ class Merger:
                 if idle:
                     trim_heap()  # of what encoding has left, before a large merge takes as much again
                 merged = view.merge(segments)
+                prepare_ads([merged.part])
                 with self._lock:
                     if self._views.get(key) is None:
                         continue

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fullrank.ads import AdRules, PriceFloor
+from fullrank.ads.table import ads_of
 from fullrank.live import Operation, View
 from fullrank.live.hits import Hits
 from fullrank.storage.documents import Document
@@ -171,7 +172,8 @@ def test_merged_segments_keep_their_ads() -> None:
         if id == "x007":
             continue
         part, row = whole.find(id)
-        ad = None if part.ads is None else part.ads.ad(row)
+        table = ads_of(part)
+        ad = None if table is None else table.ad(row)
         assert (ad is not None) == ("ad" in fields)
         if ad is not None:
             assert ad.price == fields["ad"].get("price", 0)
@@ -208,8 +210,9 @@ def test_equal_rules_share_a_mask_and_others_do_not() -> None:
     assert masks.forbidden(view.parts[1], one, None) is not mask
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = True
-    assert part.ads is not None
-    np.testing.assert_array_equal(mask, one.forbids(part.ads))
+    table = ads_of(part)
+    assert table is not None
+    np.testing.assert_array_equal(mask, one.forbids(table))
 
 
 def test_long_rules_count_towards_the_bound() -> None:
@@ -229,6 +232,6 @@ def test_long_rules_count_towards_the_bound() -> None:
 
 
 def test_a_view_without_ads_has_no_masks() -> None:
-    view, _ = random_view(random.Random(1))
-    plain = replace(view.parts[0], ads=None)
-    assert RuleMasks().forbidden(plain, AdRules(), None) is None
+    stored = {"d": {"title": "copy", "text": "files"}}
+    view = View.of(bundle_of(linear_model([Document("d", stored["d"])]), stored))
+    assert RuleMasks().forbidden(view.parts[0], AdRules(), None) is None
