@@ -8,7 +8,6 @@
     ├── DocumentRefused      a model cannot accept a live document
     ├── QueryError           a query cannot be answered
     │   └── FilterError      a filter or a facet does not fit the stored fields
-    ├── AdError              an ad or a taxonomy of ads is malformed
     ├── ExportError          a bundle cannot be exported to an engine, or the engine refuses
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
@@ -64,19 +63,6 @@ class FilterError(QueryError):
 
     Attributes:
         path: Position in the request: "filter.or.1.year.gte".
-        reason: What is wrong there.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
-
-
-class AdError(FullrankError):
-    """An ad is malformed, or no page could ever show it.
-
-    Attributes:
-        path: Position in the document: "ad.adomain".
         reason: What is wrong there.
     """
 

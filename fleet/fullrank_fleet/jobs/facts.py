@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, get_args
 
-from fullrank.ads.table import read_ads
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
 from fullrank.filters.columns.times import parse_time
 from fullrank_fleet.jobs.values import ValueSample
+from fullrank_service.ads.table import read_ads
 from fullrank_service.models.outline import (
     FieldOutline,
     Outline,

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fullrank.ads import Ad
-from fullrank.ads.table import prepare_ads
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float32
 from fullrank.errors import FilterError
@@ -47,7 +45,9 @@ from fullrank_fleet.serving.wire import (
     Shown,
 )
 from fullrank_fleet.sets import SetManifest
+from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
+from fullrank_service.ads.table import prepare_ads
 from fullrank_service.documents.follow import Followed, Tail
 from fullrank_service.search.caching.bitmaps import Bitmaps
 from fullrank_service.search.counting import columns_to_count

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fullrank.ads.rules import sum_reasons
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
@@ -16,6 +15,7 @@ from fullrank_fleet.serving.merge import Hit, Merged
 from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
 from fullrank_service.ads.filling import Conditions, Filled, PageFilling, has_ads
 from fullrank_service.ads.placing import Candidates, Placed, Wanted
+from fullrank_service.ads.rules import sum_reasons
 from fullrank_service.search.request import RankRequest
 
 Rank = Callable[[Conditions, Wanted], Question]

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fullrank.ads import Ad, PriceFloor
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.live.clicks import NewClicks
@@ -30,8 +29,10 @@ from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.required import Choice
 from fullrank.scoring import TermShare
 from fullrank_fleet.serving.columns import NONE_NEW, NewFields
+from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted
+from fullrank_service.ads.rules import PriceFloor
 from fullrank_service.search.request import RankRequest
 
 

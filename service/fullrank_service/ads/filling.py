@@ -16,12 +16,10 @@ import numpy as np
 from cachetools import LRUCache
 from cachetools.keys import hashkey
 
-from fullrank.ads import Ad, AdRules, AdTable, PriceFloor
-from fullrank.ads.rules import REASONS, Reasons, count_reasons
-from fullrank.ads.table import Mask, ads_of
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.part import Part
+from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.placing import (
     Candidates,
     Placed,
@@ -32,6 +30,8 @@ from fullrank_service.ads.placing import (
     Wanted,
     place,
 )
+from fullrank_service.ads.rules import REASONS, AdRules, PriceFloor, Reasons, count_reasons
+from fullrank_service.ads.table import AdTable, Mask, ads_of
 
 # Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
 Search = Callable[[int, Sequence[Mask | None]], Hits]

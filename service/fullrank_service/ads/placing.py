@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from fullrank.ads import Ad, PriceFloor
-from fullrank.ads.calibration import Calibration
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.rerank.stage import DEPTH
+from fullrank_service.ads.ad import Ad
+from fullrank_service.ads.calibrations import Calibration
+from fullrank_service.ads.rules import PriceFloor
 
 # Documents that are read first, by which factor more each time, and most.
 FIRST, FACTOR, MOST = DEPTH, 4, 10_000

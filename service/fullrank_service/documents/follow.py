@@ -17,11 +17,11 @@ from typing import NamedTuple, Protocol
 
 import orjson
 
-from fullrank.ads.table import prepare_ads
 from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
+from fullrank_service.ads.table import prepare_ads
 from fullrank_service.documents.log import Log
 from fullrank_service.documents.logerrors import LogError
 from fullrank_service.documents.logplace import LogPlace

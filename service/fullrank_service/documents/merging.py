@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from fullrank.ads.table import prepare_ads
 from fullrank.live import Merged, View
+from fullrank_service.ads.table import prepare_ads
 from fullrank_service.heap import trim_heap
 from fullrank_service.repeating import Failed, Repeater, uncounted
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fullrank.ads import FIELD, has_ended, parse_ad
-from fullrank.errors import AdError
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
+from fullrank_service.ads.ad import FIELD, AdError, has_ended, parse_ad
 from fullrank_service.documents.submission import Write
 
 ID, DELETE = "_id", "_delete"

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fullrank.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
-from fullrank.ads.rules import REASONS
+from fullrank_service.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
 from fullrank_service.ads.pages import address
+from fullrank_service.ads.rules import REASONS
 from fullrank_service.http.schemas import (
     MAX_FIELDS,
     Asked,

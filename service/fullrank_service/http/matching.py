@@ -9,13 +9,13 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.ads import AdRules, PriceFloor, Taxonomy
-from fullrank.ads.ad import DEFAULT_CURRENCY
 from fullrank.live import View
+from fullrank_service.ads.ad import DEFAULT_CURRENCY
 from fullrank_service.ads.calibrations import MIN_CLICKS
 from fullrank_service.ads.filling import PageFilling, RuleMasks
 from fullrank_service.ads.pages import FILE, Pages, PagesError
 from fullrank_service.ads.placing import Slot, Valuation
+from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
 from fullrank_service.errors import PagesUnavailable, PageUnknown, TooFewClicks
 from fullrank_service.http.match_schemas import MatchRequest, Page, Placement
 from fullrank_service.search.request import Ranked

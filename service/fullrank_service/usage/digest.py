@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from fullrank.ads.calibration import Calibration
 from fullrank.encoding import Int64
 from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
 from fullrank.events.log import EventLog
@@ -24,7 +23,7 @@ from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
 from fullrank.storage.files import replace_file
 from fullrank.together import MIN_PEOPLE, Click, Together, together
-from fullrank_service.ads.calibrations import AdCounts, Calibrated
+from fullrank_service.ads.calibrations import AdCounts, Calibrated, Calibration
 
 MAX_READ_S = 30.0
 """Time to read what is new; older days follow in the next rounds."""

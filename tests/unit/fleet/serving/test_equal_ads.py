@@ -30,7 +30,7 @@ from tests.unit.fleet.serving.reordering import stage_of_documents
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
 from tests.unit.fleet.serving.test_equal import CUTS, all_equal, condition, query
 from tests.unit.fleet.serving.test_equal_live import NEW_WORDS, Places, body, written
-from tests.unit.fullrank.ads.oracle import NOW, PARENTS, random_ad, random_page
+from tests.unit.service.ads.oracle import NOW, PARENTS, random_ad, random_page
 
 pytestmark = pytest.mark.anyio
 

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.ads import AdRules, PriceFloor
-from fullrank.ads.table import ads_of
 from fullrank.live import Operation, View
 from fullrank.live.hits import Hits
 from fullrank.storage.documents import Document
 from fullrank_service.ads.filling import Filled, PageFilling, RuleMasks
 from fullrank_service.ads.placing import Slot
+from fullrank_service.ads.rules import AdRules, PriceFloor
+from fullrank_service.ads.table import ads_of
 from tests.bundles import linear_model
 from tests.live import bundle_of
-from tests.unit.fullrank.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of
+from tests.unit.service.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of
 
 WORDS = ["copy", "files", "remote", "host", "list", "move"]
 

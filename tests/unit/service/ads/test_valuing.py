@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.ads import AdRules, PriceFloor
-from fullrank.ads.calibration import Calibration, fit
 from fullrank.live import View
 from fullrank.storage.documents import Document
 from fullrank_service.ads import placing
+from fullrank_service.ads.calibrations import Calibration, fit
 from fullrank_service.ads.filling import Filled, PageFilling
 from fullrank_service.ads.placing import Slot, Valuation
+from fullrank_service.ads.rules import AdRules, PriceFloor
 from tests.bundles import linear_model
 from tests.live import bundle_of
-from tests.unit.fullrank.ads.oracle import NOW, is_allowed, random_page, rules_of
+from tests.unit.service.ads.oracle import NOW, is_allowed, random_page, rules_of
 from tests.unit.service.ads.test_filling import WORDS, fill, random_view
 
 CURVE = Calibration(1.0, 0.5, -1.0, 0.8, {"p0": 0.5, "p1": -0.7}, 1, 1)

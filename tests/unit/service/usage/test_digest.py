@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.ads.calibration import fit
 from fullrank.events import archive
 from fullrank.events.compaction import compact
 from fullrank.events.days import Days
@@ -24,6 +23,7 @@ from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
+from fullrank_service.ads.calibrations import fit
 from fullrank_service.usage.digest import Digest, clicked_for, queries_for, read_digest
 from tests.clicking import MONDAY, click, listing
 

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fullrank.ads.ad import FIELD, Ad, parse_ad
 from fullrank.bundle import Bundle
 from fullrank.encoding import Int32, Int64
-from fullrank.errors import AdError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.live.part import Part
 from fullrank.storage.documents import DocumentStore
+from fullrank_service.ads.ad import FIELD, Ad, AdError, parse_ad
 
 Mask = npt.NDArray[np.bool_]
 _KEY = orjson.dumps(FIELD)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY
-from fullrank.ads.table import AdTable, Mask
-from fullrank.ads.taxonomy import Taxonomy
+from fullrank_service.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, AdError
+from fullrank_service.ads.table import AdTable, Mask
 
 Reasons = npt.NDArray[np.uint8]
 # Sets the ads that a rule forbids in a mask.
@@ -39,6 +39,68 @@ PAGE_REASONS = (
 PLACEMENT_REASONS = ("bidfloorcur", "bidfloor")
 REASONS = ("", *PAGE_REASONS, *PLACEMENT_REASONS, "per_advertiser")
 """Reasons by code; code 0: the ad may be shown."""
+
+
+class Taxonomy:
+    """One taxonomy, numbered as in OpenRTB's ``cattax``.
+
+    Args:
+        number: Its number.
+        parents: Parent by category.
+    """
+
+    def __init__(self, number: int, parents: Mapping[str, str]) -> None:
+        self.number = number
+        children: dict[str, list[str]] = {}
+        for id, parent in parents.items():
+            children.setdefault(parent, []).append(id)
+        self._children = children
+        self._below: dict[str, frozenset[str]] = {}
+
+    @classmethod
+    def read(cls, path: Path, number: int) -> Taxonomy:
+        """Read a file of lines ``id<TAB>parent``; further columns and lines without a parent are ignored.
+
+        Raises:
+            AdError: The file cannot be read, a line has no tab, or a category is below itself.
+        """
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise AdError(str(path), f"cannot be read: {error}") from error
+        parents: dict[str, str] = {}
+        for place, line in enumerate(lines, 1):
+            columns = [column.strip() for column in line.split("\t")]
+            if not columns[0]:
+                continue
+            if len(columns) < 2:
+                raise AdError(f"{path}:{place}", "is not id, tab, parent")
+            if columns[1]:
+                parents[columns[0]] = columns[1]
+        for id in parents:
+            above, seen = parents.get(id), {id}
+            while above is not None and above not in seen:
+                seen.add(above)
+                above = parents.get(above)
+            if above is not None:
+                raise AdError(str(path), f"the category {above} is below itself")
+        return cls(number, parents)
+
+    def below(self, ids: Iterable[str]) -> set[str]:
+        """Return some categories and all those below them."""
+        return set().union(*(self._below.get(id) or self._follow(id) for id in ids))
+
+    def _follow(self, id: str) -> frozenset[str]:
+        """Return a category and all those below it; those with children are kept."""
+        found: set[str] = set()
+        waiting = [id]
+        while waiting:
+            found.add(last := waiting.pop())
+            waiting += self._children.get(last, ())
+        below = frozenset(found)
+        if id in self._children:
+            self._below[id] = below
+        return below
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.ads import AdRules, AdTable, PriceFloor, Taxonomy, parse_ad
-from fullrank.ads.rules import REASONS, count_reasons, sum_reasons
-from fullrank.errors import AdError
 from fullrank.storage.documents import Document, DocumentStore
-from tests.unit.fullrank.ads.oracle import (
+from fullrank_service.ads.ad import AdError, parse_ad
+from fullrank_service.ads.rules import (
+    REASONS,
+    AdRules,
+    PriceFloor,
+    Taxonomy,
+    count_reasons,
+    sum_reasons,
+)
+from fullrank_service.ads.table import AdTable
+from tests.unit.service.ads.oracle import (
     NOW,
     PARENTS,
     is_allowed,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from fullrank.errors import AdError
+from fullrank.errors import FullrankError
 
 # The field of a document that holds its ad.
 FIELD = "ad"
@@ -28,6 +28,19 @@ _CURRENCY = re.compile(r"[A-Z]{3}")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _DOMAINS = re.compile(rf"{_DOMAIN.pattern}(?:\n{_DOMAIN.pattern})*")
+
+
+class AdError(FullrankError):
+    """An ad is malformed, or no page could ever show it.
+
+    Attributes:
+        path: Position in the document: "ad.adomain".
+        reason: What is wrong there.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
 
 
 @dataclass(frozen=True, slots=True)

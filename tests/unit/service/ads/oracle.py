@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from fullrank.ads import AdRules, PriceFloor, Taxonomy
+from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
 
 NOW = datetime.fromisoformat("2026-11-23T12:00:00Z").timestamp()
 # Category → parent.

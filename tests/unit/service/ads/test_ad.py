@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.ads import Ad, has_ended, parse_ad
-from fullrank.ads.ad import domains
-from fullrank.errors import AdError
+from fullrank_service.ads.ad import Ad, AdError, domains, has_ended, parse_ad
 
 WHOLE: dict[str, Any] = {
     "adomain": ["Shop.Example"],
