@@ -47,10 +47,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.clicks.people import (
+    PLACES,
+    WORLDS,
+    World,
+    mixed,
+    reciprocal_ranks,
+    run_experiment,
+    spam,
+)
 from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
-from benchmarks.clicks.spam import spam
-from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
-from benchmarks.clicks.worlds import PLACES, WORLDS, World
 from benchmarks.harness.derive import keep_queries, write_splits
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.clicks.sessions import Collection, Logged, People, serve
-from benchmarks.clicks.worlds import World
-from benchmarks.harness.commands import run_measured
+from benchmarks.clicks.people import Collection, Logged, People, World, serve
+from benchmarks.harness.processes import run_measured
 from fullrank.bundle import open_bundle
 from fullrank.encoding import Int64
 from fullrank.events.lists import normalised

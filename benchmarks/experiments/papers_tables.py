@@ -30,8 +30,8 @@ from benchmarks.experiments.crossing import crossed_alpha, crossed_weights
 from benchmarks.harness import derive
 from benchmarks.harness.lab import Lab, collection_folder
 from benchmarks.harness.measuring import Measure, encode_queries, retriever_of
+from benchmarks.harness.store import System, Task
 from benchmarks.harness.tables import SHOWN
-from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64
 from fullrank_trainer.evaluation.judgement import Judgement
 from fullrank_trainer.train import Trainer

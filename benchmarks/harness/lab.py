@@ -28,13 +28,14 @@ from benchmarks.harness.report import data_folder, machine, show
 from benchmarks.harness.store import (
     Result,
     Store,
+    System,
+    Task,
     file_fingerprint,
     folder_fingerprint,
     recipe_identity,
     write_json,
 )
 from benchmarks.harness.tables import NAMES, NOT_THERE, Table, print_tables
-from benchmarks.harness.task import System, Task
 from fullrank.errors import FullrankError
 from fullrank.measures import Float64
 from fullrank.progress import Reporter

@@ -1,11 +1,10 @@
-"""Context of every figure: the machine, the versions, and paired repetitions."""
+"""Context of every figure: the machine, the versions, the load of other programs."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,24 +68,6 @@ def seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def paired(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Measure each call in seconds, repeated in alternating order.
-
-    Whatever else the machine does meets all sides alike; compare them repetition by repetition.
-    """
-    measured: dict[str, list[float]] = {name: [] for name in calls}
-    for repeat in range(repeats):
-        names = list(calls) if repeat % 2 == 0 else list(calls)[::-1]
-        for name in names:
-            measured[name].append(seconds(calls[name]))
-    return measured
-
-
-def median_ratio(slower: Sequence[float], faster: Sequence[float]) -> float:
-    """Return the median over the repetitions of slower / faster."""
-    return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
 def numbers(text: str) -> list[int]:

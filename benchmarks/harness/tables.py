@@ -10,8 +10,7 @@ import numpy as np
 import rich.table
 from rich.console import Console
 
-from benchmarks.harness.store import Result
-from benchmarks.harness.task import System
+from benchmarks.harness.store import Result, System
 from fullrank.measures import Estimate
 
 NAMES = {

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.commands import run_measured
 from benchmarks.harness.derive import Link, write_splits
+from benchmarks.harness.processes import run_measured
 from benchmarks.harness.report import data_folder, machine, show
 from benchmarks.performance.planted import corpus_texts, draw_links, planted_tfidf
 from benchmarks.performance.resample import read_source, write_corpus

@@ -40,9 +40,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness.commands import run_measured
 from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.peers import bm25s_measures, bm25s_settings
+from benchmarks.harness.processes import run_measured
 from benchmarks.harness.report import data_folder, machine, numbers, show
 from fullrank.measures import estimate
 from fullrank_trainer.collection import read_collection

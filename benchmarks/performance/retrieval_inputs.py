@@ -27,7 +27,7 @@ import faiss
 import numpy as np
 import orjson
 
-from benchmarks.harness.memory import peak_kib
+from benchmarks.harness.processes import peak_kib
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
 from fullrank.bundle import open_bundle

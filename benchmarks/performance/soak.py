@@ -24,22 +24,396 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
-import hashlib
 import json
 import os
 import random
 import secrets
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.report import data_folder
-from benchmarks.performance.redis_server import Redis, redis_in
-from benchmarks.performance.servers import serving
-from benchmarks.performance.soak_load import Soak
-from benchmarks.performance.soak_report import report
+import httpx
+import numpy as np
+
+from benchmarks.harness.report import data_folder, machine
+from benchmarks.performance.servers import Server, serving
+from fullrank_service.auth.keys import create_key
+
+
+class Redis:
+    """A Redis on a Unix socket that can be killed, stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "redis.sock"
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start a new process on the same socket."""
+        self.socket.unlink(missing_ok=True)
+        found = shutil.which("redis-server")
+        if found is None:
+            raise FileNotFoundError("redis-server is not on PATH; install the package redis-server")
+        options = ["--port", "0", "--unixsocket", str(self.socket), "--save", ""]
+        self._process = subprocess.Popen(
+            [
+                found,
+                *options,
+                "--dir",
+                str(self._folder),
+                "--maxmemory",
+                "64mb",
+                "--maxmemory-policy",
+                "allkeys-lru",
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+
+    def stop(self) -> None:
+        """Suspend the process, so that clients wait."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """Kill the process and wait for its end."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def redis_in(folder: Path) -> Iterator[Redis]:
+    """Run a Redis in a folder; kill it at the end."""
+    redis = Redis(folder)
+    try:
+        yield redis
+    finally:
+        redis.kill()
+
+
+SAMPLE_S = 5.0
+SWAP_S = 10.0
+REDIS_S = 45.0
+WRITERS, IDS, BULK = 4, 500, 50
+SEARCHERS = 4
+
+
+@dataclass
+class Observations:
+    """Counts, mistakes and samples of a run."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
+
+    def mistake(self, what: str) -> None:
+        """Record a violated promise."""
+        self.wrong.append(what)
+        print(f"WRONG: {what}", file=sys.stderr, flush=True)
+
+
+class Soak:
+    """The load of one run, and the state that the service must hold afterwards."""
+
+    def __init__(
+        self, server: Server, admin: str, versions: Sequence[str], pages: Sequence[dict[str, Any]]
+    ) -> None:
+        self.server, self.versions, self.pages = server, versions, pages
+        self.admin = {"Authorization": f"Bearer {admin}"}
+        self.seen = Observations()
+        # Fields of each id after its last acknowledged write; None after a deletion.
+        self.state: dict[str, dict[str, Any] | None] = {}
+        self.end = 0.0
+
+    def client(self, **more: Any) -> httpx.AsyncClient:
+        """Return a client with its own connections."""
+        return httpx.AsyncClient(base_url=self.server.url, timeout=30, headers=self.admin, **more)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time of the load is up."""
+        return time.monotonic() > self.end
+
+    async def run(self, seconds: float, redis: Redis) -> None:
+        """Run all clients, swaps, restarts and samples together."""
+        self.end = time.monotonic() + seconds
+        async with asyncio.TaskGroup() as tasks:
+            for i in range(SEARCHERS):
+                tasks.create_task(self.search(i))
+            for i in range(WRITERS):
+                tasks.create_task(self.write(i))
+            tasks.create_task(self.swap())
+            tasks.create_task(self.restart(redis))
+            tasks.create_task(self.sample(seconds))
+
+    # -- load ---------------------------------------------------------------------------------
+
+    async def search(self, number: int) -> None:
+        """Search for words of the pages, some with a filter and a facet."""
+        draw = random.Random(number)
+        async with self.client() as client:
+            while not self.is_over:
+                page = draw.choice(self.pages)
+                words = f"{page['title']} {page['text']}".split()
+                body: dict[str, Any] = {
+                    "query": " ".join(draw.sample(words, min(4, len(words)))),
+                    "limit": 5,
+                }
+                if draw.random() < 0.3:
+                    body |= {"facets": ["soak"], "filter": {"soak": {"exists": True}}}
+                try:
+                    response = await client.post("/v1/search", json=body)
+                except httpx.HTTPError as error:
+                    self.seen.counts[f"search {type(error).__name__}"] += 1
+                    continue
+                # Before the first write no document has the field, so the filter is refused.
+                early = response.status_code == 422 and "soak" in response.text
+                self.seen.counts[f"search {'early' if early else response.status_code}"] += 1
+                if response.status_code == 200:
+                    ids = [hit["id"] for hit in response.json()["hits"]]
+                    if len(set(ids)) != len(ids):
+                        self.seen.mistake(f"an id twice in one answer: {ids}")
+                await asyncio.sleep(0.01)
+
+    async def write(self, number: int) -> None:
+        """Write to the ids of one writer and read one of them back."""
+        draw = random.Random(1000 + number)
+        ids = [f"soak/{number}/{i}" for i in range(IDS)]
+        round_ = 0
+        async with self.client() as client:
+            while not self.is_over:
+                round_ += 1
+                what = draw.random()
+                chosen = draw.sample(ids, BULK if what < 0.3 else 1)
+                changes = {
+                    id: None if draw.random() < 0.15 else self._document(draw, round_)
+                    for id in chosen
+                }
+                seq = await self._send(client, draw, changes)
+                self.state.update(changes)
+                await self._read_back(draw.choice(chosen), seq)
+                await asyncio.sleep(0.1)
+
+    def _document(self, draw: random.Random, round_: int) -> dict[str, Any]:
+        page = draw.choice(self.pages)
+        unseen = secrets.token_hex(4)
+        return {
+            "title": f"{page['title']} {unseen}",
+            "text": f"{page['text']} {unseen}",
+            "soak": round_ % 7,
+        }
+
+    async def _send(
+        self, client: httpx.AsyncClient, draw: random.Random, changes: dict[str, Any]
+    ) -> int:
+        """Send until the write is acknowledged; return its sequence number."""
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        answers: list[tuple[bytes, str]] = []
+        while not answers or (len(answers) == 1 and draw.random() < 0.1):
+            try:
+                response = await self._once(client, headers, changes)
+            except httpx.HTTPError as error:
+                self.seen.counts[f"write {type(error).__name__}"] += 1
+                continue
+            self.seen.counts[f"write {response.status_code}"] += 1
+            if response.status_code == 200:
+                answers.append((response.content, response.headers["X-Seq"]))
+            else:
+                await asyncio.sleep(0.2)
+        if len(set(answers)) != 1:
+            self.seen.mistake(f"different answers for one idempotency key: {answers}")
+        self.seen.counts["acknowledged"] += len(changes)
+        return int(answers[0][1])
+
+    async def _once(
+        self, client: httpx.AsyncClient, headers: dict[str, str], changes: dict[str, Any]
+    ) -> httpx.Response:
+        if len(changes) > 1:
+            lines = [
+                {"_id": id, "_delete": True} if fields is None else {"_id": id, **fields}
+                for id, fields in changes.items()
+            ]
+            return await client.post(
+                "/v1/documents:bulk",
+                content="".join(json.dumps(line) + "\n" for line in lines),
+                headers={**headers, "Content-Type": "application/x-ndjson"},
+            )
+        [(id, fields)] = changes.items()
+        if fields is None:
+            return await client.delete(f"/v1/documents/{id}", headers=headers)
+        return await client.put(f"/v1/documents/{id}", json=fields, headers=headers)
+
+    async def _read_back(self, id: str, seq: int) -> None:
+        try:
+            async with self.client() as client:
+                response = await client.get(f"/v1/documents/{id}", params={"min_seq": seq})
+        except httpx.HTTPError as error:
+            self.seen.counts[f"read {type(error).__name__}"] += 1
+            return
+        self.seen.counts[f"read {response.status_code}"] += 1
+        if response.status_code in (200, 404):
+            self.compare(id, response)
+
+    def compare(self, id: str, response: httpx.Response) -> None:
+        """Compare a document with its last acknowledged write."""
+        found = response.json()["fields"] if response.status_code == 200 else None
+        if found != self.state.get(id):
+            self.seen.mistake(f"{id} is {found}, but {self.state.get(id)} was acknowledged")
+
+    async def swap(self) -> None:
+        """Swap to the other version every SWAP_S seconds."""
+        turn = 0
+        async with self.client() as client:
+            while not self.is_over:
+                await asyncio.sleep(SWAP_S)
+                turn += 1
+                body = {"version": self.versions[turn % 2]}
+                try:
+                    response = await client.put("/v1/models/aliases/default", json=body)
+                    self.seen.counts[f"swap {response.status_code}"] += 1
+                    if response.status_code != 200:
+                        print(f"swap: {response.text}", file=sys.stderr, flush=True)
+                except httpx.HTTPError as error:
+                    self.seen.counts[f"swap {type(error).__name__}"] += 1
+
+    async def restart(self, redis: Redis) -> None:
+        """Restart Redis every REDIS_S seconds, by turns after SIGKILL and after SIGSTOP."""
+        turn = 0
+        while not self.is_over:
+            await asyncio.sleep(REDIS_S)
+            turn += 1
+            if turn % 2:
+                redis.kill()
+                await asyncio.sleep(2)
+                redis.start()
+            else:
+                redis.stop()
+                await asyncio.sleep(2)
+                redis.kill()
+                redis.start()
+            self.seen.counts["redis restarts"] += 1
+
+    # -- measurements ---------------------------------------------------------------------------
+
+    async def sample(self, seconds: float) -> None:
+        """Sample memory and open files of every worker."""
+        began = time.monotonic()
+        while not self.is_over:
+            now = time.monotonic() - began
+            self.seen.samples.append(
+                {"t": round(now, 1), **{str(w): process_usage(w) for w in self.server.workers}}
+            )
+            if len(self.seen.samples) % 12 == 0:
+                memory = {w: round(process_usage(w)["anonymous_mb"]) for w in self.server.workers}
+                print(
+                    f"{now / 60:5.1f} of {seconds / 60:g} min  {memory} MB  {dict(self.seen.counts)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            await asyncio.sleep(SAMPLE_S)
+
+    async def verify(self, server: Server, label: str) -> None:
+        """Check every id twice, with a new connection for every 50 ids."""
+        self.server = server
+        for _ in range(2):
+            ids = sorted(self.state)
+            for start in range(0, len(ids), 50):
+                async with self.client() as client:
+                    for id in ids[start : start + 50]:
+                        response = await client.get(f"/v1/documents/{id}")
+                        if response.status_code not in (200, 404):
+                            self.seen.mistake(f"{label}: {id} answered {response.status_code}")
+                            continue
+                        self.compare(id, response)
+                        self.seen.counts[f"verified {label}"] += 1
+
+
+_WARM_UP_SHARE = 0.2  # of the samples, not part of the slopes
+
+
+def process_usage(process: int) -> dict[str, float]:
+    """Read memory in MB, open files and threads of a process."""
+    rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
+    kilobytes = {
+        line.split(":")[0]: int(line.split()[1]) for line in rollup.splitlines()[1:] if ":" in line
+    }
+    return {
+        "anonymous_mb": kilobytes["Anonymous"] / 1024,
+        "pss_mb": kilobytes["Pss"] / 1024,
+        "files": len(os.listdir(f"/proc/{process}/fd")),
+        "threads": len(os.listdir(f"/proc/{process}/task")),
+    }
+
+
+def slope(times_s: Sequence[float], values: Sequence[float]) -> dict[str, float]:
+    """Fit a line through the samples after the warm-up.
+
+    Args:
+        times_s: seconds since the start, one per sample.
+        values: one per sample.
+
+    Returns:
+        The mean, the slope per hour, its standard error, and the means of the first and last third.
+    """
+    first = int(len(times_s) * _WARM_UP_SHARE)
+    t, y = np.asarray(times_s[first:]) / 3600, np.asarray(values[first:])
+    if len(t) < 4:
+        return {"mean": float(y.mean()), "per_hour": float("nan"), "error": float("nan")}
+    centred = t - t.mean()
+    rise = float(centred @ y / (centred @ centred))
+    rest = y - y.mean() - rise * centred
+    error = float(np.sqrt(rest @ rest / (len(t) - 2) / (centred @ centred)))
+    third = len(y) // 3
+    return {
+        "mean": round(float(y.mean()), 2),
+        "per_hour": round(rise, 2),
+        "error": round(error, 2),
+        "first_third": round(float(y[:third].mean()), 2),
+        "last_third": round(float(y[-third:].mean()), 2),
+        "largest": round(float(y.max()), 2),
+    }
+
+
+def report(
+    seen: Observations,
+    documents: int,
+    minutes: float,
+    workers: Sequence[int],
+    out: Path,
+    log_bytes: int,
+) -> dict[str, Any]:
+    """Return the figures; write them with the samples as soak.json."""
+    times = [sample["t"] for sample in seen.samples]
+    series = {
+        what: {str(w): [sample[str(w)][what] for sample in seen.samples] for w in workers}
+        for what in ("anonymous_mb", "pss_mb", "files", "threads")
+    }
+    found = {
+        "minutes": minutes,
+        "workers": len(workers),
+        "machine": machine(("fastapi", "numpy", "uvicorn")),
+        "counts": dict(sorted(seen.counts.items())),
+        "wrong": seen.wrong,
+        "documents": documents,
+        "log_bytes": log_bytes,
+        "slopes": {
+            what: {f"worker {i}": slope(times, values) for i, values in enumerate(lines.values())}
+            for what, lines in series.items()
+        },
+    }
+    with (out / "soak.json").open("w", encoding="utf-8") as file:
+        json.dump({**found, "samples": seen.samples}, file, indent=1)
+    return found
 
 
 def build(out: Path) -> list[str]:
@@ -61,16 +435,8 @@ def read_pages(number: int = 2000) -> list[dict[str, Any]]:
     return random.Random(1).sample(documents, min(number, len(documents)))
 
 
-def environment(root: Path, redis: Redis, admin: str) -> dict[str, str]:
-    """Return the settings of the server; write its admin key next to the bundles."""
-    keys = root.with_name("keys.json")
-    entry = {
-        "id": "soak",
-        "scopes": ["search", "ingest", "events", "admin"],
-        "sha256": hashlib.sha256(admin.encode()).hexdigest(),
-        "created": "2026-01-01T00:00:00+00:00",
-    }
-    keys.write_text(json.dumps({"keys": [entry]}))
+def environment(root: Path, redis: Redis, keys: Path) -> dict[str, str]:
+    """Return the settings of the server."""
     return {
         "FULLRANK_BUNDLES": str(root),
         "FULLRANK_KEYS": str(keys),
@@ -83,16 +449,16 @@ def environment(root: Path, redis: Redis, admin: str) -> dict[str, str]:
 
 
 def soak(minutes: float, workers: int, out: Path) -> dict[str, Any]:
-    """Run, verify, restart and verify again; write soak.json and soak.svg."""
+    """Run, verify, restart and verify again; write soak.json."""
     out.mkdir(parents=True, exist_ok=True)
-    admin = f"fr_soak_{secrets.token_urlsafe(32)}"
-    cores = [
-        sorted(os.sched_getaffinity(0))[i % len(os.sched_getaffinity(0))] for i in range(workers)
-    ]
+    usable = sorted(os.sched_getaffinity(0))
+    cores = [usable[i % len(usable)] for i in range(workers)]
     with tempfile.TemporaryDirectory() as folder, redis_in(Path(folder)) as redis:
         root = Path(folder) / "bundles"
         versions = build(root)
-        settings = environment(root, redis, admin)
+        keys = Path(folder) / "keys.json"
+        _, admin = create_key(keys, ["search", "ingest", "admin"])
+        settings = environment(root, redis, keys)
         with serving("fullrank_service.process.run", settings, "/readyz", cores) as server:
             run = Soak(server, admin, versions, read_pages())
             asyncio.run(run.run(60 * minutes, redis))

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.memory import Peaks
+from benchmarks.harness.processes import Peaks
 from benchmarks.harness.report import machine, numbers, show
 from benchmarks.performance.planted import PLANTED, write_planted
 from fullrank_trainer.threads import SLEEPING

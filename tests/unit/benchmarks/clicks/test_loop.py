@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.clicks import loop
+from benchmarks.clicks.people import World
 from benchmarks.clicks.rounds import Policy, Round
-from benchmarks.clicks.worlds import World
 from fullrank.encoding import Int64
 from fullrank.experiment.evidence import Verdict
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.clicks.loop import plot
+from benchmarks.clicks.people import SPAM_SHARE, WORLDS, Logged, People, serve, spam
 from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
-from benchmarks.clicks.sessions import Logged, People, serve
-from benchmarks.clicks.spam import SHARE, spam
-from benchmarks.clicks.worlds import WORLDS
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
 from fullrank.progress import Reporter
@@ -91,7 +89,7 @@ def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workben
     )
     found = spam(bench.collection, 3, 1)(honest, bm25, people)
     added = found.events[len(honest.events) :]
-    assert len(added) / len(found.events) == pytest.approx(SHARE, abs=0.01)
+    assert len(added) / len(found.events) == pytest.approx(SPAM_SHARE, abs=0.01)
     assert {event.texts["user_id"] for event in added} == {f"account {i}" for i in range(3)}
     assert len({event.object_id for event in added}) <= 20
     lists = {served.query_id: served for served in found.lists}

@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.clicks.sessions import Collection, Logged, People, serve
-from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
-from benchmarks.clicks.worlds import PLACES, WORLDS
+from benchmarks.clicks.people import (
+    PLACES,
+    WORLDS,
+    Collection,
+    Logged,
+    People,
+    mixed,
+    reciprocal_ranks,
+    run_experiment,
+    serve,
+)
 from fullrank.encoding import Int64
 from fullrank.experiment.evidence import Verdict
 from fullrank.experiment.votes import votes_of

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.experiments import papers, papers_tables
 from benchmarks.experiments.claims import STATEMENTS
 from benchmarks.harness.lab import Lab, parser
-from benchmarks.harness.task import System, Task
+from benchmarks.harness.store import System, Task
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import Trainer

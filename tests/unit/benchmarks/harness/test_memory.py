@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.harness.memory import Peaks
+from benchmarks.harness.processes import Peaks
 
 MIB = 2**-10  # in GiB
 

@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.performance.http import zipf
-from benchmarks.performance.http_rounds import Mix, Rounds, Stream, System, shares
-from benchmarks.performance.servers import Server
-from benchmarks.performance.wrk import Load, Wrk
+from benchmarks.performance.http import Mix, Rounds, Stream, System, shares, zipf
+from benchmarks.performance.servers import Load, Server, Wrk
 from tests.unit.benchmarks.performance.test_retrieval_run import data
 
 __all__ = ["data"]

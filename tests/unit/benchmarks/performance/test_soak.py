@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from benchmarks.performance.servers import Server
-from benchmarks.performance.soak_load import Soak
-from benchmarks.performance.soak_report import slope
+from benchmarks.performance.soak import Soak, slope
 
 
 def test_the_slope_is_that_of_a_line_after_the_warm_up() -> None:
