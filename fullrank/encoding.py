@@ -24,7 +24,7 @@ from fullrank.kernels.arrays import Float64 as Float64
 from fullrank.kernels.arrays import Int32 as Int32
 from fullrank.kernels.arrays import Int64 as Int64
 from fullrank.kernels.arrays import Mask as Mask
-from fullrank.kernels.largest import largest_entries
+from fullrank.kernels.rows import largest_entries
 
 
 @dataclass(frozen=True, eq=False)

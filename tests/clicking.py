@@ -8,8 +8,7 @@ from itertools import compress, product
 
 import numpy as np
 
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank_trainer.clicks.join import Votes
 from fullrank_trainer.clicks.mixture import Mixture
 

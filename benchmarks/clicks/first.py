@@ -22,9 +22,8 @@ from fastapi.testclient import TestClient
 from benchmarks.clicks.shop import DEPTH, Click, Shop, read_shop, write_collection
 from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.tables import Table, print_tables
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.progress import Reporter
 from fullrank_service.app import create_app

@@ -60,7 +60,7 @@ from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
 from benchmarks.harness.derive import keep_queries, write_splits
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
-from fullrank.experiment.evidence import Verdict
+from fullrank.experiment.decisions import Verdict
 from fullrank_trainer.clicks import Propensities
 from fullrank_trainer.collection import read_collection
 

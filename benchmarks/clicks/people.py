@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
-from fullrank.experiment.evidence import SHARE, Verdict, follow
-from fullrank.experiment.exploring import explore
-from fullrank.experiment.interleave import CANDIDATE, interleave
+from fullrank.events.records import Event, ServedList
+from fullrank.experiment.decisions import SHARE, Verdict, follow
+from fullrank.experiment.interleave import CANDIDATE, explore, interleave
 from fullrank.experiment.votes import votes_of
 
 Bool = npt.NDArray[np.bool_]

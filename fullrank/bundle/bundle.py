@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fullrank.bundle.manifest import Manifest
 from fullrank.bundle.results import Hit, SearchResult
-from fullrank.complete.prefixes import Prefixes
+from fullrank.complete import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
@@ -35,8 +35,8 @@ from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
 from fullrank.retrieval import MATCHES, Floor, Mask, Match, Ranking, Required, Retriever
-from fullrank.retrieval.evidence import COUNTED
-from fullrank.retrieval.explain import Explanation, explain
+from fullrank.retrieval.candidates import COUNTED
+from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.rules.places import Page
 from fullrank.storage.documents import DocumentStore
 from fullrank.text.words import count_words, words

@@ -45,8 +45,7 @@ from fullrank.storage.checks import (
     check_strings,
 )
 from fullrank.storage.documents import DocumentStore
-from fullrank.storage.lexicon import Lexicon
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Lexicon, StringTable
 
 _MODEL = "model/"
 

@@ -51,8 +51,7 @@ from fullrank.retrieval.index.build import FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
 from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
-from fullrank.storage.lexicon import Lexicon
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Lexicon, StringTable
 
 Batch = tuple[Sequence[Document], Encoded]
 """Documents and their encoding."""

@@ -11,8 +11,7 @@ import typer
 from fullrank.errors import BundleNotFound
 
 if TYPE_CHECKING:
-    from fullrank.events.log import EventLog
-    from fullrank.events.places import Places
+    from fullrank.events.log import EventLog, Places
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="Folder with corpus.jsonl and qrels/.")
@@ -72,7 +71,7 @@ def event_places(bundles: Path, events: Path | None, key: Path | None = None) ->
         events: --events or FULLRANK_EVENTS_FOLDER, None without either.
         key: --key or FULLRANK_EVENTS_KEY, None without either.
     """
-    from fullrank.events.places import places
+    from fullrank.events.log import places
 
     return places(bundles, _path_in("FULLRANK_DOCUMENTS"), events, key)
 
@@ -85,7 +84,7 @@ def log_places(path: Path, key: Path | None = None) -> Places:
         key: --key or FULLRANK_EVENTS_KEY, None without either.
     """
     from fullrank.bundle.manifest import MANIFEST
-    from fullrank.events.places import FOLDER, KEY, Places
+    from fullrank.events.log import FOLDER, KEY, Places
 
     events = _path_in("FULLRANK_EVENTS_FOLDER")
     if (path / FOLDER).is_dir() or any(path.glob(f"*/*/{MANIFEST}")):

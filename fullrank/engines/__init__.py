@@ -2,7 +2,7 @@
 
 source.py          Source: the documents of a bundle as an engine stores them; EncodedQuery
 target.py          export: what --to names
-qdrant.py          points and requests of Qdrant; qdrant_edge.py writes a local shard, qdrant_server.py a server
+qdrant.py          points and requests of Qdrant, for a server and for a local shard
 postgresql.py      a table with pgvector, and its statement
 opensearch.py      a bulk file with its mapping, and the body of a search
 vespa.py           a feed file with its schema, and the body of a query

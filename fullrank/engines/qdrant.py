@@ -11,11 +11,23 @@ and the stored fields with the document's id (`_id`) as payload. Its id is the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.engines.source import EncodedQuery, Entry, Source, fields_of
+from fullrank.engines.source import EncodedQuery, Entry, Source, fields_of, is_version_of, outdated
+from fullrank.errors import ExportError
+from fullrank.progress import Reporter
+from fullrank.storage.files import sync_folder
+
+if TYPE_CHECKING:
+    import qdrant_edge as edge
+    from qdrant_client import QdrantClient
 
 SCORE, TERMS, DENSE = "score", "terms", "dense"
 # Candidates of each of the two vectors in the fast mode. Rescoring one takes as long as the exact search takes for a
@@ -112,3 +124,228 @@ class Queries:
 
 def _sparse(features: Any, weights: Any) -> dict[str, list[Any]]:
     return {"indices": features.tolist(), "values": weights.tolist()}
+
+
+# A local shard of Qdrant Edge: the engine of Qdrant inside the application's own process.
+#
+# FOLDER/<name>_<bundle id>/     a shard; it appears under this name when it is complete
+# FOLDER/<name>                  a link to the newest one
+# FOLDER/.<…>.partial/           an unfinished export, which the next one deletes
+
+
+_PARTIAL = ".partial"
+
+
+def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
+    """Write a shard of all documents, then point the link at it.
+
+    Args:
+        source: What to export.
+        folder: Which holds the shards; it is created.
+        report: Shows the progress.
+
+    Returns:
+        Whether it was written; False: the folder had this version.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    import qdrant_edge as edge
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        for leftover in folder.glob(f".*{_PARTIAL}"):
+            shutil.rmtree(leftover)
+        place = folder / source.versioned
+        is_new = not place.exists()
+        if is_new:
+            partial = folder / f".{source.versioned}{_PARTIAL}"
+            partial.mkdir()
+            _write(source, edge.EdgeShard.create(str(partial), _config(source)), report)
+            partial.rename(place)
+            sync_folder(folder)
+        previous = _relink(folder / source.name, source.versioned)
+        for name in outdated(source, previous, [item.name for item in folder.iterdir()]):
+            shutil.rmtree(folder / name)
+    return is_new
+
+
+def search(
+    shard: edge.EdgeShard, request: Mapping[str, Any], filter: edge.Filter | None = None
+) -> list[edge.ScoredPoint]:
+    """Search a shard by a request of `qdrant.Queries`.
+
+    Args:
+        shard: qdrant_edge.EdgeShard.load(folder / queries.collection).
+        request: What `Queries.request` returned, without a filter in JSON.
+        filter: Which points may be returned, in the form of qdrant_edge.
+
+    Returns:
+        Points, best first; the document's id is `payload["_id"]`.
+
+    Example:
+        >>> shard = EdgeShard.load(f"{folder}/{queries.collection}")
+        >>> search(shard, queries.request("red apple"))[0].payload["_id"]
+        'apple'
+    """
+    import qdrant_edge as edge
+
+    prefetches = [
+        edge.Prefetch(limit=side["limit"], query=_nearest(side), filter=filter)
+        for side in request.get("prefetch", ())
+    ]
+    return shard.query(
+        edge.QueryRequest(
+            limit=request["limit"],
+            offset=request["offset"],
+            query=_nearest(request),
+            prefetches=prefetches,
+            filter=filter,
+            with_payload=request["with_payload"],
+        )
+    )
+
+
+def _nearest(part: Mapping[str, Any]) -> edge.Query:
+    import qdrant_edge as edge
+
+    query = part["query"]
+    if isinstance(query, Mapping):
+        query = edge.SparseVector(query["indices"], query["values"])
+    return edge.Query.Nearest(query, using=part["using"])
+
+
+def _config(source: Source) -> edge.EdgeConfig:
+    import qdrant_edge as edge
+
+    dense, sparse = None, [SCORE]
+    if has_candidates(source):
+        dense = {DENSE: edge.EdgeVectorParams(size=source.n_dense, distance=edge.Distance.Dot)}
+        sparse.append(TERMS)
+    return edge.EdgeConfig(dense, {name: edge.EdgeSparseVectorParams() for name in sparse})
+
+
+def _write(source: Source, shard: edge.EdgeShard, report: Reporter) -> None:
+    import qdrant_edge as edge
+
+    def vector(value: Any) -> Any:
+        is_sparse = isinstance(value, dict)
+        return edge.SparseVector(value["indices"], value["values"]) if is_sparse else value
+
+    for entries in source.batches(report):
+        points = [
+            edge.Point(
+                entry.row,
+                {name: vector(value) for name, value in vectors(source, entry).items()},
+                payload(entry),
+            )
+            for entry in entries
+        ]
+        shard.update(edge.UpdateOperation.upsert_points(points))
+    shard.optimize()
+    shard.flush()
+    shard.close()
+
+
+def _relink(link: Path, target: str) -> str | None:
+    """Point a link at a folder by one rename; return where it pointed before."""
+    previous = link.readlink().name if link.is_symlink() else None
+    new = link.with_name(f".{link.name}.new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(link)
+    sync_folder(link.parent)
+    return previous
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Wait until no other export writes into the folder; the lock ends with its process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# A server of Qdrant.
+#
+#     <name>_<bundle id>_points     the collection
+#     <name>_<bundle id>            an alias of it, created when all points are stored
+#     <name>                        an alias of the newest version, switched in the same request
+#
+# An unfinished export leaves a collection without an alias; the next export of the name deletes it, so only one may
+# run at a time.
+
+
+_POINTS = "_points"
+
+
+def export_collection(source: Source, client: QdrantClient, report: Reporter) -> bool:
+    """Store all documents in a collection, then switch the aliases to it.
+
+    Args:
+        source: What to export.
+        client: Connected to the server.
+        report: Shows the progress.
+
+    Returns:
+        Whether it was stored; False: the server had this version.
+
+    Raises:
+        ExportError: The name belongs to a collection, or the server did not store every point.
+    """
+    collections = [item.name for item in client.get_collections().collections]
+    if source.name in collections:
+        raise ExportError(f"{source.name}: is a collection; choose another name with --name")
+    aliases = {item.alias_name: item.collection_name for item in client.get_aliases().aliases}
+    is_new = source.versioned not in aliases
+    if is_new:
+        for collection in collections:
+            version = collection.removesuffix(_POINTS)
+            is_ours = version != collection and is_version_of(source.name, version)
+            if is_ours and version not in aliases:
+                client.delete_collection(collection)
+        _store(source, client, report)
+    previous = aliases[source.name].removesuffix(_POINTS) if source.name in aliases else None
+    _switch_aliases(source, client, replaces=previous is not None)
+    for version in outdated(source, previous, list(aliases)):
+        client.delete_collection(version + _POINTS)
+    return is_new
+
+
+def _store(source: Source, client: QdrantClient, report: Reporter) -> None:
+    from qdrant_client import models
+
+    collection = source.versioned + _POINTS
+    dense, sparse = {}, {SCORE: models.SparseVectorParams()}
+    if has_candidates(source):
+        size, distance = source.n_dense, models.Distance.DOT
+        dense[DENSE] = models.VectorParams(size=size, distance=distance)
+        sparse[TERMS] = models.SparseVectorParams()
+    client.create_collection(collection, vectors_config=dense, sparse_vectors_config=sparse)
+    for entries in source.batches(report):
+        points = [
+            models.PointStruct(id=entry.row, vector=vectors(source, entry), payload=payload(entry))
+            for entry in entries
+        ]
+        client.upsert(collection, points, wait=True)
+    stored = client.count(collection, exact=True).count
+    if stored != len(source):
+        raise ExportError(f"{collection}: the server stored {stored} of {len(source)} points")
+
+
+def _switch_aliases(source: Source, client: QdrantClient, *, replaces: bool) -> None:
+    """Create the alias of the version and move that of the name, in one request."""
+    from qdrant_client import models
+
+    collection = source.versioned + _POINTS
+    changes: list[models.AliasOperations] = []
+    if replaces:
+        old = models.DeleteAlias(alias_name=source.name)
+        changes.append(models.DeleteAliasOperation(delete_alias=old))
+    for alias in (source.versioned, source.name):
+        new = models.CreateAlias(collection_name=collection, alias_name=alias)
+        changes.append(models.CreateAliasOperation(create_alias=new))
+    client.update_collection_aliases(changes)

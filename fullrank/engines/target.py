@@ -19,8 +19,7 @@ from fullrank.bundle.bundle import Bundle
 from fullrank.cli.commands import needs
 from fullrank.engines import opensearch, vespa
 from fullrank.engines.postgresql import export_table
-from fullrank.engines.qdrant_edge import export_shard
-from fullrank.engines.qdrant_server import export_collection
+from fullrank.engines.qdrant import export_collection, export_shard
 from fullrank.engines.source import Source
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter

@@ -1,4 +1,4 @@
-"""Limit what one person can do to a ranking: votes are capped."""
+"""What one person may do to a ranking: votes are capped, and programs do not count."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
+
+# Limit what one person can do to a ranking: votes are capped.
+
 
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
@@ -74,3 +77,26 @@ def _clicks_before(person: Int64, group: Int64, time: Float64, clicked: Bool) ->
     before = np.empty(len(order), np.int64)
     before[order] = total - base
     return before
+
+
+# Tell programs from people by how often they click.
+
+
+MAX_CLICKS_AN_HOUR = 100
+"""A person with more is a program."""
+
+_HOUR_S = 3600
+
+
+def find_programs(person: Int64, time: Float64) -> Int64:
+    """Return the people who clicked more than 100 times within some hour.
+
+    Args:
+        person: of each click.
+        time: of each click, in seconds.
+    """
+    order = np.lexsort((time, person))
+    person, time = person[order], time[order]
+    first, last = slice(None, -MAX_CLICKS_AN_HOUR), slice(MAX_CLICKS_AN_HOUR, None)
+    is_fast = (person[last] == person[first]) & (time[last] - time[first] < _HOUR_S)
+    return np.unique(person[last][is_fast])

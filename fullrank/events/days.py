@@ -28,13 +28,9 @@ import numpy as np
 import orjson
 
 from fullrank.encoding import Int64
-from fullrank.events.archive import list_segments
-from fullrank.events.lists import PEOPLE, ServedList, normalised
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import ERASED
-from fullrank.events.records import Event
-from fullrank.events.sealed import begun
-from fullrank.events.segments import OPEN
+from fullrank.events.log import ERASED, EVENTS, LISTS, EventLog
+from fullrank.events.records import PEOPLE, Event, ServedList, normalised
+from fullrank.events.segments import OPEN, begun, list_segments
 
 FOLDER = ".digests"
 DAY_S = 86_400

@@ -7,15 +7,14 @@ disagree whether the first place is 0 or 1, so places come from the served list 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
 import orjson
-
-from fullrank.events.lists import person
 
 CLICKS = frozenset({"click", "conversion", "addtocart", "checkout", "purchase", "download"})
 """Actions that speak for a document, in lower case and without separators."""
@@ -208,3 +207,268 @@ def _dwell(value: object) -> float | None:
     if not 0 <= value <= _MAX_DWELL_MS:
         raise EventRefused("event_attributes.dwell_ms", "is not from 0 to a day")
     return float(value)
+
+
+# Served lists: what an answer showed, as a query of User Behavior Insights 1.3.
+#
+# What UBI does not name stands in `query_attributes`. Places count from 0 at the first document of the list; `offset`
+# says how many documents stood before it.
+
+
+PEOPLE = ("user_id", "client_id", "session_id")
+"""Who asked: the first of these that is known counts as the person."""
+MAX_TEXT_CHARS = 2_000
+"""Documents and pages are queries too; of their texts so much is stored."""
+_LIST_TEXTS = (*PEOPLE, "application")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedList:
+    """One answer.
+
+    Attributes:
+        query_id: Of the answer.
+        at: When, in seconds since 1970.
+        text: What was asked for.
+        ids: The documents, in the order in which they were shown.
+        kind: search, similar or match; "reported" for a list that only a client knows of.
+        offset: Number of documents before the first.
+        model: Version that answered; of an interleaved list, the active one.
+        generation: Of the models.
+        candidate: Version whose documents were interleaved, None outside of an experiment.
+        teams: A letter for each place: "a" the active model's, "b" the candidate's, "-" either's. Empty without an
+            experiment.
+        pair: Place of the upper one of two neighbours whose order a coin decided, None if no coin was thrown.
+        swapped: Whether the coin swapped them.
+        inserted: Place of a document that was shown only to learn about it, None without one.
+        pinned: Places of documents that a rule put there, ascending; clicks on them say nothing about a ranking.
+        texts: user_id, client_id, session_id and application, where given; people as pseudonyms.
+        filter, page_url: Of the request.
+        is_bot: Whether the client said that it is a program.
+        only_clicked: Whether `ids` has only the documents that were clicked, as the log does not say what was shown.
+        model_id: Of the model that scored the ads; compaction makes a new version with the same model.
+        ads: Of each ad its place in `ids`, its placement and its score.
+    """
+
+    query_id: str
+    at: float
+    text: str
+    ids: Sequence[str]
+    kind: str = "search"
+    offset: int = 0
+    model: str | None = None
+    generation: int = 0
+    candidate: str | None = None
+    teams: str = ""
+    pair: int | None = None
+    swapped: bool = False
+    inserted: int | None = None
+    pinned: tuple[int, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    filter: Any = None
+    page_url: str | None = None
+    is_bot: bool = False
+    only_clicked: bool = False
+    model_id: str = ""
+    ads: Sequence[tuple[int, str, float]] = ()
+
+    @property
+    def person(self) -> str | None:
+        """Who asked, as a pseudonym."""
+        return person(self.texts)
+
+    @property
+    def name(self) -> str:
+        """The bundle name of the version that answered; "" if the list names none."""
+        return "" if self.model is None else self.model.rsplit("-", 2)[0]
+
+    def line(self) -> bytes:
+        """Return the line that stores it."""
+        attributes = {
+            name: value
+            for name in _LIST_ATTRIBUTES
+            if (value := getattr(self, name)) not in (None, "", ()) and value is not False
+        }
+        return orjson.dumps(
+            {
+                "query_id": self.query_id,
+                "timestamp": round(self.at * 1000),
+                "user_query": self.text,
+                "query_response_hit_ids": list(self.ids),
+                **self.texts,
+                "query_attributes": attributes,
+            }
+        )
+
+
+_LIST_ATTRIBUTES = (
+    "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "pinned",
+    "filter", "page_url", "is_bot", "only_clicked", "model_id", "ads",
+)  # fmt: skip
+
+
+def normalised(text: str) -> str:
+    """Return the form of a query that its repetitions share: NFKC, case folded, single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def person(texts: Mapping[str, str]) -> str | None:
+    """Return the first known of user, client and session."""
+    return next((texts[name] for name in PEOPLE if name in texts), None)
+
+
+def parse_list(line: bytes) -> ServedList:
+    """Read the line of a served list. Raises ValueError, KeyError or TypeError if it is something else.
+
+    Attributes of a newer release are ignored.
+    """
+    given = orjson.loads(line)
+    attributes = {
+        name: value for name, value in given["query_attributes"].items() if name in _LIST_ATTRIBUTES
+    }
+    return ServedList(
+        given["query_id"],
+        given["timestamp"] / 1000,
+        given["user_query"],
+        given["query_response_hit_ids"],
+        texts={name: given[name] for name in _LIST_TEXTS if name in given},
+        **attributes
+        | {
+            "pinned": tuple(attributes.get("pinned", ())),
+            "ads": tuple(map(tuple, attributes.get("ads", ()))),
+        },
+    )
+
+
+# Lists that a client reports, as queries of User Behavior Insights 1.3.
+
+
+_MAX_IDS = 1_000
+_USED = ("user_query", "query_response_hit_ids")
+
+
+def parse_reported(
+    given: object, now: float, max_age_s: float = MAX_AGE_S
+) -> tuple[ServedList, int]:
+    """Read a list.
+
+    Args:
+        given: A JSON value.
+        now: Seconds since 1970.
+        max_age_s: Older lists are refused.
+
+    Returns:
+        The list, and how many fields were dropped.
+
+    Raises:
+        EventRefused: It is no query, a field is missing or too long, or its time is out of range.
+    """
+    if not isinstance(given, dict):
+        raise EventRefused("query", "is not an object")
+    # Time and people are those of an event.
+    rest = {name: value for name, value in given.items() if name not in _USED}
+    as_event = {**rest, "action_name": "query", "event_attributes": None}
+    event = parse_event(as_event, now, max_age_s)
+    texts = dict(event.texts)
+    texts.pop("event_id", None)
+    query_id = texts.pop("query_id", None)
+    if query_id is None:
+        raise EventRefused("query_id", "is missing")
+    text, ids = given.get("user_query"), given.get("query_response_hit_ids")
+    if not isinstance(text, str):
+        raise EventRefused("user_query", "is missing" if text is None else "is not text")
+    if len(text) > MAX_TEXT_CHARS:
+        raise EventRefused("user_query", f"has more than {MAX_TEXT_CHARS} characters")
+    found = ServedList(query_id, event.at, text, _ids(ids), "reported", texts=texts)
+    return found, event.dropped
+
+
+def _ids(given: object) -> list[str]:
+    if given is None:
+        return []
+    if not isinstance(given, list) or len(given) > _MAX_IDS:
+        raise EventRefused("query_response_hit_ids", f"is not an array of at most {_MAX_IDS} ids")
+    for id in given:
+        if not isinstance(id, str) or not 1 <= len(id) <= MAX_OBJECT_CHARS:
+            raise EventRefused(
+                "query_response_hit_ids", f"holds an id without 1 to {MAX_OBJECT_CHARS} characters"
+            )
+    return given
+
+
+# Events in the shape of Algolia's Insights API → events of User Behavior Insights.
+#
+# https://www.algolia.com/doc/rest-api/insights describes the shape.
+
+
+_ACTIONS = {"click": "click", "view": "impression", "conversion": "conversion"}
+_SUBTYPES = {"purchase": "purchase", "addToCart": "add_to_cart"}
+_MAX_OBJECTS = 20
+# eventName names a button of the client, not what was done.
+_INSIGHTS_USED = {
+    "eventType", "eventSubtype", "eventName", "index", "userToken", "authenticatedUserToken", "timestamp", "queryID",
+    "objectIDs",
+}  # fmt: skip
+# A field of UBI → that of Algolia which became it.
+_THEIRS = {
+    "query_id": "queryID", "client_id": "userToken", "user_id": "authenticatedUserToken", "application": "index",
+    "event_attributes.object.object_id": "objectIDs",
+}  # fmt: skip
+
+
+def parse_insight(
+    given: object, now: float, max_age_s: float = MAX_AGE_S
+) -> tuple[list[Event], int]:
+    """Read an event.
+
+    Args:
+        given: A JSON value.
+        now: Seconds since 1970; the time of an event that names none.
+        max_age_s: Older events are refused.
+
+    Returns:
+        One event for each of its objects, at least one, and how many fields were dropped.
+
+    Raises:
+        EventRefused: It is not an event of this shape; the field has the name that Algolia gives it.
+    """
+    translated, dropped = _as_ubi(given, now * 1000)
+    try:
+        return [parse_event(event, now, max_age_s) for event in translated], dropped
+    except EventRefused as error:
+        raise EventRefused(_THEIRS.get(error.field, error.field), error.reason) from None
+
+
+def _as_ubi(given: object, now_ms: float) -> tuple[list[dict[str, Any]], int]:
+    if not isinstance(given, dict):
+        raise EventRefused("event", "is not an object")
+    event = {
+        "action_name": _action(given),
+        "timestamp": given.get("timestamp", now_ms),
+        "query_id": given.get("queryID"),
+        "client_id": given.get("userToken"),
+        "user_id": given.get("authenticatedUserToken"),
+        "application": given.get("index"),
+    }
+    if event["client_id"] is None:
+        raise EventRefused("userToken", "is missing")
+    if isinstance(event["timestamp"], str):
+        raise EventRefused("timestamp", "is not a number of milliseconds")
+    dropped = len(given.keys() - _INSIGHTS_USED)
+    ids = given.get("objectIDs")
+    if ids is None:
+        return [event], dropped
+    if not isinstance(ids, list) or not 1 <= len(ids) <= _MAX_OBJECTS:
+        raise EventRefused("objectIDs", f"is not an array of 1 to {_MAX_OBJECTS} ids")
+    return [{**event, "event_attributes": {"object": {"object_id": id}}} for id in ids], dropped
+
+
+def _action(given: Mapping[str, Any]) -> str:
+    kind, subtype = given.get("eventType"), given.get("eventSubtype")
+    if not isinstance(kind, str) or kind not in _ACTIONS:
+        raise EventRefused("eventType", "is not click, view or conversion")
+    if kind != "conversion" or subtype is None:
+        return _ACTIONS[kind]
+    if not isinstance(subtype, str) or subtype not in _SUBTYPES:
+        raise EventRefused("eventSubtype", "is neither purchase nor addToCart")
+    return _SUBTYPES[subtype]

@@ -12,18 +12,26 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gzip
+import hashlib
 import os
+import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import blake2b
+from io import BufferedReader
 from logging import getLogger
 from pathlib import Path
 
-from fullrank.events.sealed import SEALED, TIME, write_sealed
-from fullrank.storage.files import sync_folder
+from fullrank.errors import FullrankError
+from fullrank.storage.files import replace_file, sync_folder
 
 OPEN = ".jsonl"
 _PIECE = 1 << 20
@@ -190,3 +198,311 @@ def _seal(path: Path) -> Path:
             write_sealed(sealed, iter(partial(lines.read, _PIECE), b""))
     path.unlink()
     return sealed
+
+
+# Sealed segments: compressed, and only ever replaced or removed as a whole, each with its checksum.
+
+
+SEALED, CHECKSUM = ".jsonl.gz", ".jsonl.gz.sha256"
+_IMPORTED, _REMARK = "i", re.compile(r"^# imported (\d+)$", re.MULTILINE)
+TIME = "%Y%m%dT%H%M%SZ"
+
+
+def begun(path: Path) -> datetime:
+    """Return when a segment was begun. Raises ValueError if the name is not that of a segment."""
+    _, start, _ = path.name.split(".")[0].split("-")
+    return datetime.strptime(start, TIME).replace(tzinfo=UTC)
+
+
+def imported_name(kind: str, at: float) -> str:
+    """Return a file name for imported records that were made from a time on, in seconds since 1970."""
+    start = datetime.fromtimestamp(at, UTC).strftime(TIME)
+    return f"{kind}-{start}-{_IMPORTED}{secrets.token_hex(4)}{SEALED}"
+
+
+def imported_remark(now: float) -> str:
+    """Return the remark of the checksum file that says when records were imported."""
+    return f"# imported {now:.0f}\n"
+
+
+def is_imported(path: Path) -> bool:
+    """Return whether a segment was imported."""
+    return path.name.rpartition("-")[2].startswith(_IMPORTED)
+
+
+def kept_since(path: Path) -> float:
+    """Return when the retention of a sealed segment began, in seconds since 1970: when it was begun or imported."""
+    if is_imported(path):
+        with suppress(FileNotFoundError):
+            if remark := _REMARK.search(checksum_file(path).read_text("utf-8")):
+                return float(remark[1])
+    return begun(path).timestamp()
+
+
+def is_segment(path: Path) -> bool:
+    """Return whether a file has the name of a segment."""
+    try:
+        begun(path)
+    except ValueError:
+        return False
+    return True
+
+
+def name_of(path: Path) -> str:
+    """Return the name of a sealed segment without its suffixes."""
+    return path.name.removesuffix(SEALED)
+
+
+def checksum_file(path: Path) -> Path:
+    """Return where the checksum of a sealed segment stands."""
+    return path.with_name(name_of(path) + CHECKSUM)
+
+
+def write_sealed(path: Path, pieces: Iterable[bytes], remarks: str = "") -> str:
+    """Write a sealed segment, or replace one.
+
+    Its checksum file first names the new checksum beside the old one, so that a reader finds a segment that fits its
+    checksum at every moment, and a crash at any moment leaves the old segment or the new one.
+
+    Args:
+        path: Of the segment.
+        pieces: Its content, uncompressed.
+        remarks: Lines for its checksum file, each after "#"; a segment that is replaced keeps those it has.
+
+    Returns:
+        The checksum.
+
+    Raises:
+        OSError: The old segment is as before.
+    """
+    temporary, stored = path.with_name(f".{path.name}.tmp"), checksum_file(path)
+    old = stored.read_text("utf-8") if path.exists() and stored.exists() else ""
+    try:
+        checksum = _pack(temporary, pieces)
+        kept = [line for line in old.splitlines(keepends=True) if line.startswith("#")]
+        entry = "".join([f"{checksum}  {path.name}\n", remarks, *kept])
+        replace_file(stored, entry + old, 0o600)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    if old:
+        replace_file(stored, entry, 0o600)
+    return checksum
+
+
+def remove_sealed(path: Path) -> None:
+    """Remove a sealed segment with its checksum. A crash in between leaves a checksum of nothing."""
+    path.unlink(missing_ok=True)
+    checksum_file(path).unlink(missing_ok=True)
+
+
+def _pack(path: Path, pieces: Iterable[bytes]) -> str:
+    """Write a compressed file and sync it; return its SHA-256."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        # Without a time, so that the same content gives the same bytes.
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            packed.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Merged segments: which others they hold, so that every reader counts each line once.
+#
+# The checksum file of a merged segment names the segments whose lines it holds, in a line that `sha256sum --check`
+# skips:
+#
+#     # since 1795392000 holds events-20261122T000105Z-0123abcd events-20261122T003512Z-89abcdef
+#
+# The merged segment appears by one rename. From then on those that it holds are no longer listed, whether they are
+# still there, or come back when the files of a machine are copied once more.
+
+
+_MERGED = "m"
+_MERGED_REMARK = re.compile(r"^# since (\d+) holds (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a merged segment holds.
+
+    Attributes:
+        since: When it was merged, in seconds since 1970.
+        names: Of the segments.
+    """
+
+    since: float
+    names: frozenset[str]
+
+    def remark(self) -> str:
+        """Return the line of the checksum file."""
+        return f"# since {self.since:.0f} holds {' '.join(sorted(self.names))}\n"
+
+
+def merged_name(names: Iterable[str], newest: Path) -> str:
+    """Return the file name of a merged segment: the same parts give the same name.
+
+    Args:
+        names: Of the segments that it holds.
+        newest: The one that was begun last. Retention goes by it, so that nothing is removed early.
+    """
+    kind = newest.name.split("-", 1)[0]
+    digest = blake2b(" ".join(sorted(names)).encode(), digest_size=4).hexdigest()
+    return f"{kind}-{begun(newest).strftime(TIME)}-{_MERGED}{digest}{SEALED}"
+
+
+def read_held(path: Path) -> Held | None:
+    """Return what a merged segment holds, None if it is no merged one."""
+    if not path.name.rpartition("-")[2].startswith(_MERGED):
+        return None
+    try:
+        remark = _MERGED_REMARK.search(checksum_file(path).read_text("utf-8"))
+    except FileNotFoundError:  # removed meanwhile, or damaged, as its reader will notice
+        return None
+    return remark and Held(float(remark[1]), frozenset(remark[2].split()))
+
+
+def overlapping(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Return which merged segments hold lines of others: two machines may merge what both have with what only one has.
+
+    Returns:
+        Those segments, each with the others that stand before it in `paths`.
+    """
+    merged = [(path, held.names) for path in paths if (held := read_held(path))]
+    found = {
+        path: [other for other, theirs in merged[:i] if names & theirs]
+        for i, (path, names) in enumerate(merged)
+    }
+    return {path: others for path, others in found.items() if others}
+
+
+def held_elsewhere(paths: Iterable[Path]) -> dict[Path, float]:
+    """Return which of the segments need no reading because others of them hold their lines.
+
+    Returns:
+        Those segments, and since when that is so, in seconds since 1970.
+    """
+    paths = list(paths)
+    merged = {path: held for path in paths if (held := read_held(path))}
+    holders: defaultdict[str, list[Held]] = defaultdict(list)
+    for held in merged.values():
+        for name in held.names:
+            holders[name].append(held)
+    found = {}
+    for path in paths:
+        around = holders.get(name_of(path), [])
+        if path in merged:
+            # Two machines may merge what was copied from one to the other; the larger one holds all of the smaller.
+            names = merged[path].names
+            around = around + [one for one in holders[min(names)] if names < one.names]
+        if around:
+            found[path] = min(held.since for held in around)
+    return found
+
+
+# The folder of segments: list and read them.
+
+
+class SegmentError(FullrankError):
+    """A segment cannot be read."""
+
+
+def list_segments(folder: Path, kind: str) -> list[Path]:
+    """Return the segments of a kind, the oldest first; ``read_all`` reads each of their lines once.
+
+    Raises:
+        SegmentError: A file has no time in its name.
+    """
+    # The open ones first: one that is sealed in between is found again.
+    found = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
+    found |= {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
+    for path in found.values():
+        if not is_segment(path):
+            raise SegmentError(f"{path}: is not the name of a segment; move the file away")
+    held = {name_of(path) for path in held_elsewhere(found.values())}
+    return [found[name] for name in sorted(found.keys() - held)]
+
+
+def read_all(paths: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:
+    """Yield the lines of segments, each with its segment. A line that several merged ones hold comes once.
+
+    Args:
+        paths: As ``list_segments`` returns them, or some of those.
+
+    Raises:
+        SegmentError: As ``read_lines``.
+    """
+    others = overlapping(paths)
+    again = {path for found in others.values() for path in found}
+    counts: dict[Path, Counter[bytes]] = {path: Counter() for path in again}
+    for path in paths:
+        seen: Counter[bytes] = Counter()
+        for other in others.get(path, ()):
+            seen |= counts[other]
+        for line in read_lines(path):
+            if path in again or seen:
+                digest = blake2b(line, digest_size=16).digest()
+                if path in again:
+                    counts[path][digest] += 1
+                if seen[digest]:
+                    seen[digest] -= 1
+                    continue
+            yield path, line
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the whole lines of a segment, without their line ends.
+
+    A segment that was sealed since it was listed is read where it is now; one that was removed since has no lines.
+
+    Raises:
+        SegmentError: The checksum of a sealed segment is missing or differs, or the file cannot be read.
+    """
+    try:
+        if path.name.endswith(OPEN):
+            with suppress(FileNotFoundError):
+                with path.open("rb") as file:
+                    yield from (line[:-1] for line in file if line.endswith(b"\n"))
+                return
+            path = path.with_suffix(SEALED)
+        while path.exists():
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if _is_whole(path, file):
+                    with gzip.GzipFile(fileobj=file) as lines:
+                        yield from (line[:-1] for line in lines)
+                    return
+    except (OSError, EOFError, zlib.error) as error:
+        raise SegmentError(f"{path}: cannot be read: {error}") from error
+
+
+def _is_whole(path: Path, file: BufferedReader) -> bool:
+    """Check an open segment against its checksum; return False if compaction has replaced or removed it."""
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    stored = checksum_file(path)
+    wanted = _checksums(stored)
+    if found in wanted:
+        return True
+    if path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+        return False
+    how = "differs from" if wanted else "is missing:"
+    raise SegmentError(f"{path}: damaged: its checksum {how} {stored.name}")
+
+
+def _checksums(stored: Path) -> list[str]:
+    try:
+        return [line.split(" ")[0] for line in stored.read_text("utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all segments."""
+    total = 0
+    for path in folder.glob("*.jsonl*"):
+        with suppress(FileNotFoundError):  # upkeep removes and merges segments meanwhile
+            total += path.stat().st_size
+    return total

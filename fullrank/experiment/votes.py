@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.events.lists import ServedList, normalised
-from fullrank.events.programs import find_programs
-from fullrank.events.records import Event
+from fullrank.events.caps import find_programs
+from fullrank.events.records import Event, ServedList, normalised
 from fullrank.experiment.interleave import ACTIVE, CANDIDATE
 
 _DAY_S = 86_400

@@ -1,19 +1,60 @@
-"""Facets: how often each value of a field occurs among the matching documents."""
+"""Facets: how often each value of a field, or each range of a number, occurs among the matching documents."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
+from fullrank.errors import FilterError
+from fullrank.filters.columns import ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER
-from fullrank.filters.columns.table import KINDS, Int64, Mask
-from fullrank.filters.query import Value, column_of
+from fullrank.filters.columns.table import (
+    KINDS,
+    Column,
+    Int64,
+    Mask,
+    Scale,
+    dictionary,
+    largest,
+    parse_time,
+    scale_of,
+)
+from fullrank.filters.query import Value, column_of, listed
+
+# Fields with values on a scale, and what to say about the others.
+
+
+_NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
+
+
+def columns_of_field(parts: Sequence[Columns], field: str, path: str) -> list[Column]:
+    """Return the column of a field in each part. Raises FilterError for an unknown field."""
+    return [column_of(columns, field, path) for columns in parts]
+
+
+def kinds_of(columns: Sequence[Column]) -> str:
+    """Name the kinds of values of a field."""
+    kinds = {kind for column in columns for kind in column.kinds}
+    return " and ".join(name for kind, name in _NAMES.items() if kind in kinds) or "no values"
+
+
+def usable_fields(parts: Sequence[Columns], scales: Collection[Scale]) -> str:
+    """List the fields whose values are on some scales."""
+    names = [
+        name
+        for name in parts[0].by_name
+        if scale_of([columns[name] for columns in parts]) in scales
+    ]
+    return listed(names) or "none of this model"
+
+
+# Facets: how often each value of a field occurs among the matching documents.
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +283,82 @@ def _json_number(number: float) -> float:
     """Return a number as it was in the JSON: 3, not 3.0. Integers beyond 2^53 are never stored."""
     is_whole = number.is_integer() and abs(number) <= MAX_INTEGER
     return int(number) if is_whole else number
+
+
+# Ranges of a field: how many of the matching documents have a value in each.
+
+
+Bound = float | str | None
+"""A number; of a field of times ISO 8601 with an offset from UTC; None: no bound."""
+
+
+class Range(NamedTuple):
+    """The values from `start` on and below `stop`."""
+
+    start: Bound = None
+    stop: Bound = None
+
+
+def range_counts(
+    parts: Sequence[tuple[Columns, Mask]],
+    field: str,
+    ranges: Sequence[Range],
+    path: str = "facet_ranges",
+) -> list[int]:
+    """Count the documents with a value in each of several ranges; a document counts once for each.
+
+    Args:
+        parts: (columns, matching) of each set of documents, columns as ``aligned`` returns them.
+        field: A field with numbers or times.
+        ranges: They may overlap.
+        path: Place of the field in the request, for errors.
+
+    Raises:
+        FilterError: The field is unknown or has neither, or a bound is of another kind.
+
+    Example:
+        >>> columns = columns_of([{"price": 3}, {"price": [9, 12]}, {}])
+        >>> range_counts([(columns, np.ones(3, bool))], "price", [Range(stop=10), Range(10, 20)])
+        [2, 1]
+    """
+    tables = [columns for columns, _ in parts]
+    columns = columns_of_field(tables, field, path)
+    scale = scale_of(columns)
+    if scale not in ("number", "time"):
+        raise FilterError(
+            path,
+            f"this field has {kinds_of(columns)}; ranges need numbers or times, as in: "
+            f"{usable_fields(tables, ('number', 'time'))}",
+        )
+    counts = []
+    for place, (start, stop) in enumerate(ranges):
+        first = _bound(start, -np.inf, scale == "time", f"{path}.{place}.from")
+        after = _bound(stop, np.inf, scale == "time", f"{path}.{place}.to")
+        if not first < after:
+            raise FilterError(f"{path}.{place}", "holds no value: from must be below to")
+        count = 0
+        for column, (_, matching) in zip(columns, parts, strict=True):
+            own = dictionary(column, scale)
+            if own is not None:
+                part, values = own
+                inside = np.where((values >= first) & (values < after), 1.0, np.nan)
+                found = largest(part, inside, column.documents) == 1
+                count += int(np.count_nonzero(found & matching))
+        counts.append(count)
+    return counts
+
+
+def _bound(value: Bound, default: float, is_time: bool, path: str) -> float:
+    if value is None:
+        return default
+    if not is_time:
+        if isinstance(value, str):
+            raise FilterError(path, "this field has numbers: give a number")
+        return float(value)
+    found = parse_time(value, needs_offset=True) if isinstance(value, str) else None
+    if found is None:
+        raise FilterError(
+            path,
+            "this field has times: give one with an offset from UTC, as 2026-11-23T12:00:00+01:00",
+        )
+    return found

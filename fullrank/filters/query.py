@@ -9,7 +9,7 @@
 Several keys in one object mean "and", so {} matches every document, as {"and": []} does; {"or": []} and {"in": []}
 match none. A document without a value in a field matches no condition on it, and therefore matches its "not". Kinds are
 never mixed: 5, "5" and true are three values, 5 and 5.0 are one. Fields named and, or and not cannot be filtered on.
-Bounds that are days or times (fullrank.filters.columns.times) match the values that are, by time: which values match
+Bounds that are days or times (fullrank.filters.columns.table) match the values that are, by time: which values match
 does not depend on what other documents store.
 
     parse_filter(value)         JSON → a small closed tree; raises FilterError with the path of a malformed part
@@ -28,8 +28,7 @@ import numpy as np
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
-from fullrank.filters.columns.table import KINDS, Mask
-from fullrank.filters.columns.times import parse_time, times_of
+from fullrank.filters.columns.table import KINDS, Mask, parse_time, times_of
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
@@ -373,3 +372,46 @@ def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
         return column.parts.get(kind)
     found = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)
     raise FilterError(path, f"this field has {found}, not {_NAMES[kind]}")
+
+
+# Filters that match every document, or none, whatever the documents hold.
+
+
+def constant(condition: Filter) -> bool | None:
+    """Return whether a filter matches every document (True) or none (False); None: it depends on the document.
+
+    Example:
+        >>> constant(parse_filter({"or": []})), constant(parse_filter({})), constant(parse_filter({"year": 1999}))
+        (False, True, None)
+    """
+    match condition:
+        case And(parts):
+            found = [constant(part) for part in parts]
+            return False if False in found else (None if None in found else True)
+        case Or(parts):
+            found = [constant(part) for part in parts]
+            return True if True in found else (None if None in found else False)
+        case Not(part):
+            inner = constant(part)
+            return None if inner is None else not inner
+        case AnyOf():
+            return None if condition.values else False
+        case InRange():
+            return False if _is_empty(condition) else None
+        case Exists():
+            return None
+
+
+def _is_empty(condition: InRange) -> bool:
+    lower, upper = condition.lower, condition.upper
+    if isinstance(lower, str) and isinstance(upper, str):
+        begins, ends = parse_time(lower), parse_time(upper)
+        if begins is None or ends is None:
+            is_above, is_equal = lower > upper, lower == upper
+        else:
+            is_above, is_equal = begins > ends, begins == ends
+    elif lower is not None and upper is not None:
+        is_above, is_equal = float(lower) > float(upper), lower == upper
+    else:
+        return False
+    return is_above or (is_equal and (condition.exclude_lower or condition.exclude_upper))

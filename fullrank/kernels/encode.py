@@ -9,8 +9,7 @@ import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
-from fullrank.kernels.largest import keep_largest
-from fullrank.kernels.rows import Arrays, sort_row
+from fullrank.kernels.rows import Arrays, keep_largest, sort_row
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 

@@ -9,9 +9,18 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel, output, several
-from fullrank.kernels.sorting import stable_order
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, UInt8, prefetch, stable_order
+from fullrank.kernels.compiler import (
+    FLOAT32,
+    INT64,
+    array,
+    check_inside,
+    helper,
+    kernel,
+    output,
+    several,
+)
+from fullrank.kernels.scan import LEVELS
 
 Arrays = tuple[Int64, Int32, Float32]
 # 2⁶⁴ / golden ratio.
@@ -297,7 +306,7 @@ def matmul(indptr: Int64, indices: Int32, values: Float32, table: Float32) -> Fl
 
 
 @kernel(output("float64"), array("int32"), array("float32"), INT64)
-def largest_entries(indices: Int32, values: Float32, width: int) -> Float64:
+def largest_weights(indices: Int32, values: Float32, width: int) -> Float64:
     """Return the largest absolute value of each column, float64 (width,); 0 for a column without an entry."""
     found = np.zeros(width)
     for p in range(len(indices)):
@@ -396,3 +405,132 @@ def number_values(values: Int32) -> tuple[Int32, Int32]:
             count += 1
         numbers[i] = slots[slot]
     return found[:count].copy(), numbers
+
+
+# The entries of sparse rows with the largest absolute values.
+
+
+@helper
+def keep_largest(columns: Int32, values: Float32, size: int, keep: int) -> int:
+    """Keep the entries with the largest absolute values, ties by place, in place; return how many there are."""
+    if keep == 0 or size <= keep:
+        return size
+    order = stable_order(-np.abs(values[:size]))
+    is_kept = np.zeros(size, np.bool_)
+    is_kept[order[:keep]] = True
+    stop = 0
+    for p in range(size):
+        if is_kept[p]:
+            columns[stop] = columns[p]
+            values[stop] = values[p]
+            stop += 1
+    return stop
+
+
+@kernel(
+    several(output("int64"), output("int32"), output("float32")),
+    array("int64"), array("int32"), array("float32"), INT64,
+)  # fmt: skip
+def largest_entries(
+    indptr: Int64, indices: Int32, values: Float32, keep: int
+) -> tuple[Int64, Int32, Float32]:
+    """Keep the `keep` entries of each row with the largest absolute values, ties by place; 0 keeps all."""
+    ends = np.zeros(len(indptr), np.int64)
+    columns, weights = indices.copy(), values.copy()
+    stop = 0
+    for row in range(len(indptr) - 1):
+        begin, size = indptr[row], indptr[row + 1] - indptr[row]
+        kept = keep_largest(columns[begin:], weights[begin:], size, keep)
+        for p in range(kept):
+            columns[stop + p] = columns[begin + p]
+            weights[stop + p] = weights[begin + p]
+        stop += kept
+        ends[row + 1] = stop
+    return ends, columns[:stop].copy(), weights[:stop].copy()
+
+
+# Make posting lists of sparse rows.
+
+
+@kernel(
+    types.void,
+    array("int32"), array("float32"), output("int64"), output("float32", 2),
+)  # fmt: skip
+def count_entries(indices: Int32, values: Float32, counts: Int64, limits: Float32) -> None:
+    """Count the entries of each word, and find its least and largest weight.
+
+    Args:
+        indices, values: Words and weights, int32 and float32 (entries,).
+        counts: int64 (F,), added to.
+        limits: float32 (F, 2), of the entries counted before; updated.
+    """
+    for p in range(len(indices)):
+        word, value = indices[p], values[p]
+        check_inside(word, len(counts))
+        if counts[word] == 0:
+            limits[word, 0] = limits[word, 1] = value
+        limits[word, 0] = min(limits[word, 0], value)
+        limits[word, 1] = max(limits[word, 1], value)
+        counts[word] += 1
+
+
+@kernel(
+    types.void,
+    array("int64"), array("int32"), array("float32"), array("int32"), INT64, INT64,
+    array("float32", 2), output("int64"), output("int32"), output("uint8"),
+)  # fmt: skip
+def fill_lists(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    order: Int32,
+    start: int,
+    stop: int,
+    limits: Float32,
+    following: Int64,
+    slots: Int32,
+    impacts: UInt8,
+) -> None:
+    """Append the documents of slots start..stop to the lists of their words.
+
+    Args:
+        indptr, indices, values: Words and weights of the documents, as in Rows.
+        order: int32 (n,), the document of each slot.
+        start, stop: Slots.
+        limits: float32 (F, 2), the least and the largest weight of a word.
+        following: int64 (F,), where the next entry of each word goes; updated.
+        slots, impacts: int32 and uint8 (entries,), written.
+    """
+    for slot in range(start, stop):
+        row = order[slot]
+        for p in range(indptr[row], indptr[row + 1]):
+            word = indices[p]
+            low = np.float64(limits[word, 0])
+            step = (np.float64(limits[word, 1]) - low) / LEVELS
+            level = 0.0
+            if step > 0:
+                level = min(max(np.rint((np.float64(values[p]) - low) / step), 0.0), 255.0)
+            to = following[word]
+            slots[to] = slot
+            impacts[to] = np.uint8(level)
+            following[word] = to + 1
+
+
+@kernel(
+    several(array("int32"), array("float32")), array("int64"), array("int32"), array("float32")
+)  # fmt: skip
+def with_entries(indptr: Int64, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
+    """Return the words whose list has an entry, and their weights.
+
+    Args:
+        indptr: Of the lists, int64 (F + 1,).
+        words, weights: int32 and float32 (m,).
+    """
+    for i in range(len(words)):
+        prefetch(indptr, words[i])
+    found, own = np.empty(len(words), np.int32), np.empty(len(words), np.float32)
+    size = 0
+    for i in range(len(words)):
+        found[size], own[size] = words[i], weights[i]
+        size += indptr[words[i]] < indptr[words[i] + 1]
+    return found[:size], own[:size]

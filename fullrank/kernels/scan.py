@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
+from fullrank.kernels.arrays import (
+    Float32,
+    Float64,
+    Int8,
+    Int32,
+    Int64,
+    Mask,
+    UInt8,
+    prefetch_row,
+    stable_order,
+)
 from fullrank.kernels.compiler import (
     FLOAT32,
     FLOAT64,
@@ -18,11 +28,8 @@ from fullrank.kernels.compiler import (
     several,
 )
 from fullrank.kernels.counting import count_block
-from fullrank.kernels.groups import GROUP, group_products
-from fullrank.kernels.prefetch import prefetch_row
-from fullrank.kernels.products import code_product, code_shift, sum_shift
+from fullrank.kernels.products import GROUP, code_product, code_shift, group_products, sum_shift
 from fullrank.kernels.select import push
-from fullrank.kernels.sorting import stable_order
 
 # Of 8-bit impacts.
 LEVELS = 255

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, prefetch, prefetch_row
 from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output
 from fullrank.kernels.evidence import EVIDENCE, REACHED, reaching_in_order
-from fullrank.kernels.prefetch import prefetch, prefetch_row
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Float64, Int64, Mask, UInt64
+from fullrank.kernels.arrays import Float32, Float64, Int64, Mask, UInt64, stable_order
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
-from fullrank.kernels.sorting import stable_order
 
 _BLOCK, _BARS = 256, 1024
 # Numbers that are compared together, and one that says of eight places that all are deleted.

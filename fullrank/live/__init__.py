@@ -4,17 +4,14 @@
     view = view.apply(operations)           and the writes since
     view.search(query, 10)                  ranks both as one collection
 
-Operation   operation.py   one write: a document by its id, or its deletion
-Hits        hits.py        an answer
-View        view.py        immutable: one bundle and its live documents up to one position of the log
-Earlier     earlier.py     a view as of an earlier operation
-Entry       entry.py        which documents a bundle can take
-Part        part.py        documents that are searched together: the bundle's, or those of one segment
-segments    segments.py    immutable segments of added documents: encoded, chosen for a merge, merged
-ids         ids.py         rows by id
-prefixes    prefixes.py    completes the last word of a query with words that only live documents have
-gather      gather.py      copies documents of several parts into one
-reordering  reordering.py  the second stage over documents of several parts
+view.py      View: immutable, one bundle and its live documents up to one position of the log; Operation: one write
+             of the log; Earlier: a view as of an earlier operation
+part.py      Part: documents that are searched together, the bundle's or those of one segment; Hits: an answer
+segments.py  immutable segments of added documents: encoded, chosen for a merge, merged
+entry.py     which documents a bundle can take
+ids.py       rows by id for many ids at once
+known.py     suggestions, floors and completions by the words of live documents
+clicks.py    clicks that the bundle has not learned yet
 
 Words that the model does not know have rows of their own: fullrank.models.unseen.
 
@@ -48,9 +45,7 @@ For compaction:
                             has the same OpenModel, so compacting it again keeps the width
 """
 
-from fullrank.live.earlier import Earlier, view_before
-from fullrank.live.operation import Operation
 from fullrank.live.segments import Merged
-from fullrank.live.view import View
+from fullrank.live.view import Earlier, Operation, View, view_before
 
 __all__ = ["Earlier", "Merged", "Operation", "View", "view_before"]

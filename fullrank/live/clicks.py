@@ -26,7 +26,7 @@ from fullrank.models.contract import warm
 from fullrank.models.memory import MemoryModel
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import DocumentStore
-from fullrank.storage.lexicon import Lexicon, Names
+from fullrank.storage.strings import Lexicon, Names
 
 MAX_QUERIES, MAX_DOCUMENTS, MAX_CLICKED = 20_000, 1_000, 100
 """Queries, documents, and documents of a query whose new clicks count: the most clicked ones."""

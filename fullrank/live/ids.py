@@ -8,8 +8,7 @@ import numpy as np
 
 from fullrank.encoding import Int32, Int64
 from fullrank.kernels.words import find_hashed
-from fullrank.storage.lexicon import Names
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Names, StringTable
 
 
 def hashes_of(ids: Sequence[str]) -> Int64:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain, islice
 from typing import Any
 
-from fullrank.complete.prefixes import UNKNOWN
+from fullrank.complete import UNKNOWN
 from fullrank.live.view import View
 from fullrank.models.known import MAX_WORDS
 from fullrank.models.widening import Additions

@@ -7,11 +7,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
 from fullrank.kernels.rows import find_columns
 from fullrank.live.clicks import Added, ClickedQuery
@@ -21,8 +22,8 @@ from fullrank.models.unseen import without_unseen
 from fullrank.records import used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Floor, Mask, Ranking, Required, Retriever
-from fullrank.retrieval.explain import Explanation, explain, largest
-from fullrank.retrieval.required import Choice
+from fullrank.retrieval.ranking import Choice
+from fullrank.retrieval.retriever import Explanation, explain, largest
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 from fullrank.storage.documents import DocumentStore
 
@@ -406,3 +407,46 @@ def _with_sparse(text: Encoded, indices: Int32, weights: np.ndarray, width: int)
     """Return one encoded text with other sparse entries."""
     indptr = np.array([0, len(indices)], np.int64)
     return Encoded(text.dense, Rows(indptr, indices, weights, width), text.bias)
+
+
+# The answer of a view.
+
+
+class LiveHit(NamedTuple):
+    """One document of an answer: its part and row, and its score = dense + lexical + bias + boost.
+
+    Attributes:
+        boost: What the request adds to the score.
+        features: float32 (K,), what the second stage ordered it by; None if it did not.
+        keys: What a request sorts it by, the smallest first; None: its score.
+    """
+
+    part: Part
+    row: int
+    id: str
+    score: float
+    dense: float
+    lexical: float
+    bias: float
+    boost: float = 0.0
+    features: Float32 | None = None
+    keys: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """An answer.
+
+    Attributes:
+        hits: Best first, ties by id.
+        certified: Whether the hits are provably the top of the full ranking, before a second stage reordered it.
+        total: Number of documents that match.
+        is_total: Whether these are all that match; otherwise they are at least so many.
+        reordered: Number of the first documents that a second stage reordered.
+    """
+
+    hits: list[LiveHit]
+    certified: bool
+    total: int
+    is_total: bool = True
+    reordered: int = 0

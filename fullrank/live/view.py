@@ -3,44 +3,159 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded
+from fullrank.complete import LEAST_LETTERS, MOST, additions, has, last_word, places_beginning
+from fullrank.encoding import Encoded, Float32
 from fullrank.filters.columns import Columns, aligned
 from fullrank.live.entry import Entry, NewFields
-from fullrank.live.gather import Selection, gather_facts
-from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.ids import hashes_of
-from fullrank.live.operation import Operation
-from fullrank.live.part import Part
-from fullrank.live.prefixes import NewPrefixes
-from fullrank.live.reordering import reordered
+from fullrank.live.part import Hits, LiveHit, Part
 from fullrank.live.segments import (
     Merged,
+    Selection,
     build_segment,
     due,
+    gather_facts,
     gather_in_model_features,
     live_rows,
     merge,
     merge_small,
 )
 from fullrank.models.contract import Model
+from fullrank.models.unseen import OpenModel
+from fullrank.models.widening import NO_ADDITIONS, Additions
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import DEPTH
+from fullrank.rerank.features import FirstStage
+from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval import Floor, Mask, Required
-from fullrank.retrieval.evidence import COUNTED
-from fullrank.retrieval.required import Choice
+from fullrank.retrieval.candidates import COUNTED
+from fullrank.retrieval.ranking import Choice
 from fullrank.storage.documents import Document
-from fullrank.storage.lexicon import Names
+from fullrank.storage.strings import Names
+
+# One write of the log.
+
+
+class Operation(NamedTuple):
+    """A write to one document.
+
+    Attributes:
+        seq: Position in the log, ascending from 1.
+        id: The document's id.
+        fields: All fields of the document from now on; None deletes it.
+    """
+
+    seq: int
+    id: str
+    fields: Mapping[str, Any] | None
+
+
+# The second stage over the documents of several parts: its features, and its order.
+
+
+def features_of(
+    stage: SecondStage, text: str, parts: Sequence[Part], hits: Sequence[LiveHit]
+) -> Float32 | None:
+    """Compute what a second stage orders hits by.
+
+    Args:
+        stage: The second stage.
+        text: The query's text.
+        parts: Those of the view that found the hits.
+        hits: Best first, by score.
+
+    Returns:
+        float32 (R, K), in which gap and place are those in this list; None without hits.
+    """
+    number = {id(part): i for i, part in enumerate(parts)}
+    facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
+    if facts is None:
+        return None
+    columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)
+    return stage.features(text, FirstStage(*(np.array(column) for column in columns)), facts)
+
+
+def reordered(
+    stage: SecondStage, text: str, parts: Sequence[Part], found: Hits, page: slice
+) -> Hits:
+    """Return a page of a ranking that starts at its first place, after the second stage; arguments: as above."""
+    hits = found.hits[:DEPTH]
+    features = features_of(stage, text, parts, hits)
+    if features is None:
+        return replace(found, hits=[])
+    order = stage.order_by(features)
+    best = [
+        found.hits[i]._replace(features=order.features[i]) if i < len(hits) else found.hits[i]
+        for i in order.places(len(found.hits))[page].tolist()
+    ]
+    return replace(found, hits=best, reordered=len(hits))
+
+
+# The last word of a query as the beginning of words that only live documents have.
+#
+# No model knows how often these words occur, so the shortest come first: those with the least left to type.
+
+
+_CACHED = 1 << 8
+# Words with one beginning that are looked at.
+_MOST_READ = 1000
+
+
+class NewPrefixes:
+    """Completes the last words of queries.
+
+    Args:
+        model: Encodes the queries.
+        is_known: Whether the model was trained on a word.
+        parts: The documents.
+    """
+
+    def __init__(
+        self, model: Model, is_known: Callable[[str], bool], parts: Sequence[Part]
+    ) -> None:
+        self._model, self._is_known = model, is_known
+        self._base, *added = parts
+        self._parts = [part for part in (self._base, *added) if part.new_words]
+        self._of_word = lru_cache(_CACHED)(self._find)
+
+    def of(self, query: str) -> Additions:
+        """Return the features that completions of its last word add to a query."""
+        word = last_word(query) if self._parts else ""
+        return self._of_word(word) if len(word) >= LEAST_LETTERS else NO_ADDITIONS
+
+    def completions(self, word: str) -> list[str]:
+        """Return the shortest new words that begin with a word and are longer, the shortest first."""
+        found: dict[str, list[Part]] = {}
+        for part in self._parts:
+            places = places_beginning(part.new_words, word)
+            for place in islice(places, _MOST_READ):
+                found.setdefault(part.new_words[place], []).append(part)
+        shortest = sorted(found, key=lambda other: (len(other), other))
+        left = (other for other in shortest if self._is_in_any(other, found[other]))
+        return list(islice(left, MOST))
+
+    def _is_in_any(self, word: str, parts: Sequence[Part]) -> bool:
+        """Return whether a document of these parts still has the word; words of the bundle always count."""
+        model = self._model
+        if self._base in parts or not isinstance(model, OpenModel):
+            return bool(parts)
+        features = model.features_of([word])
+        return any(part.has_features(features).any() for part in parts)
+
+    def _find(self, word: str) -> Additions:
+        having = [part for part in self._parts if has(part.new_words, word)]
+        is_known = self._is_known(word) or self._is_in_any(word, having)
+        return additions(self._model, self.completions(word), is_known=is_known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,3 +549,48 @@ class View:
 def _place(hit: LiveHit) -> tuple[float, str]:
     """Order hits by score, ties by id."""
     return -hit.score, hit.id
+
+
+# A view as of an earlier operation, made of a later view and of what was written between the two.
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What documents were at an operation, of all that were written after it.
+
+    Attributes:
+        seq: The operation.
+        of_bundle: Ids that no operation had written since the bundle was made; the bundle may have them or not.
+        added: Fields by id of those that were added or replaced by then.
+        absent: Ids of those that were deleted by then.
+    """
+
+    seq: int
+    of_bundle: Collection[str]
+    added: Mapping[str, Mapping[str, Any]]
+    absent: Collection[str]
+
+
+def view_before(view: View, earlier: Earlier) -> View:
+    """Return the view as of an earlier operation, which ranks with the same scores as a view had then.
+
+    Args:
+        view: A later view of the bundle.
+        earlier: Names every document that was written between the two, and perhaps others written later.
+
+    Example:
+        >>> now = view.apply([Operation(1, "ls", {"text": "List files"})])
+        >>> view_before(now, Earlier(0, ["ls"], {}, [])).fields("ls") == view.fields("ls")
+        True
+    """
+    of_bundle = [*earlier.of_bundle]
+    written = Names([*of_bundle, *earlier.added, *earlier.absent])
+    hashes = hashes_of(written)
+    base, *added = [part.remove(part.live_rows(written, hashes)) for part in view.parts]
+    assert base.ids is not None
+    base = base.restore(base.ids.rows(of_bundle, hashes_of(of_bundle)))
+    added = [part for part in added if part.n_live]
+    if earlier.added:
+        stage = view.bundle.second_stage
+        added.append(build_segment(view.encoder, earlier.added, [base, *added], stage))
+    return replace(view, seq=earlier.seq, base=base, added=tuple(added))

@@ -18,10 +18,9 @@ import numpy as np
 
 from fullrank.encoding import Float32, Rows
 from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon, Names, unknown_to
+from fullrank.storage.strings import Lexicon, Names, unknown_to
 from fullrank.text.features import Counts, Vocabulary
-from fullrank.text.spelling import Correction, Spelling
-from fullrank.text.variants import Variants, short_queries, variants_of
+from fullrank.text.spelling import Correction, Spelling, Variants, short_queries, variants_of
 
 KEPT = 0.25
 MAX_CORRECTED = 32

@@ -5,7 +5,7 @@ pieces, which are features of their own: "급f벗" is 급, f and 벗. A document
 the model knows nothing else has nothing to do with it. So
 
     a piece is known     if the model knows the word or another form of it; if it is near a known word, then if the
-                         odds of a typing error are large enough (fullrank.text.odds)
+                         odds of a typing error are large enough (fullrank.models.known)
     a word is familiar   if its known pieces have a large enough share of its letters
     a query is familiar  if a word is, or if neighbouring words are known as one
 
@@ -32,10 +32,9 @@ from fullrank.models.known import MAX_WORDS, KnownWords
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen import OpenModel
 from fullrank.text.compounds import MAX_PARTS
-from fullrank.text.reading import Reading
 from fullrank.text.words import query_words, tokens, words
 
 MAX_BITS = 62

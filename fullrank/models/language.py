@@ -23,28 +23,238 @@ of a document, so one of twice the length loses less than half of each share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.corrections import Corrected, Corrector, split_terms
-from fullrank.models.fold_in import fold_in
-from fullrank.models.likelihood import LanguageScorer
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares
-from fullrank.models.stems import Stems
-from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon
+from fullrank.scoring import TermShare, WordScore
+from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
-from fullrank.text.reading import Reading
-from fullrank.text.stemming import LANGUAGES
+from fullrank.text.folding import LANGUAGES, stemmer
+
+# The topics of a text that training did not see.
+
+
+def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> Float32:
+    """Estimate θ of each text by EM from the uniform distribution, with fixed word distributions.
+
+    Args:
+        counts: B texts over the words of `table`; a word whose row is all zero is unknown to the topics.
+        table: float32 (W, Z), P(w|φ^d_z).
+        iterations: Steps of EM.
+        prior: α − 1 in θ_z ← Σ_w n_w p(z|w) + α − 1, divided by the sum over z.
+
+    Returns:
+        float32 (B, Z), uniform for a text without known words.
+    """
+    topics = table.shape[1]
+    theta = np.full((len(counts), topics), 1 / max(1, topics), np.float32)
+    if not topics:
+        return theta
+    known = np.asarray(table.any(axis=1))
+    for i in range(len(counts)):
+        words, values = counts.row(i)
+        inside = known[words]
+        if not inside.any():
+            continue
+        n = values[inside].astype(np.float64)
+        phi = table[words[inside]].astype(np.float64)
+        found = np.full(topics, 1 / topics)
+        for _ in range(iterations):
+            # No BLAS product: its bits may depend on its threads.
+            shares = n / np.einsum("wz,z->w", phi, found)
+            found = found * np.einsum("w,wz->z", shares, phi) + prior
+            found /= found.sum()
+        theta[i] = found
+    return theta
+
+
+# The rows of words in a vocabulary of stems.
+
+
+@dataclass(frozen=True, eq=False)
+class Stems:
+    """A vocabulary of stems, and words as they are written, whose rows are known without their stems.
+
+    Attributes:
+        language: Of the stemmer.
+        stems: The vocabulary.
+        written: Words as they are written.
+        stored: int32, the row of the stem of each of them; None to find them on first use.
+
+    Raises:
+        ValueError: The stored rows do not fit the words or the stems.
+    """
+
+    language: str
+    stems: Vocabulary
+    written: Vocabulary
+    stored: Int32 | None = None
+
+    def __post_init__(self) -> None:
+        rows = self.stored
+        if rows is None:
+            return
+        if len(rows) != len(self.written):
+            raise ValueError(f"{len(rows)} rows of stems for {len(self.written)} words")
+        if len(rows) and not -1 <= rows.min() <= rows.max() < len(self.stems):
+            raise ValueError("rows of stems: not every entry is a row of words")
+
+    @cached_property
+    def of_written(self) -> Int32:
+        """The row of the stem of each word that is written, int32."""
+        return self._search(self.written.words) if self.stored is None else self.stored
+
+    def rows(self, words: Sequence[str]) -> Int32:
+        """Return the row of the stem of each word, int32, -1 for an unknown one."""
+        written = self.written.known.rows(words)
+        found = np.full(len(written), -1, np.int32)
+        is_written = written >= 0
+        found[is_written] = self.of_written[written[is_written]]
+        unknown = np.flatnonzero(~is_written)
+        if len(unknown):
+            found[unknown] = self._search([words[i] for i in unknown.tolist()])
+        return found
+
+    def _search(self, words: Sequence[str]) -> Int32:
+        return self.stems.rows([*map(stemmer(self.language), words)])
+
+
+# Score documents by the likelihood of a query, in float64, where a language model does not expand them.
+
+
+# Rows of θ per block, which then stays in the processor's cache.
+_BLOCK_ROWS = 1024
+# Words of a query per block.
+_BLOCK_WORDS = 16
+
+
+class Distributions(Protocol):
+    """The parts of a `LanguageModel` that a likelihood needs."""
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    @property
+    def background(self) -> Float32: ...
+    @property
+    def query(self) -> Float32: ...
+    @property
+    def translation(self) -> sp.csr_array[np.float32]: ...
+
+
+class LanguageScorer:
+    """log P(Q|D) for one set of documents, float64. The bits of a score depend on the query and on the document alone.
+
+    lexical  the score with P_x left out: Σ n(q) log(1 + c λ₂ P_ml / P_C),   c = (1 − λ₁) / λ₁
+    dense    the part that P_x adds, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − lexical
+    """
+
+    def __init__(self, model: Distributions, documents: Encoded) -> None:
+        self.model, self.documents = model, documents
+        self._background = model.background.astype(np.float64)
+
+    @cached_property
+    def _rows(self) -> sp.csr_array[np.float64]:
+        """P_ml: document → words, (n, W)."""
+        return self.documents.sparse.csr().astype(np.float64)
+
+    @cached_property
+    def _postings(self) -> sp.csr_array[np.float32]:
+        """P_ml: word → documents, (W, n)."""
+        return sp.csr_array(self.documents.sparse.csr().T.tocsr())
+
+    def ratios(self, words: Int32, rows: Int64) -> Iterator[tuple[Float64, Float64]]:
+        """Yield P_ml / P_C and P_x / P_C of each word in the given documents, float64 (rows,) each."""
+        for start in range(0, len(words), _BLOCK_WORDS):
+            block = words[start : start + _BLOCK_WORDS]
+            background = self._background[block]
+            smoothed = self._latent(block, rows)
+            for word, share, line in zip(block.tolist(), background, smoothed, strict=True):
+                yield self._matched(word)[rows] / share, line / share
+
+    def _matched(self, word: int) -> Float64:
+        """Return P_ml(word | document) of every document, float64 (n,)."""
+        found = np.zeros(len(self.documents))
+        postings = self._postings
+        start, stop = postings.indptr[word], postings.indptr[word + 1]
+        found[postings.indices[start:stop]] = postings.data[start:stop]
+        return found
+
+    def _latent(self, words: Int32, rows: Int64) -> Float64:
+        """Return P_x(word | document), float64 (words, rows)."""
+        kind = self.model.settings["latent"]
+        out = np.zeros((len(words), len(rows)))
+        if kind == "topics":
+            phi = self.model.query[words].astype(np.float64)
+            for start in range(0, len(rows), _BLOCK_ROWS):
+                part = rows[start : start + _BLOCK_ROWS]
+                theta = self.documents.dense[part].astype(np.float64)
+                for line, row in zip(out, phi, strict=True):
+                    # einsum sums each row in the same order for any other rows; BLAS does not guarantee that.
+                    np.einsum("nz,z->n", theta, row, out=line[start : start + len(part)])
+        elif kind == "translation":
+            everything = len(rows) == len(self.documents) and bool((np.diff(rows) == 1).all())
+            matrix = self._rows if everything else self._rows[rows]
+            out[:] = np.asarray(matrix @ self._translations(words)).T
+        return out
+
+    def _translations(self, words: Int32) -> Float64:
+        """Return P(word | t), float64 (W, words)."""
+        table = self.model.translation
+        found = np.zeros((table.shape[1], len(words)))
+        for column, word in enumerate(words.tolist()):
+            start, stop = table.indptr[word], table.indptr[word + 1]
+            found[table.indices[start:stop], column] = table.data[start:stop]
+        return found
+
+    def words_score(
+        self, words: Int32, counts: Float32, rows: Int64
+    ) -> Iterator[tuple[Float64, Float64]]:
+        """Yield (dense, lexical) of each word of a query, float64 (rows,) each."""
+        lambda1, lambda2 = self.model.settings["lambda1"], self.model.settings["lambda2"]
+        c = (1 - lambda1) / lambda1
+        for n, (matched, smoothed) in zip(counts.tolist(), self.ratios(words, rows), strict=True):
+            # No log1p: it takes eight times as long for digits that no ranking depends on.
+            lexical = n * np.log(1 + c * lambda2 * matched)
+            both = n * np.log(1 + c * (lambda2 * matched + (1 - lambda2) * smoothed))
+            yield both - lexical, lexical
+
+    def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
+        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
+        _, words, counts, _ = query.row(0)
+        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
+        # Add word by word: numpy sums an axis in another order for one row than for many.
+        for word_dense, word_lexical in self.words_score(words, counts, rows):
+            dense += word_dense
+            lexical += word_lexical
+        return dense, lexical
+
+    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
+        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
+        _, words, counts, _ = query.row(0)
+        parts = self.words_score(words, counts, np.array([row]))
+        found = dict(zip(words.tolist(), parts, strict=True))
+        scores = []
+        for term in terms:
+            own = [
+                found[feature]
+                for feature in np.atleast_1d(term.feature).tolist()
+                if feature in found
+            ]
+            dense, lexical = (sum(float(part[i][0]) for part in own) for i in range(2))
+            scores.append(WordScore(term.term, dense, lexical))
+        return scores
+
 
 KIND = "language"
 LATENT = ("none", "topics", "translation")

@@ -25,7 +25,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.models.contract import Parts, WithoutWords
 from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank.text.spelling import Spelling
 from fullrank.text.words import query_words
 

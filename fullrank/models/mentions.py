@@ -19,7 +19,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.models.contract import Parts, WithoutWords, field_text
 from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank.text.words import words
 
 KIND = "mentions"

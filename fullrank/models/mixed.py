@@ -25,9 +25,8 @@ from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.memory import LinkModel, MemoryModel
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
-from fullrank.text.reading import Reading
 
 KIND = "mixed"
 

@@ -25,12 +25,11 @@ import scipy.sparse as sp
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.linear import DenseSide
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary
-from fullrank.text.reading import Reading
 
 KIND = "pairs"
 PRIME = 2_654_435_761  # P: its bits are mixed, so rows of W start anywhere in a table of any size

@@ -18,11 +18,11 @@ import scipy.sparse as sp
 from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
+from fullrank.models.reading import Reading
 from fullrank.scoring import TermShare
 from fullrank.storage.checks import ascends
-from fullrank.storage.lexicon import Lexicon, Names
+from fullrank.storage.strings import Lexicon, Names
 from fullrank.text.features import Counts, Vocabulary, count_corpus
-from fullrank.text.reading import Reading
 
 KIND = "translation"
 _INNER = "translated."

@@ -12,24 +12,152 @@ those below can be among the best k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
+from fullrank.filters.columns import Columns
+from fullrank.filters.columns.table import Column
+from fullrank.filters.facets import columns_of_field
 from fullrank.live import View
-from fullrank.live.gather import Selection
-from fullrank.live.hits import Hits, LiveHit
-from fullrank.live.part import Part
-from fullrank.live.segments import gather_in_model_features
-from fullrank.ordering.boosts import Boost, boosts_of
-from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
-from fullrank.ordering.groups import Group, GroupBy, Groups, possible, within
-from fullrank.ordering.sorting import SortKey, first_rows, sort_values
+from fullrank.live.part import Hits, LiveHit, Part
+from fullrank.live.segments import Selection, gather_in_model_features
+from fullrank.ordering.sorting import Boost, SortKey, boosts_of, first_rows, sort_values
 from fullrank.retrieval import Mask
 from fullrank.retrieval.ranking import remaining
+
+# Groups: documents with an equal value of a field; an answer has a limited number of each.
+#
+# A document with several values belongs to the group of each value and is left out if one of these is full. A
+# document without a value is in no group. Values of different kinds are different.
+
+
+Group = tuple[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """At most `limit` hits for each value of a field."""
+
+    field: str
+    limit: int = 1
+
+
+class Groups:
+    """The groups of the documents of several parts.
+
+    Args:
+        parts: The columns of each part, as ``aligned`` returns them.
+        field: The field.
+        path: Place of the field in the request, for errors.
+
+    Raises:
+        FilterError: The field is unknown or cannot be a column.
+    """
+
+    def __init__(self, parts: Sequence[Columns], field: str, path: str = "group_by.field") -> None:
+        self._columns: list[Column] = columns_of_field(parts, field, path)
+
+    def of(self, part: int, row: int) -> list[Group]:
+        """Return the groups of a document, given the index of its part and its row."""
+        found: list[Group] = []
+        for kind, values in self._columns[part].parts.items():
+            if values.indptr is None:
+                codes = values.codes[row : row + 1]
+            else:
+                codes = values.codes[values.indptr[row] : values.indptr[row + 1]]
+            found += [(kind, values.values[code]) for code in codes.tolist() if code >= 0]
+        return found
+
+
+def within(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
+    """Return the places of the documents that leave their groups within the limit, given the groups of each."""
+    counts: Counter[Group] = Counter()
+    kept = []
+    for place, groups in enumerate(documents):
+        if all(counts[group] < limit for group in groups):
+            counts.update(groups)
+            kept.append(place)
+    return kept
+
+
+def possible(documents: Iterable[Sequence[Group]], limit: int, unordered: int = 0) -> list[int]:
+    """Return the places of the documents that may be kept when others, unknown here, come between these.
+
+    A group is full, whatever the others are, after `limit` documents of no other group: each of them is kept and
+    counts, or is left out because the group is full already.
+
+    Args:
+        documents: The groups of each, in their order.
+        limit: Most documents of a group.
+        unordered: So many of the first documents may change places with each other, so any of them may be kept.
+    """
+    counts: Counter[Group] = Counter()
+    kept = []
+    for place, groups in enumerate(documents):
+        if place < unordered or all(counts[group] < limit for group in groups):
+            if len(groups) == 1:
+                counts.update(groups)
+            kept.append(place)
+    return kept
+
+
+# Hits unlike those before them: maximal marginal relevance (Carbonell and Goldstein 1998).
+#
+#     next = argmax_d (1 − λ) r(d) − λ max_{s chosen} sim(d, s)
+#
+# r is the score, from 0 for the least to 1 for the best of the first hits; sim is the cosine of [v | t].
+# Ties go to the better score.
+
+
+DEPTH = 100
+"""How many of the first hits are put into another order."""
+
+
+def similarities(documents: Encoded) -> Float64:
+    """Return the cosines of the encodings [v | t] of B documents, float64 (B, B)."""
+    dense = documents.dense.astype(np.float64)
+    sparse = sp.csr_array(documents.sparse.csr().astype(np.float64))
+    products = dense @ dense.T + (sparse @ sparse.T).toarray()
+    lengths = np.sqrt(np.diag(products))
+    scale = np.divide(1.0, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+    cosines: Float64 = products * scale[:, None] * scale
+    return cosines
+
+
+def diverse_order(scores: Float64, similar: Float64, diversity: float) -> Int64:
+    """Return the order of hits by maximal marginal relevance.
+
+    Args:
+        scores: float64 (B,), best first.
+        similar: float64 (B, B).
+        diversity: λ from 0, the order as it is, to 1, which looks at the first hit's score alone.
+
+    Returns:
+        int64 (B,), places in the given order.
+    """
+    count = len(scores)
+    least, best = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    relevance = (scores - least) / (best - least) if best > least else np.zeros(count)
+    nearest = np.zeros(count)
+    left = np.ones(count, np.bool_)
+    order = np.empty(count, np.int64)
+    for place in range(count):
+        if place == 0:
+            chosen = 0
+        else:
+            value = (1 - diversity) * relevance - diversity * nearest
+            chosen = int(np.argmax(np.where(left, value, -np.inf)))
+        order[place] = chosen
+        left[chosen] = False
+        nearest = similar[chosen] if place == 0 else np.maximum(nearest, similar[chosen])
+    return order
+
 
 # A search for boosted documents first reads _FIRST hits; each further step reads _STEP times as many.
 _FIRST, _STEP = 100, 8

@@ -1,11 +1,9 @@
-"""The order of documents by fields.
-
-A field has numbers, true and false, or times. Of several values of a document the smallest counts in ascending order,
-the largest in descending order. Documents without a value come last in both.
-"""
+"""The order of documents by fields, and boosts: what fields add to a score."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +12,14 @@ import numpy as np
 from fullrank.encoding import Float64, Int64
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Columns
-from fullrank.filters.columns.times import dictionary, largest, scale_of
-from fullrank.filters.fields import columns_of_field, kinds_of, usable_fields
+from fullrank.filters.columns.table import Column, Scale, dictionary, largest, parse_time, scale_of
+from fullrank.filters.facets import columns_of_field, kinds_of, usable_fields
+
+# The order of documents by fields.
+#
+# A field has numbers, true and false, or times. Of several values of a document the smallest counts in ascending
+# order, the largest in descending order. Documents without a value come last in both.
+
 
 MAX_KEYS = 4
 
@@ -82,3 +86,144 @@ def first_rows(values: Float64, rows: Int64, count: int) -> Int64:
         rows = rows[first <= np.partition(first, count - 1)[count - 1]]
     order = np.lexsort((rows, *values[::-1, rows]))
     return rows[order[:count]]
+
+
+# Boosts: what fields of a document add to its score.
+#
+#     decay   weight · factor^(|x − origin| / scale)        1 at the origin, factor one scale away
+#     log     weight · ln(1 + x), 0 for x below 0
+#
+# A document without a value gets 0. A document with several values gets the largest result before the weight.
+
+
+MAX_BOOSTS = 8
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+
+
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """How a boost falls with the distance from an origin.
+
+    Attributes:
+        origin: A number; of a field of times "now", or ISO 8601 with an offset from UTC.
+        scale: A number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w.
+        factor: What is left one scale away, between 0 and 1.
+    """
+
+    origin: float | str
+    scale: float | str
+    factor: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """The boost by one field: a decay, or the logarithm of its value.
+
+    Attributes:
+        field: Field name.
+        weight: Any finite number.
+        decay: None for the logarithm.
+    """
+
+    field: str
+    weight: float
+    decay: Decay | None = None
+
+
+def boosts_of(
+    parts: Sequence[Columns], boosts: Sequence[Boost], now: float, path: str = "boost"
+) -> list[Float64]:
+    """Return the sum of the boosts of each document of several parts.
+
+    Args:
+        parts: The columns of each part, as ``aligned`` returns them.
+        boosts: The boosts.
+        now: Seconds since 1970.
+        path: Place of the boosts in the request, for errors.
+
+    Returns:
+        For each part float64 (documents,).
+
+    Raises:
+        FilterError: A field is unknown or is neither numbers nor times, or a decay does not fit it.
+    """
+    total = [np.zeros(columns.documents) for columns in parts]
+    for place, boost in enumerate(boosts):
+        columns = columns_of_field(parts, boost.field, f"{path}.{place}.field")
+        for sums, own in zip(
+            total, _values(parts, columns, boost, now, f"{path}.{place}"), strict=True
+        ):
+            sums += boost.weight * np.nan_to_num(own, nan=0.0)
+    return total
+
+
+def _values(
+    parts: Sequence[Columns], columns: list[Column], boost: Boost, now: float, path: str
+) -> list[Float64]:
+    """Return the value of one boost for each document of each part, NaN without one."""
+    scale = scale_of(columns)
+    if scale not in ("number", "time") or (scale == "time" and boost.decay is None):
+        needed: tuple[Scale, ...] = ("number",) if boost.decay is None else ("number", "time")
+        known = usable_fields(parts, needed)
+        raise FilterError(
+            f"{path}.field",
+            f"this field has {kinds_of(columns)}; {'log' if boost.decay is None else 'decay'} needs "
+            f"{' or '.join(f'{kind}s' for kind in needed)}, as in: {known}",
+        )
+    decay = None if boost.decay is None else _read(boost.decay, scale == "time", now, path)
+    found = []
+    for column in columns:
+        own = dictionary(column, scale)
+        if own is None:
+            found.append(np.full(column.documents, np.nan))
+            continue
+        part, x = own
+        if decay is None:
+            values = np.log1p(np.maximum(x, 0.0))
+        else:
+            origin, length, factor = decay
+            with np.errstate(
+                over="ignore"
+            ):  # a distance beyond float64 is infinite, and its boost 0
+                values = factor ** (np.abs(x - origin) / length)
+        found.append(largest(part, values, column.documents))
+    return found
+
+
+def _read(decay: Decay, is_time: bool, now: float, path: str) -> tuple[float, float, float]:
+    """Return origin, scale and factor as numbers. Raises FilterError if they do not fit the field."""
+    path = f"{path}.decay"
+    if not is_time:
+        for name, value in (("origin", decay.origin), ("scale", decay.scale)):
+            if isinstance(value, str):
+                raise FilterError(f"{path}.{name}", "this field has numbers: give a number")
+        origin, length = float(decay.origin), float(decay.scale)
+    else:
+        origin = _origin(decay.origin, now, f"{path}.origin")
+        length = duration(decay.scale, f"{path}.scale")
+    if not (math.isfinite(length) and length > 0):
+        raise FilterError(f"{path}.scale", "must be above 0")
+    return origin, length, decay.factor
+
+
+def _origin(value: float | str, now: float, path: str) -> float:
+    if value == "now":
+        return now
+    found = parse_time(value, needs_offset=True) if isinstance(value, str) else None
+    if found is None:
+        raise FilterError(
+            path,
+            'this field has times: give "now" or a time with an offset from UTC, as 2026-11-23T12:00:00+01:00',
+        )
+    return found
+
+
+def duration(value: float | str, path: str) -> float:
+    """Read a duration, in seconds. Raises FilterError if it is not one."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise FilterError(
+            path, "this field has times: give a duration, as 90s, 15m, 12h, 30d or 2w"
+        )
+    return float(found[1]) * _SECONDS[found[2]]

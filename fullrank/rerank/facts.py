@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.filters.columns.times import parse_time
+from fullrank.filters.columns.table import parse_time
 from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends
 from fullrank.text.counting import TextCounter

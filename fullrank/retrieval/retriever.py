@@ -1,9 +1,9 @@
 """Search over encoded documents: exact with a proof, or fast.
 
     exact   scan all documents with a bound on the error, score in float64 those that may be in the top k (select.py).
-            The scan reads an index where there is one (index_scan.py), else the encoded documents (full_scan.py). Where
+            The scan reads an index where there is one, else the encoded documents (candidates.py). Where
             there is a fast mode, its k-th score is what the others have to reach.
-    fast    score in float64 the candidates of the dense and of the sparse side (fast.py)
+    fast    score in float64 the candidates of the dense and of the sparse side (candidates.py)
 
 Both modes score all documents in float64 when a filter leaves few.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -19,21 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence
-from fullrank.kernels.required import words_had
+from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.records import Documents, Records
-from fullrank.retrieval.evidence import rows_reaching
-from fullrank.retrieval.fast import fast_candidates
+from fullrank.retrieval.candidates import (
+    FullScan,
+    Scratch,
+    fast_candidates,
+    index_candidates,
+    rows_reaching,
+)
 from fullrank.retrieval.floor import Floor, least_of
-from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
-from fullrank.retrieval.index.query import CodedQuery, coded
-from fullrank.retrieval.index_scan import index_candidates
-from fullrank.retrieval.ranking import Mask, Ranking, remaining
-from fullrank.retrieval.required import Required
-from fullrank.retrieval.scratch import Scratch
+from fullrank.retrieval.index.codes import CodedQuery, coded
+from fullrank.retrieval.ranking import Mask, Ranking, Required, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
-from fullrank.scoring import Ranked, Scorer
+from fullrank.scoring import Ranked, Scorer, TermShare, WordScore
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
@@ -315,3 +316,43 @@ def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) ->
 def _counted(found: int | None, counted: int | None) -> int | None:
     """Return a count up to one more than what is to be counted; None if nothing is."""
     return None if found is None or counted is None else min(found, counted + 1)
+
+
+# Explain a score: split it by part and by word of the query.
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """score = dense + lexical + bias, and the words with the largest contributions, largest first."""
+
+    dense: float
+    lexical: float
+    bias: float
+    words: list[WordScore]
+
+
+def explain(
+    terms: Sequence[TermShare], retriever: Retriever, query: Encoded, row: int, limit: int = 8
+) -> Explanation:
+    """Split the score of one document for a query.
+
+    The contributions of all words add up to the dense and the lexical part.
+
+    Args:
+        terms: The query as `model.query_terms(text)` splits it.
+        retriever: Over the document.
+        query: The same query, encoded.
+        row: The document.
+        limit: The number of words to return at most; words without a contribution are left out.
+    """
+    words = retriever.scorer.explain(terms, query, row)
+    dense = sum(word.dense for word in words)
+    lexical = sum(word.lexical for word in words)
+    bias = float(retriever.documents.bias[row])
+    return Explanation(dense, lexical, bias, largest(words, limit))
+
+
+def largest(words: Sequence[WordScore], limit: int = 8) -> list[WordScore]:
+    """Return the words with the largest contributions, largest first; those without one are left out."""
+    ordered = sorted(words, key=lambda word: (-abs(word.dense + word.lexical), word.word))
+    return [word for word in ordered[:limit] if word.dense or word.lexical]

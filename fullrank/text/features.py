@@ -19,8 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import sort_rows, unit_rows
-from fullrank.storage.lexicon import Lexicon, Names, NameTable
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable
 from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
 from fullrank.text.sequences import SPLITTERS, tally_words
 from fullrank.text.words import count_words, trigrams

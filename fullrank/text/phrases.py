@@ -14,10 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from fullrank.encoding import Int32, Rows
-from fullrank.kernels import phrases as kernels
+from fullrank.kernels import joined as kernels
 from fullrank.kernels.arrays import UInt64
-from fullrank.storage.lexicon import Names, check_slots
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Names, StringTable, check_slots
 from fullrank.text.features import count_corpus
 from fullrank.text.forms import spaced
 from fullrank.text.sequences import number_words
@@ -42,7 +41,7 @@ class Phrases:
 
     Args:
         phrases: The phrases.
-        beginnings: The slots of their beginnings (fullrank.kernels.phrases), which are made on first use where none
+        beginnings: The slots of their beginnings (fullrank.kernels.joined), which are made on first use where none
             are given.
 
     Raises:

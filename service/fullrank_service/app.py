@@ -14,7 +14,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp
 
 from fullrank import __version__
-from fullrank.events.places import places
+from fullrank.events.log import places
 from fullrank_service.admission.admission import Admission, RateLimiter
 from fullrank_service.auth.access import Access
 from fullrank_service.backend import MakeBackend, local_backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fullrank.events.places import places
+from fullrank.events.log import places
 from fullrank_service.documents.documents import Documents
 from fullrank_service.documents.live import LiveDocuments
 from fullrank_service.documents.logplace import place_of

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fullrank.events.places import DAYS, MEGABYTES
+from fullrank.events.log import DAYS, MEGABYTES
 
 PREFIX = "FULLRANK_"
 # How alike, from 0 to 1, a variable and a setting must be for the variable to count as a misspelling.

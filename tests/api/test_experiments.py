@@ -14,9 +14,8 @@ import httpx
 import orjson
 import pytest
 
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank_service.http.model_schemas import (
     DecisionsReply,

@@ -17,7 +17,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.memory import MemoryModel
 from fullrank.models.mixed import MixedModel
 from fullrank.storage.documents import Document
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from tests.api.support import AUTH, at, make_bundle, running
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EventLog
+from fullrank.events.records import ServedList
 from tests.api.conftest import Root
 from tests.api.support import AUTH, activate, running
 from tests.api.test_errors import check

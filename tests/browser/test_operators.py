@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank_service.auth.keys import create_key
 from fullrank_service.models.swap import Swap

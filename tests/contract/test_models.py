@@ -26,7 +26,7 @@ from fullrank.models.registry import load_model
 from fullrank.models.unseen import without_unseen
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.explain import explain
+from fullrank.retrieval.retriever import explain
 from fullrank.scoring import InnerProduct
 from fullrank.text.words import count_words, words
 from fullrank_trainer.collection import Collection, read_collection

@@ -16,9 +16,8 @@ from pathlib import Path
 import httpx
 
 from benchmarks.performance.servers import kill, start
-from fullrank.events.archive import list_segments
-from fullrank.events.log import EVENTS, EventLog
-from fullrank.events.places import FOLDER
+from fullrank.events.log import EVENTS, FOLDER, EventLog
+from fullrank.events.segments import list_segments
 
 _CLIENTS, _GROUP = 4, 3
 _LONGEST_LIFE_S = 0.5

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
-from fullrank.filters.columns.times import parse_time
+from fullrank.filters.columns.table import parse_time
 from fullrank_fleet.jobs.values import ValueSample
 from fullrank_service.ads.table import read_ads
 from fullrank_service.models.outline import (

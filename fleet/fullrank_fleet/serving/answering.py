@@ -15,14 +15,12 @@ import orjson
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float32
 from fullrank.errors import FilterError
-from fullrank.filters.facets import FacetCounts, counted
-from fullrank.filters.ranges import range_counts
+from fullrank.filters.facets import FacetCounts, counted, range_counts
 from fullrank.live import View
 from fullrank.live.clicks import NewClicks
-from fullrank.live.gather import Selection
-from fullrank.live.hits import Hits, LiveHit
-from fullrank.live.reordering import features_of
-from fullrank.live.segments import gather_in_model_features
+from fullrank.live.part import Hits, LiveHit
+from fullrank.live.segments import Selection, gather_in_model_features
+from fullrank.live.view import features_of
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import DEPTH
 from fullrank_fleet.serving.columns import NewFields, view_in_set

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fullrank.filters.columns import Column, Columns, Kind, aligned
-from fullrank.filters.columns.times import scale_of
+from fullrank.filters.columns.table import scale_of
 from fullrank.live import View
 from fullrank_fleet.sets import SetManifest
 from fullrank_service.search.request import RankRequest

@@ -22,7 +22,7 @@ import numpy as np
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.models.widening import Widened
-from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
+from fullrank.ordering.order import DEPTH, diverse_order, similarities
 from fullrank.rerank.stage import DEPTH as REORDERED
 from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking, Patience

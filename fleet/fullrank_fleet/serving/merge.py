@@ -16,9 +16,9 @@ import numpy as np
 
 from fullrank.encoding import Float32
 from fullrank.filters.facets import merged
-from fullrank.ordering.groups import Group, within
+from fullrank.ordering.order import Group, within
 from fullrank.rerank.stage import DEPTH, SecondStage
-from fullrank.retrieval.evidence import COUNTED
+from fullrank.retrieval.candidates import COUNTED
 from fullrank_fleet.serving.wire import Found, Scored, Shown
 from fullrank_service.ads.ad import Ad
 from fullrank_service.search.counting import facet_json, ranges_json

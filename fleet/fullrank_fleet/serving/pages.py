@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fullrank.live import View
-from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking
 from fullrank_fleet.serving.columns import NewFields

@@ -24,9 +24,9 @@ import orjson
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.live.clicks import NewClicks
-from fullrank.ordering.groups import Group
+from fullrank.ordering.order import Group
 from fullrank.retrieval import Floor, Required
-from fullrank.retrieval.required import Choice
+from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import TermShare
 from fullrank_fleet.serving.columns import NONE_NEW, NewFields
 from fullrank_service.ads.ad import Ad

@@ -3,12 +3,11 @@
 Columns, Column, ColumnPart   table.py    the coded values of a field, and which documents have which
 aligned                       table.py    the same fields for several tables
 ColumnsBuilder                build.py    columns from stored fields, one document after another
-open_columns                  stored.py   columns over mapped arrays and string tables, checked
-columns_of                    stored.py   columns in memory, for bundles without stored ones
+open_columns                  build.py    columns over mapped arrays and string tables, checked
+columns_of                    build.py    columns in memory, for bundles without stored ones
 """
 
-from fullrank.filters.columns.build import ColumnsBuilder
-from fullrank.filters.columns.stored import columns_of, open_columns
+from fullrank.filters.columns.build import ColumnsBuilder, columns_of, open_columns
 from fullrank.filters.columns.table import Column, ColumnPart, Columns, Kind, aligned
 
 __all__ = [

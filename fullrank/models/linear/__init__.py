@@ -9,14 +9,11 @@ The row of a word in a stored table already includes its trigrams (U_w + Σ_g U_
 serving, and give unknown words a vector too. tf-idf, BM25, LSI and all of SSI are settings of this one class.
 
 model.py    LinearModel, and its stored form
-dense.py    DenseSide: u or v
-sparse.py   SparseSide: s and t
-towers.py   Tower: layers above a table
-terms.py    split an encoded query by word
+sides.py    DenseSide: u or v; SparseSide: s and t; Tower: layers above a table
+shares.py   an encoded query, and u·v, split by word
 """
 
-from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.model import KIND, LinearModel
-from fullrank.models.linear.sparse import SparseSide
+from fullrank.models.linear.sides import DenseSide, SparseSide
 
 __all__ = ["KIND", "DenseSide", "LinearModel", "SparseSide"]

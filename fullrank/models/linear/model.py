@@ -12,22 +12,18 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.corrections import Corrected, Corrector, split_terms
-from fullrank.models.linear.dense import DenseSide
-from fullrank.models.linear.shares import dense_shares
-from fullrank.models.linear.sparse import SparseSide
-from fullrank.models.linear.terms import terms
-from fullrank.models.linear.towers import Tower
-from fullrank.models.reading import DocumentReading
+from fullrank.models.linear.shares import dense_shares, terms
+from fullrank.models.linear.sides import DenseSide, SparseSide, Tower
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
 from fullrank.text.features import Counts, Vocabulary, count_corpus
-from fullrank.text.form_tables import FormTables
+from fullrank.text.forms import FormTables
 from fullrank.text.phrases import Phrases
-from fullrank.text.reading import Reading
-from fullrank.text.variants import MAX_WORDS, variants_of
+from fullrank.text.spelling import MAX_WORDS, variants_of
 from fullrank.text.words import count_words
 
 KIND = "linear"

@@ -12,8 +12,7 @@ model: they are trained, and a model with them knows every word.
 model.py    OpenModel: a model with these features; live_model: None for a model that cannot take live documents
             OpenScorer: the same for a model that is no inner product
 keys.py     the buckets of other forms of unknown words
-rules.py    rule_of: which words are unknown, and their weights, for each kind of model
-terms.py    the sparse features of a query's words
+rules.py    rule_of: which words are unknown, and their weights, for each kind of model; features of a query's words
 """
 
 from fullrank.models.unseen.model import (

@@ -22,15 +22,14 @@ import numpy as np
 from fullrank.encoding import Int32, Rows
 from fullrank.kernels.rows import sort_rows
 from fullrank.models.contract import Mask
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.rules import Rule
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
-from fullrank.text.reading import Reading
-from fullrank.text.variants import MAX_WORDS
+from fullrank.text.spelling import MAX_WORDS
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3

@@ -12,13 +12,11 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.mixed import MixedModel
-from fullrank.models.reading import DocumentReading
+from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
-from fullrank.models.unseen.rules import Rule, rule_of
-from fullrank.models.unseen.terms import features_of, with_feature, within
+from fullrank.models.unseen.rules import Rule, features_of, rule_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Counts, Vocabulary, count_corpus
-from fullrank.text.reading import Reading
 from fullrank.text.words import count_words
 
 KIND = "open"

@@ -1,13 +1,9 @@
 """The index of a bundle: compact copies of the documents, which a search reads in place of them.
 
-cells.py       groups of near documents, and the order of slots, by which all parts number the documents
-codes.py       int8 codes of v, one scale per document, and b
-query.py       a query as all of these compare it with documents
-postings.py    word → slots, with 8-bit impacts
-shortlists.py  the documents that frequent words weigh most in, and a signature of each document
-outline.py     the dense parts in a few directions, and the length of the rest
-clustering.py  the centres of the cells, by k-means in three passes
-build.py       build all of it from encoded documents, in bounded memory; open and check it
+cells.py      groups of near documents by k-means, and the order of slots, by which all parts number the documents
+codes.py      int8 codes of v and of queries, b, and outlines: v in a few directions, and the length of the rest
+postings.py   word → slots, with 8-bit impacts; short lists of frequent words, and a signature of each document
+build.py      build all of it from encoded documents, in bounded memory; open and check it
 
 Each part bounds its own error, so that a search can prove which documents cannot be in the top k (fullrank.retrieval).
 """
@@ -21,10 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from fullrank.retrieval.index.cells import Cells
-from fullrank.retrieval.index.codes import Codes
-from fullrank.retrieval.index.outline import Outline
-from fullrank.retrieval.index.postings import Postings
-from fullrank.retrieval.index.shortlists import Shortlists
+from fullrank.retrieval.index.codes import Codes, Outline
+from fullrank.retrieval.index.postings import Postings, Shortlists
 
 # Measured on queries of a thousand words: half of it costs 0.01 of recall@10 and 0.02 of recall@100, twice it gains 0.
 _MAX_SCALE = 8

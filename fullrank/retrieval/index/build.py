@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.kernels.pools import DISTANCES
+from fullrank.kernels.fast import DISTANCES
 from fullrank.progress import Progress, silent
 from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.cells import Cells, build_cells
-from fullrank.retrieval.index.codes import Codes, Create, build_codes
-from fullrank.retrieval.index.outline import Outline, build_outline
-from fullrank.retrieval.index.postings import Postings, build_postings
-from fullrank.retrieval.index.shortlists import (
+from fullrank.retrieval.index.codes import Codes, Create, Outline, build_codes, build_outline
+from fullrank.retrieval.index.postings import (
+    Postings,
     Shortlists,
+    build_postings,
     build_shortlists,
     no_shortlists,
     shapes,

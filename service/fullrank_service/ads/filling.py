@@ -17,8 +17,7 @@ from cachetools import LRUCache
 from cachetools.keys import hashkey
 
 from fullrank.live import View
-from fullrank.live.hits import Hits, LiveHit
-from fullrank.live.part import Part
+from fullrank.live.part import Hits, LiveHit, Part
 from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.placing import (
     Candidates,

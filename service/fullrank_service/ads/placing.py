@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import DEPTH
 from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.calibrations import Calibration

@@ -10,8 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesFolder, EventsOption, Json, event_log, resolve
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
-from fullrank.experiment.decisions import moment, one_line, read_decisions
-from fullrank.experiment.evidence import LEVEL, MAX_DAYS, SHARE
+from fullrank.experiment.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[

@@ -10,8 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
-from fullrank.experiment.decisions import one_line
-from fullrank.experiment.evidence import MAX_DAYS, SHARE
+from fullrank.experiment.decisions import MAX_DAYS, SHARE, one_line
 from fullrank_service.commands.prune import KeepOption, prune_after
 
 

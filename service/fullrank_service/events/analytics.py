@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.events.days import DAY_S, DayDigest, Days
-from fullrank.events.log import EventLog
-from fullrank.events.people import Erasures, erasures
+from fullrank.events.log import Erasures, EventLog, erasures
 
 MIN_PEOPLE = 3
 _FRESH_S = 60.0

@@ -6,8 +6,8 @@ import errno
 import threading
 from pathlib import Path
 
-from fullrank.events.archive import size_of
 from fullrank.events.compaction import WITHHELD
+from fullrank.events.segments import size_of
 from fullrank_service.telemetry.metrics import Metrics
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.people import Pseudonyms, erase, read_key
-from fullrank.events.places import places
-from fullrank.events.records import MAX_AHEAD_S, Event
+from fullrank.events.log import EVENTS, LISTS, Pseudonyms, erase, places, read_key
+from fullrank.events.records import MAX_AHEAD_S, Event, ServedList
 from fullrank.experiment.decisions import LOOP_LOCK
 from fullrank_service import errors
 from fullrank_service.events.analytics import Analytics

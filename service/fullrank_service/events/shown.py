@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from fullrank.events.lists import MAX_TEXT_CHARS, ServedList
-from fullrank.events.people import Pseudonyms
+from fullrank.events.log import Pseudonyms
+from fullrank.events.records import MAX_TEXT_CHARS, ServedList
 from fullrank_service.events.agents import is_bot
 from fullrank_service.experiments.tried import NOTHING, Tried
 
@@ -26,7 +26,7 @@ class Asker(Protocol):
 
 
 class Shown(NamedTuple):
-    """One answer, as fullrank.events.lists.ServedList, of which the rest comes from the request.
+    """One answer, as fullrank.events.records.ServedList, of which the rest comes from the request.
 
     Attributes:
         asker: Who asked, in clear; memory only.

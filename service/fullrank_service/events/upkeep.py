@@ -14,9 +14,7 @@ from pathlib import Path
 
 from fullrank.errors import FullrankError
 from fullrank.events.compaction import compact
-from fullrank.events.log import LISTS
-from fullrank.events.people import Pseudonyms
-from fullrank.events.places import SHRINK_TO
+from fullrank.events.log import LISTS, SHRINK_TO, Pseudonyms
 from fullrank.events.segments import SegmentWriter, recover
 from fullrank_service.events.capacity import Capacity
 from fullrank_service.events.journal import Journal

@@ -26,8 +26,15 @@ from fullrank.bundle import find_bundle
 from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
-from fullrank.experiment.decisions import LOOP_LOCK, candidate_of, read_decisions, write_decisions
-from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
+from fullrank.experiment.decisions import (
+    LOOP_LOCK,
+    MAX_DAYS,
+    SHARE,
+    Verdict,
+    candidate_of,
+    read_decisions,
+    write_decisions,
+)
 from fullrank_service.documents.logplace import place_of
 from fullrank_service.experiments.status import Status, status_of
 from fullrank_service.experiments.training import TrainingFile, run_fullrank

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.events.log import EventLog
-from fullrank.events.people import Erasures, erasures
+from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.experiment.decisions import candidate_of, read_decisions
 from fullrank_service.errors import EventsUnavailable
 from fullrank_service.experiments.status import status_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.events.log import EventLog
-from fullrank.experiment.evidence import Tally, Verdict, follow
+from fullrank.experiment.decisions import Tally, Verdict, follow
 from fullrank.experiment.votes import votes_of
 from fullrank_service.models.state import Experiment, read_state
 

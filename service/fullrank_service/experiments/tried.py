@@ -1,4 +1,4 @@
-"""What was tried on one list, for the log; fullrank.events.lists has the meaning of the fields."""
+"""What was tried on one list, for the log; fullrank.events.records has the meaning of the fields."""
 
 from __future__ import annotations
 

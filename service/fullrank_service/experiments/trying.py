@@ -15,8 +15,7 @@ from random import Random, random
 from typing import Any
 
 from fullrank.errors import FilterError
-from fullrank.experiment.exploring import DEPTH, explore
-from fullrank.experiment.interleave import CANDIDATE, interleave
+from fullrank.experiment.interleave import CANDIDATE, DEPTH, explore, interleave
 from fullrank.live import View
 from fullrank_service.documents.documents import Documents
 from fullrank_service.errors import DocumentsMissing

@@ -120,7 +120,7 @@ def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
 
 
 def ads_of(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float]]:
-    """Return the ads of an answer as ``fullrank.events.lists.ServedList`` has them."""
+    """Return the ads of an answer as ``fullrank.events.records.ServedList`` has them."""
     filled = ranked.filled
     assert filled is not None
     placements = chain.from_iterable(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fullrank.experiment.evidence import MAX_DAYS, SHARE
+from fullrank.experiment.decisions import MAX_DAYS, SHARE
 from fullrank_service.http.strict import Reply, Request
 
 VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]

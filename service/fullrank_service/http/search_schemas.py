@@ -8,10 +8,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from fullrank.errors import FilterError
 from fullrank.highlight import Highlight, Tags
-from fullrank.ordering.boosts import MAX_BOOSTS, Boost, Decay
-from fullrank.ordering.groups import GroupBy
-from fullrank.ordering.order import Ordering
-from fullrank.ordering.sorting import MAX_KEYS, SortKey
+from fullrank.ordering.order import GroupBy, Ordering
+from fullrank.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
 from fullrank_service.http.strict import (
     FieldName,
     Reply,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fullrank.together.lift import MAX_KEPT
+from fullrank.together import MAX_KEPT
 from fullrank_service.http.schemas import MAX_FIELDS, MinSeq, ModelName
 from fullrank_service.http.strict import FieldName, QueryString, Reply, longest
 

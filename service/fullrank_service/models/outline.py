@@ -12,8 +12,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
-from fullrank.filters.columns.table import ColumnPart
-from fullrank.filters.columns.times import parse_time, times_of
+from fullrank.filters.columns.table import ColumnPart, parse_time, times_of
 
 EXAMPLES = 3
 MAX_EXAMPLE_CHARS = 40

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from fullrank.rules.matching import RuleIndex
-from fullrank.rules.rule import Rule, RuleError, read_rule
+from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
 from fullrank_service import errors
 from fullrank_service.repeating import Failed, Repeater, uncounted
 from fullrank_service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.filters.columns import Columns
-from fullrank.filters.facets import Facet, facet_over
-from fullrank.filters.ranges import Range, range_counts
+from fullrank.filters.facets import Facet, Range, facet_over, range_counts
 from fullrank.live import View
 from fullrank_service.search.caching.bitmaps import Mask
 from fullrank_service.search.request import RankRequest

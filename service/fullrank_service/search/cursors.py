@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fullrank.events.people import KeyDamaged, key_for, read_key
+from fullrank.events.log import KeyDamaged, key_for, read_key
 from fullrank_service.errors import Internal, Invalid
 from fullrank_service.search.paging import After
 

@@ -11,9 +11,8 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.query import listed
 from fullrank.highlight import Highlight, highlights
 from fullrank.live import View
-from fullrank.live.gather import Selection
-from fullrank.live.hits import LiveHit
-from fullrank.live.segments import gather_in_model_features
+from fullrank.live.part import LiveHit
+from fullrank.live.segments import Selection, gather_in_model_features
 
 
 def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:

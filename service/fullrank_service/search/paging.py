@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fullrank.live.hits import Hits
+from fullrank.live.part import Hits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import orjson
 from fullrank.encoding import Encoded, Float32
 from fullrank.live import View
 from fullrank.live.clicks import ClickedQuery
-from fullrank.live.hits import LiveHit
+from fullrank.live.part import LiveHit
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare

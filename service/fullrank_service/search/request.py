@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fullrank.errors import FilterError
-from fullrank.filters.ranges import Range
+from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.models.contract import Model
@@ -46,7 +46,7 @@ class RankRequest:
     ordering     the order of the hits; None: by score
     highlight    what to mark in the hits
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
-    by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
+    by_prefix    the last word also matches words that begin with it (fullrank.complete)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)

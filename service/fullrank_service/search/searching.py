@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fullrank.complete.prefixes import last_word
+from fullrank.complete import last_word
 from fullrank.encoding import Encoded
 from fullrank.live import View, known
-from fullrank.live.hits import Hits
+from fullrank.live.part import Hits
 from fullrank.models.widening import Widened, widen
 from fullrank.ordering.order import Order, Ordering
 from fullrank.retrieval import Floor, Required
-from fullrank.retrieval.required import Choice
+from fullrank.retrieval.ranking import Choice
 from fullrank.rules.synonyms import features_of
 from fullrank.text.words import tokens
 from fullrank_service.ads.filling import Filled

@@ -8,8 +8,7 @@ from itertools import chain, islice
 from typing import Any
 
 from fullrank.bundle import Bundle
-from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
-from fullrank.complete.sorted_texts import folded_prefix
+from fullrank.complete import Candidate, Completions, Kind, folded_prefix, is_completing_word
 from fullrank.live import View
 from fullrank.live.part import Part
 from fullrank.live.segments import words_of

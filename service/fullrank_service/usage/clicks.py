@@ -20,11 +20,9 @@ import orjson
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Int64
-from fullrank.events.caps import within_caps
+from fullrank.events.caps import find_programs, within_caps
 from fullrank.events.days import DAY_S, Days, erased_hash
-from fullrank.events.log import EventLog
-from fullrank.events.people import Erasures, erasures
-from fullrank.events.programs import find_programs
+from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
 from fullrank.live.clicks import NewClicks
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file

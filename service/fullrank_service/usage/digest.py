@@ -17,10 +17,9 @@ import numpy as np
 import orjson
 
 from fullrank.encoding import Int64
+from fullrank.events.caps import find_programs
 from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
-from fullrank.events.log import EventLog
-from fullrank.events.people import Erasures, erasures
-from fullrank.events.programs import find_programs
+from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.storage.files import replace_file
 from fullrank.together import MIN_PEOPLE, Click, Together, together
 from fullrank_service.ads.calibrations import AdCounts, Calibrated, Calibration

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.bundle import Bundle
-from fullrank.complete.completions import Completion, Completions, Kind
-from fullrank.events.log import EventLog
-from fullrank.events.people import Erasures, erasures
+from fullrank.complete import Completion, Completions, Kind
+from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
 from fullrank.together import Together
 from fullrank_service.ads.calibrations import Calibrated

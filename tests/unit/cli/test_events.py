@@ -10,13 +10,10 @@ from secrets import token_hex
 
 import pytest
 
-from fullrank.events.archive import list_segments, read_lines
 from fullrank.events.compaction import compact
-from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.people import Pseudonyms, erase, read_key
-from fullrank.events.records import Event
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.log import EVENTS, LISTS, Pseudonyms, erase, read_key
+from fullrank.events.records import Event, ServedList
+from fullrank.events.segments import SegmentWriter, list_segments, read_lines
 from fullrank_trainer.collection import read_collection, read_queries
 from tests.unit.cli.running import Run
 

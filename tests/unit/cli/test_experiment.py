@@ -10,9 +10,8 @@ from typing import IO
 
 import pytest
 
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.storage.documents import Document
 from fullrank_service.models.state import read_state

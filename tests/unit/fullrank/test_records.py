@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fullrank import scoring
 from fullrank.encoding import Encoded
 from fullrank.kernels.records import make_records
-from fullrank.live.gather import Selection, gather
+from fullrank.live.segments import Selection, gather
 from fullrank.records import Records, blocks, used_columns
 from fullrank.retrieval import Floor, Retriever
 from tests.unit.fullrank.retrieval.data import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fullrank.kernels import prefetch
+from fullrank.kernels import arrays as prefetch
 from fullrank_trainer.compiled import HELPERS
 from fullrank_trainer.systems.linear import kernels
 from tests.compiling import outputs

@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.events.insights import parse_insight
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event, EventRefused, parse_event
-from fullrank.events.reported import parse_reported
+from fullrank.events.records import (
+    Event,
+    EventRefused,
+    ServedList,
+    parse_event,
+    parse_insight,
+    parse_reported,
+)
 from fullrank.storage.strict_json import JsonError, parse_items
 from fullrank_trainer.clicks.tables import read_table
 from fullrank_trainer.collection.lines import open_bytes

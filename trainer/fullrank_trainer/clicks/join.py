@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
-from fullrank.events.caps import MAX_COINS, up_to_a_click, within_caps
-from fullrank.events.lists import ServedList, normalised
-from fullrank.events.programs import find_programs
-from fullrank.events.records import Event
+from fullrank.events.caps import MAX_COINS, find_programs, up_to_a_click, within_caps
+from fullrank.events.records import Event, ServedList, normalised
 
 Bool = npt.NDArray[np.bool_]
 

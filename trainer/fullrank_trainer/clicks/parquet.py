@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.storage.files import sync_folder, temporary_name
 
 QUERIES, EVENTS = "ubi_queries.parquet", "ubi_events.parquet"

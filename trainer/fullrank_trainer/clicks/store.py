@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.archive import size_of
-from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.people import Pseudonyms
-from fullrank.events.records import Event
-from fullrank.events.sealed import imported_name, imported_remark, remove_sealed, write_sealed
+from fullrank.events.log import EVENTS, LISTS, Pseudonyms
+from fullrank.events.records import Event, ServedList
+from fullrank.events.segments import (
+    imported_name,
+    imported_remark,
+    remove_sealed,
+    size_of,
+    write_sealed,
+)
 
 _DAY_S = 86_400
 

@@ -24,8 +24,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank_trainer.collection.lines import open_bytes
 
 MAX_POSITION = 10_000

@@ -17,7 +17,7 @@ from fullrank.cli.arguments import Json, log_places
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
-from fullrank.events.places import DAYS, MEGABYTES, SHRINK_TO
+from fullrank.events.log import DAYS, MEGABYTES, SHRINK_TO
 from fullrank.progress import Reporter, Stage
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Form(StrEnum):
 @app.command()
 def status(log: LogFolder, json: Json = False) -> None:
     """Show what is in the log, what could be learned from it, and why clicks were left out."""
-    from fullrank.events.archive import list_segments, size_of
     from fullrank.events.log import EVENTS, LISTS
+    from fullrank.events.segments import list_segments, size_of
     from fullrank_trainer.clicks import fit_propensities
 
     folder = _existing(log)
@@ -207,7 +207,7 @@ def import_(
 
     The service keeps them for FULLRANK_EVENTS_DAYS from now on, however old they are.
     """
-    from fullrank.events.people import Pseudonyms, read_key
+    from fullrank.events.log import Pseudonyms, read_key
     from fullrank_trainer.clicks.imports import format_of, read_records
     from fullrank_trainer.clicks.store import store
 
@@ -240,7 +240,7 @@ def forget(
     json: Json = False,
 ) -> None:
     """Hide from every reader what people did; `compact` removes it from the disk."""
-    from fullrank.events.people import Pseudonyms, erase, read_key
+    from fullrank.events.log import Pseudonyms, erase, read_key
     from fullrank.events.records import MAX_AHEAD_S
 
     folder, key = _existing(log), log_places(log, key).key

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.models.familiar import Familiar
-from fullrank.text.odds import script_of
+from fullrank.models.known import script_of
 from fullrank.text.spelling import MIN_LETTERS
 from fullrank.text.words import tokens, words
 

@@ -1,4 +1,4 @@
-"""The floors that a document must reach to be found: of u·v or of s·t (``fullrank.retrieval.evidence``).
+"""The floors that a document must reach to be found: of u·v or of s·t (``fullrank.retrieval.candidates``).
 
 s·t must be near what a single word of a real query gets from the document that it fits best. Where it is not, u·v must
 be above what random documents get, and above what made-up words get that no text contains, but not above a judged

@@ -13,8 +13,7 @@ from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
-from fullrank.storage.lexicon import Lexicon
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Lexicon, StringTable
 from fullrank.text.features import Counts, Vocabulary, Zeros
 from fullrank.text.phrases import Phrases
 from fullrank_trainer.collection import Collection

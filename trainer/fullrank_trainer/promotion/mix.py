@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from fullrank.errors import CollectionError
-from fullrank.events.lists import normalised
+from fullrank.events.records import normalised
 from fullrank_trainer.clicks.export import split_of
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.collection.weights import WEIGHTS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fullrank.errors import RecipeError
-from fullrank.text.stemming import LANGUAGES
+from fullrank.text.folding import LANGUAGES
 
 _SIZE = 1 << 30
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.models.memory import LinkModel, MemoryModel, query_key, text_key
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe

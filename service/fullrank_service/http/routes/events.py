@@ -9,9 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Query, Request
 from starlette.routing import BaseRoute, Route
 
-from fullrank.events.insights import parse_insight
-from fullrank.events.records import Event, EventRefused, parse_event
-from fullrank.events.reported import parse_reported
+from fullrank.events.records import Event, EventRefused, parse_event, parse_insight, parse_reported
 from fullrank.storage.strict_json import JsonError
 from fullrank_service.errors import Invalid
 from fullrank_service.events.agents import is_bot

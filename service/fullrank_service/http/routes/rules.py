@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.errors import FilterError
-from fullrank.filters.constant import constant
-from fullrank.filters.query import matching, parse_filter
+from fullrank.filters.query import constant, matching, parse_filter
 from fullrank.live import View
 from fullrank.rules.rule import Rule, RuleError, read_rule
 from fullrank_service.errors import Invalid, RuleNotFound

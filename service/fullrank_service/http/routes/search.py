@@ -12,7 +12,7 @@ import orjson
 from fastapi import APIRouter, Query
 
 from fullrank.errors import FilterError
-from fullrank.filters.ranges import Range
+from fullrank.filters.facets import Range
 from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule

@@ -14,7 +14,7 @@ from benchmarks.clicks import loop
 from benchmarks.clicks.people import World
 from benchmarks.clicks.rounds import Policy, Round
 from fullrank.encoding import Int64
-from fullrank.experiment.evidence import Verdict
+from fullrank.experiment.decisions import Verdict
 
 BM25, LABELS, LOST = 0.4, 0.6, 0.02
 # After the last round, of the first seed; each further seed has .01 more.

@@ -10,8 +10,7 @@ import pytest
 from benchmarks.clicks.loop import plot
 from benchmarks.clicks.people import SPAM_SHARE, WORLDS, Logged, People, serve, spam
 from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.progress import Reporter
 from fullrank_trainer.train import train
 

@@ -17,7 +17,7 @@ from benchmarks.clicks.people import (
     serve,
 )
 from fullrank.encoding import Int64
-from fullrank.experiment.evidence import Verdict
+from fullrank.experiment.decisions import Verdict
 from fullrank.experiment.votes import votes_of
 
 QUERIES, DOCUMENTS, SESSIONS = 40, 120, 6000

@@ -16,9 +16,8 @@ import httpx
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
 from fullrank_fleet.serving import answering

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EventLog
+from fullrank.events.records import ServedList
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import coordinator, following, routers
 from fullrank_fleet.serving.head import Head

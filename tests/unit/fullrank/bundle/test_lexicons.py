@@ -12,7 +12,7 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from tests.bundles import CORPUS, linear_model, make_bundle
 from tests.forging import array, edit
 

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
-from fullrank.complete.sorted_texts import MIN_LETTERS, SortedTexts, folded_prefix, sorted_in_steps
+from fullrank.complete import (
+    MIN_LETTERS,
+    Candidate,
+    Completions,
+    Kind,
+    SortedTexts,
+    folded_prefix,
+    is_completing_word,
+    sorted_in_steps,
+)
 
 LETTERS = "abé "
 texts = st.text(LETTERS, min_size=1, max_size=7).map(lambda text: " ".join(text.split()))

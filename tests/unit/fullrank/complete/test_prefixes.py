@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.complete.prefixes import KNOWN, MOST, UNKNOWN, Prefixes, last_word, places_beginning
+from fullrank.complete import KNOWN, MOST, UNKNOWN, Prefixes, last_word, places_beginning
 from fullrank.models.known import KnownWords
 from fullrank.models.widening import widen
 from fullrank.storage.documents import Document

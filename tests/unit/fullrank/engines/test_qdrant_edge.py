@@ -8,8 +8,7 @@ import pytest
 import qdrant_edge as edge
 
 from fullrank import Bundle
-from fullrank.engines.qdrant import Queries
-from fullrank.engines.qdrant_edge import export_shard, search
+from fullrank.engines.qdrant import Queries, export_shard, search
 from fullrank.engines.source import Source
 from fullrank.progress import Reporter
 from tests.unit.fullrank.engines.killed import export_killed

@@ -9,9 +9,8 @@ import pytest
 from qdrant_client import QdrantClient, models
 
 from fullrank import Bundle
-from fullrank.engines import qdrant_server
-from fullrank.engines.qdrant import Queries
-from fullrank.engines.qdrant_server import export_collection
+from fullrank.engines import qdrant as qdrant_server
+from fullrank.engines.qdrant import Queries, export_collection
 from fullrank.engines.source import Source
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
@@ -101,7 +100,7 @@ def test_an_unfinished_export_has_no_alias_and_is_deleted_by_the_next(
 
     for version in (bundle, later[0]):
         with monkeypatch.context() as patch:
-            patch.setattr(qdrant_server, "_switch", die)
+            patch.setattr(qdrant_server, "_switch_aliases", die)
             with pytest.raises(KeyboardInterrupt):
                 export_collection(Source.of(version), client, report)
         assert collections(client) == {f"{Source.of(version).versioned}_points"}

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.events.archive import SegmentError, list_segments, read_lines, size_of
 from fullrank.events.compaction import WITHHELD, compact
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import erase, read_erased
+from fullrank.events.log import EVENTS, LISTS, EventLog, erase, read_erased
 from fullrank.events.records import Event
-from fullrank.events.sealed import CHECKSUM, imported_name, imported_remark, write_sealed
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.segments import (
+    CHECKSUM,
+    SegmentError,
+    SegmentWriter,
+    imported_name,
+    imported_remark,
+    list_segments,
+    read_lines,
+    size_of,
+    write_sealed,
+)
 from tests.killing import Killing, killing
 
 NOW = 1_795_392_000.0

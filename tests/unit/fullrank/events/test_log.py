@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import FullrankError
-from fullrank.events.archive import SegmentError
-from fullrank.events.lists import ServedList, parse_list
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import (
+from fullrank.events.log import (
     ERASED,
+    EVENTS,
+    LISTS,
+    EventLog,
     KeyDamaged,
     Pseudonyms,
     erase,
@@ -26,8 +26,8 @@ from fullrank.events.people import (
     read_erased,
     read_key,
 )
-from fullrank.events.records import Event, parse_stored
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.records import Event, ServedList, parse_list, parse_stored
+from fullrank.events.segments import SegmentError, SegmentWriter
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = st.sampled_from(["user_id", "client_id", "session_id", "application"])

@@ -13,14 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.events import merging
-from fullrank.events.archive import SegmentError, list_segments, read_all, read_lines
+from fullrank.events import compaction as merging
 from fullrank.events.compaction import compact
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import erase
+from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event
-from fullrank.events.sealed import CHECKSUM, SEALED
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.segments import (
+    CHECKSUM,
+    SEALED,
+    SegmentError,
+    SegmentWriter,
+    list_segments,
+    read_all,
+    read_lines,
+)
 from tests.killing import Killing, killing
 
 NOW = 1_795_392_000.0 + 3_600  # an hour after midnight

@@ -14,9 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.events.archive import SegmentError, list_segments, read_lines
-from fullrank.events.sealed import begun
-from fullrank.events.segments import SegmentWriter, recover
+from fullrank.events.segments import (
+    SegmentError,
+    SegmentWriter,
+    begun,
+    list_segments,
+    read_lines,
+    recover,
+)
 from tests.conftest import REPOSITORY
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from fullrank.experiment.evidence import LEVEL, Verdict, e_value, tally_of
+from fullrank.experiment.decisions import LEVEL, Verdict, e_value, tally_of
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (3, 7), (40, 10), (25, 25)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.experiment.exploring import SHOWN, explore
+from fullrank.experiment.interleave import SHOWN, explore
 
 
 @given(st.integers(0, 60), st.floats(0, 0.5), st.integers(0, 999), st.integers(1, 100))

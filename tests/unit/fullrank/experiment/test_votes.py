@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.experiment.votes import Vote, votes_of
 
 DAY = 86_400

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from fullrank.filters.constant import constant
-from fullrank.filters.query import parse_filter
+from fullrank.filters.query import constant, parse_filter
 from tests.stored_fields import documents
 from tests.unit.fullrank.filters.test_query import filters, matches_document
 

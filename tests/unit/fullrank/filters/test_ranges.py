@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import FilterError
 from fullrank.filters.columns import aligned, columns_of
-from fullrank.filters.ranges import Range, range_counts
+from fullrank.filters.facets import Range, range_counts
 
 number = st.integers(-3, 9)
 bound = st.none() | number

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.filters.columns import aligned, columns_of
-from fullrank.filters.columns.times import dictionary, largest, parse_time, scale_of
+from fullrank.filters.columns.table import dictionary, largest, parse_time, scale_of
 
 DAY = 86_400.0
 

@@ -7,11 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fullrank.highlight import Highlight, highlights
-from fullrank.highlight.highlights import LEAST_MEANING, MAX_MEANING, meaning_words
+from fullrank.highlight import (
+    LEAST_MEANING,
+    MAX_MEANING,
+    Highlight,
+    highlights,
+    meaning_words,
+    word_spans,
+)
 from fullrank.models.linear import LinearModel
 from fullrank.models.unseen.model import live_model
-from fullrank.text.spans import word_spans
 from fullrank.text.words import count_words
 from tests.bundles import CORPUS, FIELDS, linear_model
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.highlight.fields import Field
-from fullrank.highlight.snippets import Kind, Marked, Tags, apart, snippet
-from fullrank.text.spans import word_spans
+from fullrank.highlight import Field, Kind, Marked, Tags, apart, snippet, word_spans
 
 WEIGHTS: dict[str, tuple[Kind, float]] = {
     "red": ("word", 0.75),

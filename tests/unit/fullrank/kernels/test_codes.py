@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.kernels.codes import code_query, code_vectors
-from fullrank.kernels.groups import GROUP, group_products, in_groups
-from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.products import (
+    GROUP,
+    code_product,
+    code_query,
+    code_shift,
+    code_vectors,
+    group_products,
+    in_groups,
+)
 from tests.unit.fullrank.kernels.data import SEEDS
 
 

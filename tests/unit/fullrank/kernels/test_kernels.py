@@ -10,10 +10,10 @@ from numba import njit
 from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded
-from fullrank.kernels.groups import in_groups
+from fullrank.kernels.arrays import stable_order
+from fullrank.kernels.products import in_groups
 from fullrank.kernels.scan import scan_slots
 from fullrank.kernels.scoring import score_rows
-from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
 from tests.unit.fullrank.kernels.data import random_rows

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
-from fullrank.kernels.rows import find_columns, largest_entries, number_values, widen_row
+from fullrank.kernels.rows import find_columns, largest_weights, number_values, widen_row
 from fullrank.text.features import unit
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -192,5 +192,5 @@ def test_the_largest_entry_of_each_column_is_that_of_the_matrix(
     seed: int, count: int, width: int
 ) -> None:
     rows = random_rows(np.random.default_rng(seed), count, width)
-    found = largest_entries(rows.indices, rows.values, width)
+    found = largest_weights(rows.indices, rows.values, width)
     np.testing.assert_array_equal(found, np.abs(dense(rows)).max(axis=0, initial=0))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.kernels.evidence import reaching_in_order
-from fullrank.kernels.groups import in_groups
-from fullrank.kernels.lists import with_entries
+from fullrank.kernels.products import in_groups
+from fullrank.kernels.rows import with_entries
 from fullrank.kernels.scan import add_weights, plan_words, scan_slots
 from tests.unit.fullrank.kernels.data import SEEDS, contributions, random_index, random_rows
 

@@ -18,11 +18,11 @@ from fullrank.live.known import floor_of
 from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
-from fullrank.ordering.boosts import Boost
 from fullrank.ordering.order import Order, Ordering
+from fullrank.ordering.sorting import Boost
 from fullrank.retrieval import Floor, Mask
 from fullrank.storage.documents import Document
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from tests.bundles import FIELDS, linear_model
 
 WORDS = [

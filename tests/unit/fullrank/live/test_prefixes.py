@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank.complete.prefixes import KNOWN, MOST, UNKNOWN
+from fullrank.complete import KNOWN, MOST, UNKNOWN
 from fullrank.live import Operation, View
 from fullrank.live.known import begun_by, is_in_live
 from fullrank.live.segments import words_of

@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle, stream_bundle
 from fullrank.live import Operation, View
-from fullrank.live.hits import LiveHit
+from fullrank.live.part import LiveHit
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, first_of
 from fullrank.storage.documents import Document

@@ -17,7 +17,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.explain import explain
+from fullrank.retrieval.retriever import explain
 from fullrank.text.features import Vocabulary
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection

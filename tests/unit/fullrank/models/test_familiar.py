@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fullrank import open_bundle
-from fullrank.complete.prefixes import UNKNOWN
+from fullrank.complete import UNKNOWN
 from fullrank.live import Operation, View
 from fullrank.live.known import floor_of
 from fullrank.models.contract import Model

@@ -12,9 +12,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Parts
-from fullrank.models.fold_in import fold_in
-from fullrank.models.language import LanguageModel, no_translation
-from fullrank.models.likelihood import LanguageScorer
+from fullrank.models.language import LanguageModel, LanguageScorer, fold_in, no_translation
 from fullrank.text.features import Vocabulary
 
 WORDS = [f"w{i}" for i in range(40)]

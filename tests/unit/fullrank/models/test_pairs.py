@@ -13,7 +13,7 @@ from fullrank.models.contract import Parts
 from fullrank.models.pairs import PRIME, PairModel, PairRows, PairTable, text_side, window_starts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.explain import explain
+from fullrank.retrieval.retriever import explain
 from fullrank.text.features import Vocabulary
 
 WORDS = ["ant", "bee", "cat", "dog", "elk"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.highlight.fields import split_fields
+from fullrank.highlight import split_fields
 from fullrank.models.reading import DocumentReading, SplitDocuments
 
 DOCUMENTS: list[dict[str, Any]] = [

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.models.stems import Stems
+from fullrank.models.language import Stems
 from fullrank.text.features import Vocabulary
-from fullrank.text.stemming import stemmer
+from fullrank.text.folding import stemmer
 
 STEMS = ["list", "file", "upgrad", "日本"]
 WORDS = ["listing", "lists", "files", "upgrade", "unknown"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank.models.linear import DenseSide
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank.text.features import Vocabulary, count_corpus
 
 

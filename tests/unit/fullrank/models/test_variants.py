@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Encoded
-from fullrank.text.variants import variants_of
+from fullrank.text.spelling import variants_of
 from tests.unit.fullrank.models.test_linear import f32, model
 
 

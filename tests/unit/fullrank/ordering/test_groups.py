@@ -8,7 +8,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.ordering.groups import Group, possible, within
+from fullrank.ordering.order import Group, possible, within
 from tests.random_cases import cases
 
 groups = st.lists(st.sampled_from("abc"), max_size=2, unique=True)

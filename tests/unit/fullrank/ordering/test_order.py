@@ -13,13 +13,10 @@ import pytest
 
 from fullrank.errors import FilterError
 from fullrank.live import Operation, View
-from fullrank.live.hits import Hits
-from fullrank.live.part import Part
+from fullrank.live.part import Hits, Part
 from fullrank.ordering import order as module
-from fullrank.ordering.boosts import Boost, Decay
-from fullrank.ordering.groups import GroupBy
-from fullrank.ordering.order import Order, Ordering
-from fullrank.ordering.sorting import SortKey
+from fullrank.ordering.order import GroupBy, Order, Ordering
+from fullrank.ordering.sorting import Boost, Decay, SortKey
 from fullrank.storage.documents import Document
 from tests.bundles import linear_model
 from tests.live import brute_force, bundle_of, flat

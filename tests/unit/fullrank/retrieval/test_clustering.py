@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 
-from fullrank.retrieval.index.clustering import train_cells
+from fullrank.retrieval.index.cells import train_cells
 
 
 def distances(points: np.ndarray, centres: np.ndarray) -> np.ndarray:

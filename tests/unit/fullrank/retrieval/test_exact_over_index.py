@@ -14,7 +14,8 @@ from fullrank.encoding import concatenate
 from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
 from fullrank.kernels.scan import scan_slots
-from fullrank.retrieval import Retriever, index_scan
+from fullrank.retrieval import Retriever
+from fullrank.retrieval import candidates as index_scan
 from fullrank.retrieval.index.build import index_in_memory
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (

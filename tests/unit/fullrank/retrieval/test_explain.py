@@ -8,7 +8,7 @@ import pytest
 from fullrank.encoding import Encoded
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.explain import Explanation, explain
+from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.scoring import TermShare
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases

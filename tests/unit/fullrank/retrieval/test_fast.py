@@ -11,10 +11,11 @@ import pytest
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.retrieval import Ranking, Retriever, retriever
-from fullrank.retrieval import fast as finding
+from fullrank.retrieval import candidates as finding
 from fullrank.retrieval import tune as tuning
-from fullrank.retrieval.index import Effort, shortlists
+from fullrank.retrieval.index import Effort
 from fullrank.retrieval.index import build as building
+from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,

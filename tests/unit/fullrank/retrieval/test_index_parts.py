@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
-from fullrank.kernels.heads import read_heads
+from fullrank.kernels.exact import read_heads
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.fast import fast_candidates
-from fullrank.retrieval.index import Index, postings, shortlists
+from fullrank.retrieval.candidates import Scratch, fast_candidates
+from fullrank.retrieval.index import Index, postings
+from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
-from fullrank.retrieval.index.codes import encode
-from fullrank.retrieval.index.query import coded
-from fullrank.retrieval.scratch import Scratch
+from fullrank.retrieval.index.codes import coded, encode
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.index import outline
+from fullrank.retrieval.index import codes as outline
 from fullrank.retrieval.index.build import index_in_memory, index_of_segment
-from fullrank.retrieval.index.codes import build_codes
-from fullrank.retrieval.index.query import CodedQuery, coded
+from fullrank.retrieval.index.codes import CodedQuery, build_codes, coded
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import assert_same_bits, brute, encoded
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.rules.matching import RuleIndex
-from fullrank.rules.rule import Rule, read_rule
+from fullrank.rules.rule import Rule, RuleIndex, read_rule
 from fullrank.text.folding import folded_words
 
 texts = st.lists(

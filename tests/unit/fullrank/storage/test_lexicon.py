@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.kernels.words import EMPTY
-from fullrank.storage.lexicon import Lexicon, Names, NameTable, unknown_to
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable, unknown_to
 
 # Short texts over few letters are often equal, and often the beginnings of each other.
 texts = st.one_of(

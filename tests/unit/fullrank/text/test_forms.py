@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.kernels.joined import find_joined
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
-from fullrank.text.form_tables import FormTables, KeyedRows
-from fullrank.text.forms import Forms, Neighbours, spaced
+from fullrank.text.forms import Forms, FormTables, KeyedRows, Neighbours, spaced
 
 TEXT = """
 café cafés cafe müller muller mueller wifi wi fi t shirt city cities citys 500ml 500 ml keyboard key board straße

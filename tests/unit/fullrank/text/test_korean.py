@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.text.korean import stem
+from fullrank.text.words import stem
 
 # Nouns that end in a consonant, in ㄹ and in a vowel; the last two syllables could be particles elsewhere.
 NOUNS = ["목록", "패키지", "파일", "디렉터리", "와이파이", "컴포넌트", "종이"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.text.odds import TypingOdds, script_of
+from fullrank.models.known import TypingOdds, script_of
 from fullrank.text.spelling import EDIT_WEIGHTS, Edit, Spelling
 
 COUNTS = {"list": 90, "lint": 2, "tsil": 5, "목록표시": 3}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.text.spans import word_spans
+from fullrank.highlight import word_spans
 from fullrank.text.words import words
 
 # Letters that normalise to others, marks, scripts without spaces, Hangul, white space beyond ASCII, a lone surrogate.

@@ -7,7 +7,7 @@ import random
 import pytest
 import snowballstemmer
 
-from fullrank.text.stemming import LANGUAGES, stemmer
+from fullrank.text.folding import LANGUAGES, stemmer
 
 
 def test_forms_of_a_word_share_a_stem() -> None:

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fullrank.text.korean import stem
-from fullrank.text.words import count_words, normalised_length, trigrams, words
+from fullrank.text.words import count_words, normalised_length, stem, trigrams, words
 from tests.random_cases import cases
 
 # Scripts whose words are cut into bigrams, by the name Unicode gives their characters.

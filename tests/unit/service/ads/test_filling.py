@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fullrank.live import Operation, View
-from fullrank.live.hits import Hits
+from fullrank.live.part import Hits
 from fullrank.storage.documents import Document
 from fullrank_service.ads.filling import Filled, PageFilling, RuleMasks
 from fullrank_service.ads.placing import Slot

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from fullrank.events.lists import ServedList
-from fullrank.events.people import erase
-from fullrank.events.records import Event
+from fullrank.events.log import erase
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank_service.events.analytics import Analytics
 

@@ -14,11 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fullrank.events.archive import list_segments, size_of
 from fullrank.events.log import EventLog
 from fullrank.events.records import Event
-from fullrank.events.sealed import begun
-from fullrank.events.segments import SegmentWriter
+from fullrank.events.segments import SegmentWriter, begun, list_segments, size_of
 from fullrank_service.errors import EventsFull, EventsUnavailable
 from fullrank_service.events.capacity import Capacity
 from fullrank_service.events.journal import Journal

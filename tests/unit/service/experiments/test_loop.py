@@ -15,12 +15,10 @@ from typing import IO, Any
 import pytest
 
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, read_decisions
-from fullrank.experiment.evidence import Verdict
+from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, Verdict, read_decisions
 from fullrank_service.documents.sqlitelog import SqliteLog
 from fullrank_service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
 from fullrank_service.experiments.status import read_status, status_of

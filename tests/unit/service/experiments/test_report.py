@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fullrank.events.people import erase
+from fullrank.events.log import erase
 from fullrank_service.experiments.report import Reports
 from tests.unit.service.experiments.test_loop import Case
 

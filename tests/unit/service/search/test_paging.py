@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Hits, LiveHit
 from fullrank_service.errors import Invalid
 from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
 from fullrank_service.search.paging import After, page_after

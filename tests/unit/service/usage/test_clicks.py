@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.events.caps import MAX_VOTES_A_DAY, MAX_VOTES_ON_DOCUMENT
-from fullrank.events.lists import ServedList
-from fullrank.events.people import erase
-from fullrank.events.records import Event
+from fullrank.events.log import erase
+from fullrank.events.records import Event, ServedList
 from fullrank_service.usage.clicks import read_votes, refresh_votes
 from tests.clicking import MONDAY, click, listing
 from tests.unit.service.usage.test_digest import DAY, log_of

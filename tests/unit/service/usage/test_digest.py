@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.events import archive
+from fullrank.events import segments as archive
 from fullrank.events.compaction import compact
 from fullrank.events.days import Days
-from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import erase
-from fullrank.events.records import Event
+from fullrank.events.log import EVENTS, LISTS, EventLog, erase
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
 from fullrank_service.ads.calibrations import fit
@@ -147,7 +145,7 @@ def test_only_new_segments_are_read_again(tmp_path: Path, monkeypatch: pytest.Mo
         read.append(path.name.split("-")[1][:8])
         return plain(path)
 
-    monkeypatch.setattr("fullrank.events.archive.read_lines", record)
+    monkeypatch.setattr("fullrank.events.segments.read_lines", record)
     first = digest_of(EventLog(tmp_path))
     assert read == ["20261127", "20261126", "20261125", "20261124", "20261123"]
     read.clear()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
-from fullrank.complete.completions import Kind
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import erase
+from fullrank.complete import Kind
+from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View

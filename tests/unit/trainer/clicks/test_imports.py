@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import FullrankError
-from fullrank.events.archive import list_segments
-from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import Pseudonyms
-from fullrank.events.records import Event
+from fullrank.events.log import EVENTS, LISTS, EventLog, Pseudonyms
+from fullrank.events.records import Event, ServedList
+from fullrank.events.segments import list_segments
 from fullrank_trainer.clicks.imports import Record, format_of, read_records
 from fullrank_trainer.clicks.join import join
 from fullrank_trainer.clicks.store import store

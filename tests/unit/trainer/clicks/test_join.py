@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.events.lists import ServedList, normalised
-from fullrank.events.programs import find_programs
-from fullrank.events.records import Event
+from fullrank.events.caps import find_programs
+from fullrank.events.records import Event, ServedList, normalised
 from fullrank_trainer.clicks.join import Votes, join
 from tests.clicking import MONDAY, click, listing
 from tests.random_cases import cases
@@ -191,8 +190,8 @@ def test_clicks_on_unknown_lists_make_a_program_too() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40), st.integers(2, 4))
 def test_programs_are_found_as_by_brute_force(clicks: list[tuple[int, int]], limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fullrank.events.programs.MAX_CLICKS_AN_HOUR", limit)
-        patch.setattr("fullrank.events.programs._HOUR_S", 3)
+        patch.setattr("fullrank.events.caps.MAX_CLICKS_AN_HOUR", limit)
+        patch.setattr("fullrank.events.caps._HOUR_S", 3)
         person, time = np.array(clicks, np.int64).reshape(-1, 2).T
         wanted = {
             who

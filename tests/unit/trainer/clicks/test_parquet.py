@@ -13,8 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from fullrank.errors import FullrankError
-from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.people import erase
+from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank_trainer.clicks import parquet as under_test

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.events.lists import ServedList
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank_trainer.clicks import Propensities, join
 from fullrank_trainer.promotion.replay import Clicks, replay, slowest
 from tests.bundles import make_bundle

@@ -20,9 +20,8 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.bundle.catalog import publish
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList, normalised
 from fullrank.events.log import EVENTS, LISTS, EventLog
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList, normalised
 from fullrank.events.segments import SegmentWriter
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document

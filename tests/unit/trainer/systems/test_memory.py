@@ -17,7 +17,7 @@ from fullrank.models.mixed import Lift, MixedModel
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
-from fullrank.storage.lexicon import Lexicon
+from fullrank.storage.strings import Lexicon
 from fullrank_trainer.indexing.index import index
 from fullrank_trainer.train import train
 from tests.planted import write_lines

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
-from fullrank.models.language import LanguageModel, no_translation
-from fullrank.models.likelihood import LanguageScorer
+from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary, damped
-from fullrank.text.stemming import stemmer
+from fullrank.text.folding import stemmer
 from fullrank_trainer.evaluation.evaluate import evenly_spread
 from fullrank_trainer.evaluation.judgement import Judgement, relative_weights
 from fullrank_trainer.features.corpus import Corpus, document_frequency

@@ -9,7 +9,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32
 from fullrank.models.linear import LinearModel
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank.text.features import Counts, Vocabulary
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.settings import TrainSettings

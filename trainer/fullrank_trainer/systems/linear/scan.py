@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Int64, Rows
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.phi import Phi
 from fullrank_trainer.systems.linear.parameters import Parameters

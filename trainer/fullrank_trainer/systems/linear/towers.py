@@ -1,6 +1,6 @@
 """Train one dense side: a table, the layers above it, unit length; forward values, backward gradients.
 
-    a = Xᵀφ,  y = tower(a),  u = γ y / ‖y‖ if the score is a cosine               fullrank.models.linear.towers
+    a = Xᵀφ,  y = tower(a),  u = γ y / ‖y‖ if the score is a cosine               fullrank.models.linear.sides
 
 A text without known features has u = 0 and no gradient. Without layers and unit length this is the plain linear table.
 """
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank_trainer.features.phi import Phi
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.batches import by_column, number, split

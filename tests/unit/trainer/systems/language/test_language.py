@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from fullrank.bundle import open_bundle
 from fullrank.errors import TrainingError
 from fullrank.measures import average_precision
-from fullrank.models.language import LanguageModel
-from fullrank.models.likelihood import LanguageScorer
+from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
-from fullrank.text.stemming import stemmer
+from fullrank.text.folding import stemmer
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.judgement import Judgement
 from fullrank_trainer.recipes.recipe import load_recipe

@@ -13,7 +13,7 @@ from fullrank.models.contract import Parts
 from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
 from fullrank.progress import Reporter
-from fullrank.retrieval.explain import explain
+from fullrank.retrieval.retriever import explain
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.recipes.recipe import load_recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank_trainer.systems.linear.parameters import Parameters
 from fullrank_trainer.systems.linear.towers import start_tower
 

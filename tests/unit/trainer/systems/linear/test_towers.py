@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from fullrank.models.linear.towers import Tower
+from fullrank.models.linear.sides import Tower
 from fullrank_trainer.features.phi import Phi
 from fullrank_trainer.systems.linear.scratch import Scratch
 from fullrank_trainer.systems.linear.towers import (

@@ -1,0 +1,381 @@
+"""Candidates of a search, by approximate scores: of all documents, from an index, and in the fast mode."""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import cached_property
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.kernels.arrays import UInt8, rounding
+from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
+from fullrank.kernels.exact import rows_in_reach
+from fullrank.kernels.fast import best_estimated
+from fullrank.kernels.rows import largest_weights
+from fullrank.kernels.scan import add_weights
+from fullrank.records import Documents
+from fullrank.retrieval.floor import Floor, floors_of
+from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.codes import CodedQuery
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
+from fullrank.retrieval.select import Scanned, ScoreParts, candidates
+from fullrank.scoring import InnerProduct, Ranked, Scorer
+
+# Buffers that each thread keeps between queries: fresh arrays of millions of numbers cost a page fault per 4 KB.
+
+
+class Scratch(threading.local):
+    """Buffers with an entry per document; each thread has its own. All are zero between queries.
+
+    Attributes:
+        scores: float32 (n,).
+        marked: uint8 (n,).
+    """
+
+    def __init__(self, count: int) -> None:
+        self.scores: Float32 = np.zeros(count, np.float32)
+        self.marked: UInt8 = np.zeros(count, np.uint8)
+
+    def clear(self) -> None:
+        """Set all entries to zero, after a query that failed."""
+        self.scores.fill(0)
+        self.marked.fill(0)
+
+
+# Approximate scores of all documents from their encoded form, in float32, with a bound on the error.
+#
+# The error against the float64 score is at most
+#
+#     ε = (N + m + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + S + max|b| + 2⁻¹²⁶)        (standard forward error of a sum)
+#
+#     m = min(|s|, max|t|)        S = min(Σ|s_w| · max_d |t_wd|, ‖s‖ · max‖t‖)
+
+
+# At once: float64 copies of all weights would be larger than the documents.
+_BLOCK_DOCUMENTS = 512
+
+
+class FullScan:
+    """Scores of encoded documents.
+
+    Args:
+        documents: n documents.
+        scorer: Replaces u·v + s·t. Its scan is the float64 score itself, rounded to float32.
+    """
+
+    def __init__(self, documents: Documents, scorer: Scorer | None = None) -> None:
+        self.documents, self.scorer = documents, scorer or InnerProduct(documents)
+        self.is_inner_product = scorer is None
+
+    @cached_property
+    def _all(self) -> Encoded:
+        """All documents, in memory or mapped. A scan reads them; scores of given documents do not."""
+        return self.documents.whole()
+
+    @cached_property
+    def postings(self) -> Rows:
+        """Feature → documents, F rows of n columns."""
+        return self._all.sparse.transposed()
+
+    @cached_property
+    def _largest_weight(self) -> Float64:
+        """max_d |t_wd| of each feature."""
+        sparse = self._all.sparse
+        return largest_weights(sparse.indices, sparse.values, sparse.width)
+
+    @cached_property
+    def _sparse_limits(self) -> tuple[int, float]:
+        """max_d |t_d|, the most sparse entries of a document, and max_d ‖t_d‖."""
+        sparse = self._all.sparse
+        sizes = np.diff(sparse.indptr)
+        largest = 0.0
+        for start in range(0, len(sizes), _BLOCK_DOCUMENTS):
+            part = sparse.slice(start, min(start + _BLOCK_DOCUMENTS, len(sizes)))
+            owner = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+            squares = np.bincount(owner, part.values.astype(np.float64) ** 2)
+            largest = max(largest, float(squares.max(initial=0.0)))
+        return int(sizes.max(initial=0)), math.sqrt(largest)
+
+    @cached_property
+    def _largest_norm(self) -> float:
+        """max_d ‖v_d‖."""
+        dense = self._all.dense
+        if not dense.size:
+            return 0.0
+        return float(np.sqrt(np.einsum("ij,ij->i", dense, dense, dtype=np.float64).max()))
+
+    @cached_property
+    def _largest_bias(self) -> float:
+        """max_d |b_d|."""
+        return float(np.abs(self.documents.bias).max(initial=0.0))
+
+    def warm(self) -> None:
+        """Build the matrices and bounds that the first scan would build."""
+        if self.is_inner_product:
+            _ = self.postings, self._largest_weight, self._sparse_limits, self._largest_norm
+
+    def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
+        """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
+        bias = self.documents.bias.take(rows).astype(np.float64)
+        return *self.scorer.score(query, rows), bias
+
+    def rank(
+        self, query: Encoded, rows: Int64, evidence: Evidence, offset: int, limit: int
+    ) -> tuple[Ranked, int]:
+        """Score rows in float64, and order those that have evidence; see ``InnerProduct.rank``."""
+        if isinstance(self.scorer, InnerProduct):
+            return self.scorer.rank(query, rows, evidence, offset, limit)
+        dense, lexical, bias = self.score_parts(query, rows)
+        return reaching_in_order(rows, dense, lexical, bias, *evidence, offset, limit)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def scan(self, queries: Encoded) -> Float32:
+        """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""
+        if not self.is_inner_product:
+            everything = np.arange(len(self.documents))
+            scanned = np.zeros((len(queries), len(self.documents)), np.float32)
+            for i, line in enumerate(scanned):
+                dense, lexical, bias = self.score_parts(queries.slice(i, i + 1), everything)
+                line[:] = dense + lexical + bias
+            return scanned
+        if queries.dense.shape[1]:
+            scanned = queries.dense @ self._all.dense.T
+        else:
+            scanned = np.zeros((len(queries), len(self.documents)), np.float32)
+        scanned += self.documents.bias
+        postings = self.postings
+        for i, scores in enumerate(scanned):
+            words, weights = queries.sparse.row(i)
+            add_weights(postings.indptr, postings.indices, postings.values, words, weights, scores)
+        return scanned
+
+    def error(self, queries: Encoded, i: int, scanned: Float32) -> float:
+        """Return ε of query i. The scan of a scorer is off by its rounding to float32 only."""
+        if not self.is_inner_product:
+            return rounding(1, float(np.abs(scanned).max(initial=0.0)))
+        u, indices, weights, _ = queries.row(i)
+        size = float(np.linalg.norm(u.astype(np.float64))) * self._largest_norm
+        longest, largest = self._sparse_limits
+        # No np.dot: BLAS would start threads for the many features of an expanded query.
+        by_word = float(np.sum(np.abs(weights) * self._largest_weight[indices]))
+        by_norm = float(np.sqrt(np.sum(np.square(weights, dtype=np.float64)))) * largest
+        size += min(by_word, by_norm) + self._largest_bias
+        return rounding(len(u) + min(len(indices), longest) + 4, size)
+
+
+# Candidates of the exact mode, by approximate scores from an index and bounds on their error.
+#
+# The outlines bound every score from above; the codes of the documents that may still be among the best give g = û·v̂
+# + Σ s_w t̂_w + b, with a bound on both sides. Words are added in the order of their plan, until the remaining words
+# could contribute less than the error of the codes, or less than a fiftieth of what all words could, and further
+# while the lists are short. If too many candidates remain, the scan is repeated with more words. Documents without
+# the evidence that a floor asks for are no candidates, as far as the bounds can tell.
+
+
+# The largest contribution of words left out, as a share of the largest contribution of all words.
+_MAX_LEFT_OUT = 0.02
+# So few candidates are ranked faster than reduced further.
+_FEW = 192
+
+
+def index_candidates(
+    index: Index,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    wanted: int,
+    score_parts: ScoreParts,
+    deleted: Mask | None,
+    least: float,
+    floor: Floor | None = None,
+    counted: int | None = None,
+) -> tuple[Int64, int | None]:
+    """Find the rows that may be among the top `wanted` and reach `least`; no other row can be.
+
+    Args:
+        index: The index.
+        query: Its u, coded.
+        words: The query's words, int32 (m,).
+        weights: float32 (m,).
+        wanted: k.
+        score_parts: Scores given rows in float64.
+        deleted: bool (n,), rows that must not be returned.
+        least: A score that every wanted document reaches; −∞ if none is known.
+        floor: Only documents that reach it are wanted.
+        counted: Count the documents that reach the floor, up to one more than this; None: do not.
+
+    Returns:
+        The rows, in no order, and how many documents reach the floor; None where they were not counted.
+    """
+    if floor is not None and floor.score is not None:
+        least, floor = max(least, floor.score), None
+    if floor is None:
+        counted = None
+    features, dense, lexical = floors_of(floor)
+    codes, lists, cells, outline = index.codes, index.postings, index.cells, index.outline
+    has_bounds, rows, scores, below, above, n_certain, open_rows = rows_in_reach(
+        query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
+        query.code, query.scale, codes.codes, codes.scales, codes.bias,
+        lists.indptr, lists.slots, lists.impacts, lists.limits, words, weights,
+        cells.rows, NONE_DELETED if deleted is None else deleted, features, dense, lexical,
+        wanted, least, query.error, query.outline_error, query.size + codes.largest_bias,
+        _MAX_LEFT_OUT, -1 if counted is None else counted,
+    )  # fmt: skip
+    if not has_bounds:
+        return remaining(len(cells.rows), deleted), None
+    found = None
+    if floor is not None and counted is not None:
+        found = n_certain
+        if found <= counted:
+            found += int(np.count_nonzero(floor.reached(*score_parts(open_rows))))
+        found = min(found, counted + 1)
+    # The best by g may lack evidence, so with a floor their scores say nothing about the others.
+    if floor is not None or len(rows) <= max(_FEW, 2 * wanted):
+        return rows, found
+    scanned = Scanned(scores, below, above)
+    return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)], None
+
+
+# Candidates of the fast mode: documents that a cheap estimate puts among the best, to be scored in float64.
+#
+#     read        the posting lists of the query's words, of frequent words the heads
+#     estimated   û·v̂ + Σ impacts read + Σ of its signature's words + b:
+#                 the best effort.sparse of the documents read, by Σ impacts read + ½ · u · (centre of their cell)
+#                 every document of the effort.nprobe cells nearest to u
+#                 every other document that may reach the k-th best of these, and the score asked for:
+#                 u · centre + mean b of the cell + effort.margin · ‖u‖ · ‖v − centre‖ + Σ impacts read
+#     returned    the best effort.rescored of those estimated
+#
+# Documents that lack the evidence that a floor asks for, by these estimates, are left out. A document of the other
+# cells is estimated only if it has a word of the query, or if u·v may reach the floor: u · centre + effort.margin ·
+# ‖u‖ · ‖v − centre‖.
+#
+# So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
+# cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
+#
+# A filter that leaves a share p of the documents leaves that share of each list and cell, so more of them are read.
+# Where it leaves fewer documents than the cells of a search have, all of these are estimated.
+
+
+_NO_SLOTS = np.zeros(0, np.int64)
+# Estimating so many documents one by one takes as long as the rest of a search.
+_ESTIMATED = 16_384
+
+
+def fast_candidates(
+    index: Index,
+    scratch: Scratch,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    wanted: int,
+    effort: Effort,
+    deleted: Mask | None,
+    share: float,
+    least: float = -math.inf,
+    floor: Floor | None = None,
+) -> Int64:
+    """Return the rows to score in float64, distinct, in no order.
+
+    Args:
+        index, scratch, effort: Of the documents.
+        query, words, weights: u, coded, and s.
+        wanted: k.
+        deleted: bool (n,), rows that must not be returned.
+        share: How many of the documents are not deleted.
+        least: A score that every wanted document reaches; −∞ if none is known.
+        floor: Only documents that reach it are wanted.
+    """
+    features, dense, lexical = floors_of(floor)
+    lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
+    mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
+    nprobe = min(effort.nprobe, cells.count) if query.length else 0
+    if deleted is not None and share < 1:
+        nprobe = min(round(nprobe * share**-0.5), cells.count)
+        if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.count):
+            asked = cells.slots[remaining(len(mask), mask)].astype(np.int64)
+    try:
+        slots = best_estimated(
+            words, weights, effort.depth, effort.floor,
+            nprobe, effort.margin * query.length, effort.sparse, effort.rescored, wanted, least,
+            lists.indptr, lists.slots, lists.impacts,
+            postings.indptr, postings.slots, postings.impacts, postings.limits,
+            lists.signed, lists.rest(postings, effort.depth), lists.signatures,
+            query.code, query.scale, codes.codes, codes.scales, codes.bias,
+            cells.centres, cells.scales, cells.bias, cells.longest, cells.starts, cells.of, cells.distances,
+            cells.rows, mask, asked, features, dense - query.error, lexical,
+            scratch.marked, scratch.scores,
+        )  # fmt: skip
+    except BaseException:  # a MemoryError, too, can come after sums were written
+        scratch.clear()
+        raise
+    rows: Int64 = cells.rows[slots].astype(np.int64)
+    return rows
+
+
+# Count the documents that reach a floor, by an index.
+#
+# An index gives both parts of all scores within bounds on the error; the few documents that may lie on either side of
+# a floor are scored in float64, as hits are.
+
+
+COUNTED = 10_000
+"""Answers count exactly up to here."""
+# Of a part of a score, and of its threshold in float32.
+_ROUNDINGS = 12
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def rows_reaching(
+    index: Index,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    floor: Floor,
+    score_parts: ScoreParts,
+    deleted: Mask | None,
+    most: int,
+) -> Int64:
+    """Return the rows that reach the floor without a look at their words, in no order.
+
+    If these are more than ``most``, more than ``most`` of them.
+
+    Args:
+        index: The index.
+        query: Its u, coded.
+        words: The query's words, int32 (m,).
+        weights: float32 (m,).
+        floor: The floor.
+        score_parts: Scores given rows in float64.
+        deleted: bool (n,), rows to leave out.
+        most: Stop beyond this number.
+    """
+    codes, postings, outline, rows = index.codes, index.postings, index.outline, index.cells.rows
+    count = len(rows)
+    plan = postings.plan(words, weights)
+    width = float(plan.above[0] - plan.below[0])
+    off = rounding(len(plan.words) + _ROUNDINGS, width) + float(plan.errors[-1])
+    rounded = rounding(_ROUNDINGS, query.size)
+    certain: Int64 = np.zeros(0, np.int64)
+    if not max(off, query.error + rounded, query.outline_error + rounded) < np.inf:
+        may_be = remaining(count, deleted)
+    elif floor.score is not None:
+        may_be, _ = index_candidates(
+            index, query, words, weights, count, score_parts, deleted, floor.score
+        )
+    else:
+        slots, open_slots = slots_with_evidence(
+            query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
+            query.code, query.scale, codes.codes, codes.scales,
+            postings.indptr, postings.slots, postings.impacts, postings.limits,
+            plan.words, plan.weights, rows, NONE_DELETED if deleted is None else deleted,
+            floor.dense, floor.lexical, query.outline_error + rounded, query.error + rounded, off,
+            most,
+        )  # fmt: skip
+        certain = rows[slots].astype(np.int64)
+        if len(certain) > most:
+            return certain
+        may_be = rows[open_slots].astype(np.int64)
+    return np.concatenate([certain, may_be[floor.reached(*score_parts(may_be))]])
