@@ -82,6 +82,16 @@ async def test_a_document_without_an_ad_may_name_the_field(client: httpx.AsyncCl
     assert refused.json()["errors"] == [{"field": "body.ad", "reason": "is not an object"}]
 
 
+async def test_a_stored_ad_does_not_keep_its_document_from_a_patch(tmp_path: Path) -> None:
+    old = ad("a.example", budget={"amount": 1}, end="2020-01-01T00:00:00Z")
+    make_bundle(tmp_path, "ads", [*CORPUS, Document("old", {"title": "copy", "ad": old})])
+    async with running(tmp_path) as client:
+        patched = await client.patch("/v1/documents/old", json={"title": "move"})
+        assert patched.status_code == 200, patched.text
+        refused = await client.patch("/v1/documents/old", json={"ad": old})
+        assert refused.json()["errors"] == [{"field": "body.ad.budget", "reason": GONE}]
+
+
 async def test_written_ads_obey_the_rules_of_a_page(client: httpx.AsyncClient) -> None:
     for number, given in enumerate(
         [

@@ -85,7 +85,7 @@ def merged(
     """
     removed = {name for name, value in patch.items() if value is None}
     both = {name: value for name, value in {**fields, **patch}.items() if name not in removed}
-    return _write(id, both), both
+    return _write(id, both, is_ad_new=FIELD in patch), both
 
 
 def read_lines(body: bytes, max_bytes: int) -> list[Line]:
@@ -141,13 +141,14 @@ def _object(body: bytes, max_bytes: int) -> dict[str, Any]:
         raise InvalidDocument(error.field, error.reason) from None
 
 
-def _write(id: str, fields: dict[str, Any]) -> Write:
+def _write(id: str, fields: dict[str, Any], *, is_ad_new: bool = True) -> Write:
     for name, value in fields.items():
         if name.startswith("_"):
             raise InvalidDocument(name, "names that begin with _ are reserved")
         if name in TEXT_FIELDS and not (value is None or isinstance(value, str)):
             raise InvalidDocument(name, "is not text")
-    if fields.get(FIELD) is not None:
+    # A stored ad may have ended, or have fields of release 0.1.
+    if is_ad_new and fields.get(FIELD) is not None:
         _check_ad(fields[FIELD])
     return Write(id, orjson.dumps(fields))
 
