@@ -47,7 +47,7 @@ from fullrank_fleet.serving.actors import coordinator_of, result_of, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
 from fullrank_fleet.sets import read_set, shard_folder, write_set
-from fullrank_fleet.sets.titles import TITLES
+from fullrank_fleet.sets.words import TITLES
 from fullrank_trainer.indexing.index import index
 
 

@@ -19,7 +19,7 @@ from fullrank_fleet.jobs.compact import trim_log
 from fullrank_fleet.jobs.tasks import OnRay
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import stop_fleet
-from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.sets import read_set
 from tests.databases import NewDatabase
 from tests.fleet.deaths import node_dies_at

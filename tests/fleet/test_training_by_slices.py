@@ -36,7 +36,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 
-from fullrank_fleet.commands.train import train
+from fullrank_fleet.commands.jobs import train
 from fullrank.progress import Reporter
 
 address, collection, out, resume, *overrides = sys.argv[1:]

@@ -12,14 +12,13 @@ from typing import Any
 
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.cluster import LOCAL, joined
-from fullrank_fleet.commands.asking import ask
-from fullrank_fleet.commands.checks import check_replicas, check_root
+from fullrank_fleet.commands.models import ask, check_replicas, check_root
 from fullrank_fleet.remote import Folder, absolute
-from fullrank_fleet.serving.actors import coordinator_of
-from fullrank_fleet.serving.coordinator import SwapUnderWay
-from fullrank_fleet.serving.log import LogSource, check_same
+from fullrank_fleet.serving.actors import coordinator_of, running_coordinator, stop_fleet
+from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
+from fullrank_fleet.serving.documents import LogSource, check_same
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
-from fullrank_fleet.sets.folder import newest_set
+from fullrank_fleet.sets.manifest import newest_set
 from fullrank_service.process.run import read_settings
 from fullrank_service.process.run import serve as serve_app
 
@@ -91,3 +90,36 @@ def _serve_newest(coordinator: Any, bundles: str) -> None:
     # Another router, or the coordinator, may be activating it.
     with suppress(SwapUnderWay):
         ask(coordinator, "activate", newest.address.rpartition("/")[2])
+
+
+# ``fullrank fleet scale`` and ``stop``.
+
+
+def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
+    """Change how many replicas each shard of a fleet has; return once new ones have loaded what serves.
+
+    Args:
+        bundles: Address of the folder that the fleet serves.
+        replicas: Of each shard.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: No cluster answers, its fleet serves another folder, or a swap is in progress; nothing was
+            changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
+    """
+    with joined(address):
+        _check(bundles)
+        found: Snapshot = ask(running_coordinator(), "scale", replicas)
+        return found
+
+
+def stop(bundles: str, *, address: str) -> None:
+    """Stop the coordinator and all replicas of a fleet; arguments and errors as of ``scale``."""
+    with joined(address):
+        _check(bundles)
+        stop_fleet()
+
+
+def _check(bundles: str) -> None:
+    served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
+    check_root(served, absolute(bundles))

@@ -2,26 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from zipfile import BadZipFile
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.errors import CollectionError
+from fullrank.kernels.arrays import UInt8
 from fullrank.models.contract import field_text
 from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, count_corpus
-from fullrank_fleet.counting.objects import pack_words, read_arrays, write_arrays
 from fullrank_fleet.jobs.pieces import Piece
-from fullrank_fleet.remote import Folder
+from fullrank_fleet.remote import Folder, RemoteError
+from fullrank_fleet.remote.folder import write_as_file
 from fullrank_trainer.collection.lines import Lines, read_objects
 from fullrank_trainer.collection.queries import query_text
 from fullrank_trainer.collection.report import ReadReport
 from fullrank_trainer.features.counting import phrases_in
+
+# Arrays and words of one object.
+
+
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
+
+# Of numpy and zipfile for a damaged object.
+_UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, ValueError, zlib.error)
+
+
+def write_arrays(folder: Folder, name: str, arrays: dict[str, Any]) -> None:
+    """Write an object of arrays; it appears whole. Raises RemoteError."""
+    with write_as_file(folder, name) as path, path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+@contextmanager
+def read_arrays(folder: Folder, name: str) -> Iterator[Arrays]:
+    """Yield the arrays of an object; only those that are asked for are read, inside the block. Raises RemoteError."""
+    with folder.open(name) as file:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                yield arrays
+        except _UNREADABLE as error:
+            raise RemoteError(f"{folder}/{name}: cannot be read: {error}") from error
+
+
+def pack_words(words: Sequence[str]) -> UInt8:
+    """Return words as one array of bytes; no word contains a line end."""
+    return np.frombuffer("\n".join(words).encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def unpack_words(packed: npt.NDArray[Any]) -> list[str]:
+    """Return the words that ``pack_words`` packed."""
+    return packed.tobytes().decode("utf-8", "surrogatepass").split("\n") if len(packed) else []
+
 
 Kind = Literal["words", "compounds", "phrases"]
 

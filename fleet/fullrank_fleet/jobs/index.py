@@ -18,15 +18,14 @@ from fullrank.bundle.manifest import MANIFEST, Manifest, check_name, parse_manif
 from fullrank.errors import BundleError, BundleNotFound, CollectionError
 from fullrank.progress import Reporter
 from fullrank_fleet.jobs.facts import Facts
-from fullrank_fleet.jobs.pieces import Corpus
+from fullrank_fleet.jobs.pieces import Corpus, SplitFiles, files_of_shard, split_piece
 from fullrank_fleet.jobs.shard import ShardPlan, build_shard, titles_of
-from fullrank_fleet.jobs.split import SplitFiles, files_of_shard, split_piece
 from fullrank_fleet.jobs.tasks import Runner
 from fullrank_fleet.partitions import runs_of
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets import SetManifest, Shard, shard_folder, write_set
 from fullrank_fleet.sets.manifest import model_id
-from fullrank_fleet.sets.titles import SetTitles, write_titles
+from fullrank_fleet.sets.words import SetTitles, write_titles
 
 _JOB = "job.json"
 _QUERIES = "queries.jsonl"

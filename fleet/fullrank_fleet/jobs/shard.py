@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from fullrank.bundle import open_bundle
-from fullrank.bundle.manifest import MANIFEST
+from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
-from fullrank_fleet.jobs.commit import empty_entry, entry_of, upload
 from fullrank_fleet.jobs.facts import Facts
 from fullrank_fleet.remote import BundleCache, Folder, RemoteError
 from fullrank_fleet.remote.cache import default_cache
 from fullrank_fleet.sets import Shard, shard_folder
-from fullrank_fleet.sets.titles import SetTitles
+from fullrank_fleet.sets.words import SetTitles
 from fullrank_trainer.indexing.index import index
+
+# Commit the bundle of a shard: its manifest is uploaded last, so a shard that has one is complete.
+
+
+def upload(bundle: Path, target: Folder) -> bytes:
+    """Copy a bundle of this machine into a folder and return its manifest. Raises RemoteError."""
+    content = (bundle / MANIFEST).read_bytes()
+    for name in parse_manifest(content.decode()).files:
+        target.upload(bundle / name, name)
+    target.write(MANIFEST, content)
+    return content
+
+
+def entry_of(partitions: range, committed: bytes) -> Shard:
+    """Return what set.json records of a shard, given its manifest."""
+    manifest = parse_manifest(committed.decode())
+    return Shard(
+        partitions.start,
+        partitions.stop,
+        manifest.bundle_id,
+        hashlib.sha256(committed).hexdigest(),
+        _documents(manifest),
+        manifest.total_bytes,
+    )
+
+
+def empty_entry(partitions: range) -> Shard:
+    """Return the entry of a shard without documents."""
+    return Shard(partitions.start, partitions.stop, None, None, 0, 0)
+
+
+def _documents(manifest: Manifest) -> int:
+    shape = manifest.files["documents/bias.npy"].shape
+    assert shape is not None
+    return shape[0]
 
 
 @dataclass(frozen=True, slots=True)

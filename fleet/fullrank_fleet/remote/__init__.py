@@ -1,7 +1,6 @@
 """Folders in object storage, and the cache of bundles on each machine.
 
-folder.py   Folder: read, write and list objects under an address, through fsspec
-files.py    objects of a folder as files of this machine
+folder.py   Folder: read, write and list objects under an address, through fsspec; objects as files
 cache.py    BundleCache: download a bundle once per machine, verify it, then map it
 """
 

@@ -22,9 +22,9 @@ from fullrank.errors import FullrankError
 from fullrank_fleet.cluster import HEAD
 from fullrank_fleet.remote import BundleCache
 from fullrank_fleet.remote.cache import default_cache
-from fullrank_fleet.serving.batching import Answers
 from fullrank_fleet.serving.coordinator import Coordinator
-from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.documents import LogSource
+from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.serving.tracking import Source
 

@@ -23,7 +23,7 @@ from fullrank.live.segments import Selection, gather_in_model_features
 from fullrank.live.view import features_of
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import DEPTH
-from fullrank_fleet.serving.columns import NewFields, view_in_set
+from fullrank_fleet.serving.head import NewFields, view_in_set
 from fullrank_fleet.serving.wire import (
     Answer,
     Ask,

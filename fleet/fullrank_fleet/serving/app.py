@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fullrank_fleet.remote import BundleCache
-from fullrank_fleet.serving.asking import Patience
+from fullrank_fleet.serving.asking import Patience, Shards
 from fullrank_fleet.serving.coordinator import MAX_LOADED
-from fullrank_fleet.serving.documents import SetDocuments
+from fullrank_fleet.serving.documents import LogSource, SetDocuments
 from fullrank_fleet.serving.engine import SetEngine
+from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import HeadView
-from fullrank_fleet.serving.log import LogSource
-from fullrank_fleet.serving.models import SetModels
-from fullrank_fleet.serving.transport import Shards
 from fullrank_service.app import App, create_app
 from fullrank_service.backend import Backend, click_counter
 from fullrank_service.documents.live import LiveDocuments

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from fullrank.errors import FilterError
-from fullrank_fleet.serving.transport import Failure, Shards
 from fullrank_fleet.serving.wire import (
     Answer,
     Ask,
@@ -28,6 +27,37 @@ from fullrank_fleet.sets import SetManifest
 from fullrank_service.admission.admission import Slot, current_slot
 from fullrank_service.documents.live import TOO_MUCH_WRITTEN
 from fullrank_service.errors import CursorExpired, DocumentsMissing, NotYetVisible
+
+# How a router reaches the shards.
+
+
+class Failure(NamedTuple):
+    """A shard that has not answered.
+
+    Attributes:
+        reason: Why, for the log and for operators.
+    """
+
+    reason: str
+
+
+class Shards(Protocol):
+    """The shards of one set, by number."""
+
+    async def ask(
+        self, payloads: Mapping[int, bytes], deadline_s: float
+    ) -> Mapping[int, bytes | Failure]:
+        """Ask some shards at once.
+
+        Args:
+            payloads: What to send to each shard: an Ask, packed (wire.py).
+            deadline_s: Seconds until a shard that has not answered counts as failed.
+
+        Returns:
+            For each shard asked what ``ShardServer.answer`` returned, or why there is no answer. No failure of a
+            shard raises. If the caller is cancelled, calls that have not begun never do.
+        """
+
 
 # Pause before a shard that is behind is asked again.
 _BEHIND_S = 0.01

@@ -26,8 +26,15 @@ from typing import Any
 
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank_fleet.remote import Folder, RemoteError
-from fullrank_fleet.serving.routers import Routers
-from fullrank_fleet.serving.tracking import LOAD_S, START_S, PlacedSet, Replicas, Spawn, SwapRefused
+from fullrank_fleet.serving.tracking import (
+    LOAD_S,
+    START_S,
+    PlacedSet,
+    Replicas,
+    Routers,
+    Spawn,
+    SwapRefused,
+)
 from fullrank_fleet.sets import find_set, find_version, newest_set, read_set
 from fullrank_service.models.changes import activated, experimenting, loading, without_experiment
 from fullrank_service.models.policy import pinned

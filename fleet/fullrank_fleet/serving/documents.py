@@ -7,20 +7,69 @@ documents, knows the words of live ones, and knows how far a search must wait fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from fullrank.bundle import Bundle
+from fullrank.errors import FullrankError
 from fullrank.live import View
-from fullrank_fleet.serving.asking import Asking, Patience
+from fullrank_fleet.serving.asking import Asking, Patience, Shards
 from fullrank_fleet.serving.head import Head, HeadView, refusal
-from fullrank_fleet.serving.transport import Shards
 from fullrank_fleet.serving.wire import Read
 from fullrank_service.documents.documents import Stored
 from fullrank_service.documents.follow import Followed
 from fullrank_service.documents.live import LiveDocuments
+from fullrank_service.documents.logplace import LogPlace
 from fullrank_service.documents.past import AsOf
 from fullrank_service.documents.submission import Kept, Submission
 from fullrank_service.errors import DocumentNotAccepted, Invalid
+from fullrank_service.settings import Settings
+
+# Where a fleet keeps its live documents: a log in PostgreSQL, which routers write and shards follow.
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """The log of a fleet.
+
+    Attributes:
+        address: postgresql://…; may have a password.
+        poll_s: How often to look for new operations.
+    """
+
+    address: str = field(repr=False)
+    poll_s: float = 0.05
+
+    @classmethod
+    def of(cls, settings: Settings) -> LogSource | None:
+        """Return the log of the settings; None: the fleet takes no writes."""
+        if settings.documents_url is None:
+            return None
+        return cls(settings.documents_url.get_secret_value(), settings.documents_poll_ms / 1000)
+
+    def place(self, partitions: range | None = None) -> LogPlace:
+        """Return the place of the log, to read the documents of some partitions or of all. Raises FullrankError."""
+        return LogPlace.of_database(self.address, partitions)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the address, so that routers and shards notice if they have different logs."""
+        return blake2b(self.address.encode(), digest_size=8).hexdigest()
+
+
+def check_same(of_router: LogSource | None, of_shards: str | None) -> None:
+    """Check that a router writes the log that the shards follow; of_shards: its fingerprint. Raises FullrankError."""
+    own = None if of_router is None else of_router.fingerprint
+    if own != of_shards:
+        raise FullrankError(
+            f"FULLRANK_DOCUMENTS_URL is {_described(own)} here, and {_described(of_shards)} in the processes of this "
+            "fleet: start every router with the same; to change it, stop the fleet with: fullrank fleet stop"
+        )
+
+
+def _described(fingerprint: str | None) -> str:
+    return "unset" if fingerprint is None else f"one with the hash {fingerprint}"
 
 
 class SetDocuments:

@@ -25,12 +25,10 @@ from fullrank.models.widening import Widened
 from fullrank.ordering.order import DEPTH, diverse_order, similarities
 from fullrank.rerank.stage import DEPTH as REORDERED
 from fullrank.rerank.stage import SecondStage
-from fullrank_fleet.serving.asking import Asking, Patience
-from fullrank_fleet.serving.columns import NewFields
-from fullrank_fleet.serving.head import Head, HeadView
+from fullrank_fleet.serving.asking import Asking, Patience, Shards
+from fullrank_fleet.serving.head import Head, HeadView, NewFields
 from fullrank_fleet.serving.merge import Hit, Merged, Place, scored
 from fullrank_fleet.serving.pages import SetPage
-from fullrank_fleet.serving.transport import Shards
 from fullrank_fleet.serving.wire import (
     Describe,
     Described,

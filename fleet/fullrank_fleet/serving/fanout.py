@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.replicas import Replica, ReplicaSet, Unavailable
-from fullrank_fleet.serving.transport import Failure
 from fullrank_service.telemetry.metrics import Metrics
 
 # Longest wait for the calls that run when a pause begins.
@@ -15,7 +15,7 @@ _PAUSE_S = 2.0
 
 
 class ReplicatedShards:
-    """The shards of a set, each with replicas; implements ``fullrank_fleet.serving.transport.Shards``.
+    """The shards of a set, each with replicas; implements ``fullrank_fleet.serving.asking.Shards``.
 
     Args:
         metrics: Count the calls of replicas.

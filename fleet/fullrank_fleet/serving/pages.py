@@ -9,8 +9,7 @@ from fullrank.live import View
 from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking
-from fullrank_fleet.serving.columns import NewFields
-from fullrank_fleet.serving.head import Head
+from fullrank_fleet.serving.head import Head, NewFields
 from fullrank_fleet.serving.merge import Hit, Merged
 from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
 from fullrank_service.ads.filling import Conditions, Filled, PageFilling, has_ads

@@ -15,15 +15,181 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fullrank.errors import FullrankError
-from fullrank_fleet.serving.batching import Answers, Batcher
-from fullrank_fleet.serving.breaker import Breaker
 from fullrank_service.telemetry.metrics import Metrics
+
+# A circuit breaker: a replica that fails again and again is left alone for a while.
+
+
+FAILURES = 3
+"""Failures in a row that open the breaker."""
+OPEN_S = 1.0
+"""How long it stays open at first; each failed trial doubles the time, up to ``_MAX_OPEN_S``."""
+_MAX_OPEN_S = 30.0
+
+
+class Breaker:
+    """Decides whether a replica may be called.
+
+    Closed, it lets every call pass. After ``FAILURES`` failures in a row it opens: no call passes for a while, then one
+    trial at a time, until one succeeds.
+
+    Args:
+        clock: Seconds that only grow.
+
+    Example:
+        >>> breaker = Breaker()
+        >>> for _ in range(FAILURES):
+        ...     breaker.failed()
+        >>> breaker.allows()
+        False
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._open_s = OPEN_S
+        self._opens_until = 0.0
+        self._on_trial = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last calls failed and none has succeeded since."""
+        return self._failures >= FAILURES
+
+    def allows(self) -> bool:
+        """Return whether a call may be made now; a trial that this allows delays the next one."""
+        if not self.is_open:
+            return True
+        now = self._clock()
+        if now < self._opens_until:
+            return False
+        self._opens_until, self._on_trial = now + self._open_s, True
+        return True
+
+    def succeeded(self) -> None:
+        """Note an answer: the breaker closes."""
+        self._failures, self._on_trial = 0, False
+        self._open_s = OPEN_S
+
+    def failed(self) -> None:
+        """Note a failure or a timeout. While the breaker is open, only that of a trial counts, not of earlier calls."""
+        self._failures += 1
+        if self._failures == FAILURES:
+            self._opens_until = self._clock() + self._open_s
+        elif self._on_trial:
+            self._on_trial = False
+            self._open_s = min(2 * self._open_s, _MAX_OPEN_S)
+            self._opens_until = self._clock() + self._open_s
+
+
+# Send the requests that wait for a replica in one call.
+#
+# A call of Ray costs its caller nearly the same processor time whether it carries one request or four, and a replica
+# answers few calls at once anyway. So the requests of one round of the event loop travel together; a busy router has
+# several in a round. A request that finds enough calls under way waits, and travels with the others that wait.
+
+
+Answers = Sequence[bytes | Exception]
+
+# Calls of one replica under way: one for each of its threads.
+_CALLS = 2
+# Requests of a call, which all wait for the last of them. Eight cost a router the same processor time as four.
+_MOST = 4
+
+
+class _Waiting(NamedTuple):
+    payload: bytes
+    until: float
+    wanted: asyncio.Future[bytes]
+    answer: asyncio.Future[bytes]
+
+
+class Batcher:
+    """The requests of this process to one replica.
+
+    Args:
+        send: Sends requests in one call, with the seconds that each may still wait; returns for each the answer, or the
+            exception that it caused.
+
+    Example:
+        >>> batcher = Batcher(replica.call)
+        >>> answer = await batcher.ask(payload, until=loop.time() + 1.0, wanted=loop.create_future())
+    """
+
+    def __init__(
+        self, send: Callable[[Sequence[bytes], Sequence[float]], Awaitable[Answers]]
+    ) -> None:
+        self._send = send
+        self._waiting = deque[_Waiting]()
+        self._calls = set[asyncio.Task[None]]()
+
+    def ask(
+        self, payload: bytes, until: float, wanted: asyncio.Future[bytes]
+    ) -> asyncio.Future[bytes]:
+        """Send a request, as soon as a call may begin.
+
+        Args:
+            payload: The request.
+            until: When the call that carries it ends without an answer, by the event loop's clock.
+            wanted: Once it is done, nobody waits any more, and a request that still waits here is not sent.
+
+        Returns:
+            The answer, or the exception that ``send`` raised or returned for it; cancelled if it was not sent.
+        """
+        loop = asyncio.get_running_loop()
+        asked = _Waiting(payload, until, wanted, loop.create_future())
+        self._waiting.append(asked)
+        if len(self._waiting) == 1:
+            # After the other requests of this round. If others wait already, a start is due or all calls are under way.
+            loop.call_soon(self._start)
+        return asked.answer
+
+    def _start(self) -> None:
+        """Send what waits, if a call may begin."""
+        while self._waiting and len(self._calls) < _CALLS:
+            batch = self._next()
+            if batch:
+                call = asyncio.ensure_future(self._call(batch))
+                self._calls.add(call)
+                call.add_done_callback(self._ended)
+
+    def _next(self) -> list[_Waiting]:
+        """Take the requests of the next call from those that wait."""
+        batch = list[_Waiting]()
+        while self._waiting and len(batch) < _MOST:
+            asked = self._waiting.popleft()
+            if asked.wanted.done():
+                asked.answer.cancel()
+            else:
+                batch.append(asked)
+        return batch
+
+    def _ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        self._start()
+
+    async def _call(self, batch: Sequence[_Waiting]) -> None:
+        answers: Answers
+        now = asyncio.get_running_loop().time()
+        left_s = [asked.until - now for asked in batch]
+        try:
+            # A frozen replica must not keep its place longer than somebody waits: later requests find it thawed.
+            async with asyncio.timeout(max(left_s)):
+                answers = await self._send([asked.payload for asked in batch], left_s)
+        except Exception as error:
+            answers = [error] * len(batch)
+        for asked, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Exception):
+                asked.answer.set_exception(answer)
+            else:
+                asked.answer.set_result(answer)
+
 
 # Hedges per call, and how many may be saved up for a moment when a replica freezes.
 _HEDGE_SHARE = 0.05

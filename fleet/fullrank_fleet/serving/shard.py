@@ -12,9 +12,9 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, FilterError
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.answering import OpenShard
-from fullrank_fleet.serving.batching import Answers
-from fullrank_fleet.serving.log import LogSource
-from fullrank_fleet.serving.routers import SILENT_S
+from fullrank_fleet.serving.documents import LogSource
+from fullrank_fleet.serving.replicas import Answers
+from fullrank_fleet.serving.tracking import SILENT_S
 from fullrank_fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
 from fullrank_fleet.sets import SetManifest, read_set, shard_folder
 from fullrank_service.documents.follow import Tail

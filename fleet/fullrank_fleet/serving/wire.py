@@ -28,7 +28,7 @@ from fullrank.ordering.order import Group
 from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import TermShare
-from fullrank_fleet.serving.columns import NONE_NEW, NewFields
+from fullrank_fleet.serving.head import NONE_NEW, NewFields
 from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted

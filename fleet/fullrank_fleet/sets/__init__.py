@@ -5,21 +5,21 @@
 <root>/<name>/<version>/titles.json                    titles that complete what people type
 <root>/<name>/<version>/words.json                     of a compacted set
 
-manifest.py   SetManifest: the fields of set.json
-folder.py     read_set, write_set, find_set, find_version, newest_set, sets_of
-words.py      SetWords: words that training did not see
-titles.py     SetTitles: titles that complete what people type
+manifest.py   SetManifest: the fields of set.json; read_set, write_set, find_set, find_version, newest_set, sets_of
+words.py      SetTitles: titles that complete what people type; SetWords: words that training did not see
 """
 
-from fullrank_fleet.sets.folder import (
+from fullrank_fleet.sets.manifest import (
+    SetManifest,
+    Shard,
     find_set,
     find_version,
     newest_set,
     read_set,
     sets_of,
+    shard_folder,
     write_set,
 )
-from fullrank_fleet.sets.manifest import SetManifest, Shard, shard_folder
 
 __all__ = [
     "SetManifest",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -17,14 +18,40 @@ from fullrank.bundle.manifest import (
     Manifest,
     canonical_json,
     checksum_of,
+    is_name,
     mismatch,
     other_format,
     parse_position,
 )
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.strict_json import JsonError, parse_object
 from fullrank_fleet.partitions import PARTITIONS, partition_of, shard_of
+from fullrank_fleet.remote import Folder
 from fullrank_service.models.outline import FieldOutline, Outline
+
+# Objects beside set.json whose sha256 it records: they are written before it, and checked when they are read.
+
+
+def write_checked(folder: Folder, name: str, content: bytes) -> str:
+    """Write an object and return its sha256 (hex), which set.json records. Raises RemoteError."""
+    folder.write(name, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_checked(folder: Folder, name: str, sha256: str) -> bytes:
+    """Read an object.
+
+    Raises:
+        BundleError: It is missing or damaged.
+        RemoteError: It cannot be read.
+    """
+    content = folder.read(name)
+    if content is None:
+        raise BundleError(f"{folder}/{name}: is missing")
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BundleError(f"{folder}/{name}: sha256 differs from that in set.json")
+    return content
+
 
 SET = "set.json"
 FORMAT_VERSION = 1
@@ -274,3 +301,109 @@ def _is_hash(value: Any) -> bool:
 
 def _refused(reason: str) -> BundleError:
     return BundleError(f"{SET}: {reason}")
+
+
+# Read and write set.json, and find the newest sharded bundle of a name.
+
+
+def read_set(folder: Folder) -> SetManifest:
+    """Read the set.json of a sharded bundle.
+
+    Args:
+        folder: <root>/<name>/<version>.
+
+    Raises:
+        BundleNotFound: There is none: no such bundle, or one that is still being written.
+        BundleError: It is damaged, or that of another version.
+        RemoteError: It cannot be read.
+    """
+    content = folder.read(SET)
+    if content is None:
+        raise BundleNotFound(f"{folder}: no {SET}, so no sharded bundle")
+    try:
+        found = parse_set(content)
+    except BundleError as error:
+        raise BundleError(f"{folder}: {error}") from error
+    if folder.address.rstrip("/").rpartition("/")[2] != found.version:
+        raise BundleError(f"{folder}: its {SET} is that of {found.version}")
+    return found
+
+
+def write_set(folder: Folder, manifest: SetManifest) -> None:
+    """Write set.json, which makes the shards below one bundle. Raises RemoteError."""
+    # Every other object of the set is there, so what killed tasks had begun to write is not needed.
+    folder.remove_unfinished()
+    folder.write(SET, manifest.dump().encode())
+
+
+def find_set(root: Folder, name_or_version: str) -> Folder:
+    """Find the folder of a version, or of the newest version of a name.
+
+    Raises:
+        BundleNotFound: The root has neither.
+        RemoteError: The root cannot be read.
+    """
+    if is_name(name_or_version):
+        versions = _complete(root / name_or_version)
+        if versions:
+            return root / name_or_version / max(versions)[1]
+        with suppress(BundleNotFound):
+            return find_version(root, name_or_version)
+    raise BundleNotFound(f"{root}: no sharded bundle and no version named {name_or_version!r}")
+
+
+def find_version(root: Folder, version: str) -> Folder:
+    """Find the folder of a version.
+
+    Raises:
+        BundleNotFound: The root has no such version.
+        RemoteError: The root cannot be read.
+    """
+    for name in root.folders() if is_name(version) else ():
+        if is_name(name) and (root / name / version).read(SET) is not None:
+            return root / name / version
+    raise BundleNotFound(f"No bundle has the version {version!r}.")
+
+
+def newest_set(root: Folder) -> Folder:
+    """Find the folder of the newest version of all names.
+
+    Raises:
+        BundleNotFound: The root has no sharded bundle.
+        RemoteError: The root cannot be read.
+    """
+    found = [
+        (created, name, version)
+        for name in root.folders()
+        if is_name(name)
+        for created, version in _complete(root / name)
+    ]
+    if not found:
+        raise BundleNotFound(f"{root}: no sharded bundle; write one with: fullrank index --ray")
+    _, name, version = max(found)
+    return root / name / version
+
+
+def sets_of(folder: Folder) -> list[SetManifest]:
+    """Read all complete sharded bundles of a name; folder: <root>/<name>.
+
+    Raises:
+        BundleError: One is damaged.
+        RemoteError: The folder cannot be read.
+    """
+    found = []
+    for version in folder.folders():
+        with suppress(BundleNotFound):
+            found.append(read_set(folder / version))
+    return found
+
+
+def _complete(folder: Folder) -> list[tuple[str, str]]:
+    """Return (time, version) of each complete bundle of a name; damaged ones are left out."""
+    found = []
+    for version in folder.folders():
+        try:
+            found.append((read_set(folder / version).created, version))
+        except BundleError:
+            continue
+    return found

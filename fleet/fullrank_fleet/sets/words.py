@@ -1,10 +1,8 @@
-"""words.json of a compacted set: what training did not see and some document has.
-
-A router encodes a query once for all shards, so it needs these words of all of them.
-"""
+"""Beside set.json: titles that complete what people type, and words that training did not see."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from heapq import merge
@@ -14,8 +12,13 @@ import orjson
 
 from fullrank.bundle import Bundle
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets.checked import read_checked, write_checked
-from fullrank_fleet.sets.manifest import SetManifest
+from fullrank_fleet.sets.manifest import SetManifest, read_checked, write_checked
+from fullrank_service.usage.candidates import MAX_TITLES, title_fields, title_of
+
+# words.json of a compacted set: what training did not see and some document has.
+#
+# A router encodes a query once for all shards, so it needs these words of all of them.
+
 
 WORDS = "words.json"
 
@@ -69,3 +72,78 @@ def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
     if manifest.words_sha256 is None:
         return SetWords()
     return SetWords.parse(read_checked(folder, WORDS, manifest.words_sha256))
+
+
+# titles.json: titles that complete what people type, so that a router need not ask the shards for them.
+#
+# A set has as many as the service reads of one bundle (``fullrank_service.usage.candidates``): those of all
+# documents, or as many of each shard.
+
+
+TITLES = "titles.json"
+
+
+@dataclass(frozen=True, slots=True)
+class SetTitles:
+    """Titles of documents of a shard, or of a set.
+
+    Attributes:
+        ids: Of the documents, ascending.
+        titles: Of each.
+    """
+
+    ids: Sequence[str] = ()
+    titles: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, bundle: Bundle, shards: int) -> SetTitles:
+        """Return those of a shard; shards: their number in the set."""
+        store = bundle.documents
+        # Shards are about equally large, so this is enough where the set has few documents.
+        most = 2 * MAX_TITLES // shards + 1_000
+        names = title_fields(bundle)
+        pairs = [
+            (store.ids[row], title)
+            for row in range(min(len(store), most))
+            if (title := title_of(store.fields(row), names)) is not None
+        ]
+        return cls([id for id, _ in pairs], [title for _, title in pairs])
+
+    @classmethod
+    def merged(cls, shards: Sequence[SetTitles]) -> SetTitles:
+        """Return those of all shards, at most MAX_TITLES."""
+        filled = [own for own in shards if own.ids]
+        most = MAX_TITLES
+        if sum(len(own.ids) for own in filled) > MAX_TITLES:
+            most = MAX_TITLES // len(filled)
+        pairs = sorted(
+            pair for own in filled for pair in list(zip(own.ids, own.titles, strict=True))[:most]
+        )
+        return cls([id for id, _ in pairs], [title for _, title in pairs])
+
+    def dump(self) -> bytes:
+        """Return the titles as JSON."""
+        # Not by orjson, which refuses lone surrogates.
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, content: bytes | str) -> SetTitles:
+        """Read what ``dump`` returned."""
+        return cls(**json.loads(content))
+
+
+def write_titles(folder: Folder, titles: SetTitles) -> str:
+    """Write titles.json, before set.json, and return its sha256 (hex), which set.json records. Raises RemoteError."""
+    return write_checked(folder, TITLES, titles.dump())
+
+
+def read_titles(folder: Folder, manifest: SetManifest) -> SetTitles:
+    """Read the titles of a set; a set that was written before sets had titles has none.
+
+    Raises:
+        BundleError: titles.json is missing or damaged.
+        RemoteError: It cannot be read.
+    """
+    if manifest.titles_sha256 is None:
+        return SetTitles()
+    return SetTitles.parse(read_checked(folder, TITLES, manifest.titles_sha256))

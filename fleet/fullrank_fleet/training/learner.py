@@ -21,9 +21,9 @@ import numpy as np
 from fullrank.errors import RecipeError
 from fullrank_fleet.jobs.tasks import Runner
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.remote.files import read_as_file, write_as_file
+from fullrank_fleet.remote.folder import read_as_file, write_as_file
 from fullrank_fleet.training.averaging import Squares, Steps, average
-from fullrank_fleet.training.inputs import write_inputs
+from fullrank_fleet.training.inputs import cut_queries, write_inputs
 from fullrank_fleet.training.rounds import (
     START,
     Round,
@@ -32,7 +32,6 @@ from fullrank_fleet.training.rounds import (
     slice_name,
     train_slice,
 )
-from fullrank_fleet.training.slices import cut_queries
 from fullrank_trainer.features.counting import Counting
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.systems.linear.learner import LinearLearner

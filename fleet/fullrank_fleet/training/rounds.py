@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.remote.files import read_as_file, write_as_file
+from fullrank_fleet.remote.folder import read_as_file, write_as_file
 from fullrank_fleet.training.averaging import Array, changes
-from fullrank_fleet.training.inputs import read_inputs
-from fullrank_fleet.training.slices import part_of
+from fullrank_fleet.training.inputs import part_of, read_inputs
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear.learner import LinearLearner
 from fullrank_trainer.systems.linear.parameters import Parameters

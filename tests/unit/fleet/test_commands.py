@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank_fleet.commands import compact as of_fleet
+from fullrank_fleet.commands import jobs as of_fleet
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.sets import read_set
 from fullrank_service.commands import compact as command
 from fullrank_service.documents.compact import NothingToCompact

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank_fleet.commands import experiment as of_fleet
+from fullrank_fleet.commands import models as of_fleet
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.coordinator import Snapshot

@@ -13,8 +13,10 @@ import pytest
 
 from fullrank.cli import main
 from fullrank.errors import FullrankError
-from fullrank_fleet.commands import activate, experiment, serve
-from fullrank_fleet.commands.asking import ask
+from fullrank_fleet.commands import models as activate
+from fullrank_fleet.commands import models as experiment
+from fullrank_fleet.commands import serve
+from fullrank_fleet.commands.models import ask
 from fullrank_fleet.serving import waiting
 from fullrank_fleet.serving.coordinator import Snapshot
 from tests.unit.fleet.commands.actors import Actor, joined
@@ -57,7 +59,7 @@ def commands(folder: Path) -> dict[str, Callable[[], Any]]:
 def test_a_frozen_coordinator_ends_a_command(
     method: str, actor: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_fleet.commands.asking.START_S", 0.3)
+    monkeypatch.setattr("fullrank_fleet.commands.models.START_S", 0.3)
     actor.freezing = {method}
     began = time.monotonic()
     with pytest.raises(FullrankError, match=r"does not answer: no ping was answered for 0\.3 s"):
@@ -76,7 +78,7 @@ def test_a_frozen_coordinator_ends_a_command(
 def test_a_coordinator_that_dies_ends_a_command(
     method: str, doubt: str, actor: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_fleet.commands.asking.START_S", 0.5)
+    monkeypatch.setattr("fullrank_fleet.commands.models.START_S", 0.5)
     actor.dying = {method}
     with pytest.raises(FullrankError, match=f"^the coordinator died{doubt}; run the command again"):
         commands(tmp_path)[method]()
@@ -98,7 +100,7 @@ def test_a_change_is_asked_for_once(actor: Actor, tmp_path: Path) -> None:
 def test_a_coordinator_that_starts_may_be_silent_for_longer(
     actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_fleet.commands.asking.START_S", 0.8)
+    monkeypatch.setattr("fullrank_fleet.commands.models.START_S", 0.8)
     actor.is_frozen = True
     with pytest.raises(FullrankError, match=r"no ping was answered for 0\.8 s"):
         ask(actor, "follow", None, 0, 0.0, is_starting=True)

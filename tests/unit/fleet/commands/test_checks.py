@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank_fleet.commands import activate, serve, size
+from fullrank_fleet.commands import models as activate
+from fullrank_fleet.commands import serve
+from fullrank_fleet.commands import serve as size
 from fullrank_fleet.commands.app import app
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess

@@ -15,7 +15,8 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from fullrank_fleet.jobs import compact_shard, operations
+from fullrank_fleet.jobs import compact as compact_shard
+from fullrank_fleet.jobs import compact as operations
 from fullrank_fleet.jobs.compact import CompactedSet, compact_set, trim_log
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess, Result

@@ -15,12 +15,11 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
-from fullrank_fleet.jobs.facts import Facts, FieldFacts
+from fullrank_fleet.jobs.facts import Facts, FieldFacts, ValueSample
 from fullrank_fleet.jobs.index import SetResult, index_set
 from fullrank_fleet.jobs.pieces import Corpus
 from fullrank_fleet.jobs.shard import build_shard
 from fullrank_fleet.jobs.tasks import InProcess, Result
-from fullrank_fleet.jobs.values import ValueSample
 from fullrank_fleet.partitions import partition_of
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import unfinished

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fullrank.filters.columns import Kind
 from fullrank.filters.columns.table import ColumnPart
-from fullrank_fleet.jobs import values
-from fullrank_fleet.jobs.values import K, ValueSample
+from fullrank_fleet.jobs import facts as values
+from fullrank_fleet.jobs.facts import K, ValueSample
 
 MIXED = st.one_of(st.booleans(), st.floats(-9, 9).map(lambda x: x + 0.0), st.text(max_size=2))
 

@@ -23,7 +23,7 @@ NAME = "documents/weights.npy"
 _WRITE_FOR_EVER = """
 import sys, time
 from pathlib import Path
-from fullrank_fleet.remote.files import write_as_file
+from fullrank_fleet.remote.folder import write_as_file
 from fullrank_fleet.remote import Folder
 root, name = Path(sys.argv[1]), Path(sys.argv[2])
 with write_as_file(Folder(str(root / name.parent)), name.name) as path:

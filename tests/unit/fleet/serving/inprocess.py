@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.asking import Failure
 
 
 class Answering(Protocol):

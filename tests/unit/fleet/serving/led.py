@@ -12,14 +12,13 @@ from typing import Any
 import httpx
 
 from fullrank_fleet.remote import BundleCache
-from fullrank_fleet.serving import routers
+from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.app import create_router
-from fullrank_fleet.serving.batching import Answers
 from fullrank_fleet.serving.coordinator import Coordinator
+from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.following import Following
-from fullrank_fleet.serving.log import LogSource
-from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.following import Following, SetModels
+from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.serving.tracking import Source
 from fullrank_service.telemetry.metrics import Metrics

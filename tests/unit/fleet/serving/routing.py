@@ -23,11 +23,10 @@ from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.app import create_router
-from fullrank_fleet.serving.following import Following
-from fullrank_fleet.serving.log import LogSource
-from fullrank_fleet.serving.models import SetModels
+from fullrank_fleet.serving.asking import Failure
+from fullrank_fleet.serving.documents import LogSource
+from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.shard import ShardServer
-from fullrank_fleet.serving.transport import Failure
 from fullrank_fleet.sets import SetManifest, read_set
 from fullrank_service.models.workers import Report
 from fullrank_trainer.indexing.index import index

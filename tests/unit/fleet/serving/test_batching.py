@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from fullrank_fleet.serving.batching import Answers, Batcher
+from fullrank_fleet.serving.replicas import Answers, Batcher
 
-# As fullrank_fleet.serving.batching has them.
+# As fullrank_fleet.serving.replicas has them.
 CALLS, MOST = 2, 4
 
 

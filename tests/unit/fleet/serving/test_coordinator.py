@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import BundleNotFound
-from fullrank_fleet.serving import routers, tracking
+from fullrank_fleet.serving import tracking
+from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.coordinator import Coordinator, SwapUnderWay
 from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.serving.replicas import Fleet, active, run, until

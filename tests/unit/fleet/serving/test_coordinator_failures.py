@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fullrank_fleet.serving import routers, waiting
+from fullrank_fleet.serving import tracking as routers
+from fullrank_fleet.serving import waiting
 from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
 from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.serving.replicas import Fleet, active, run, until

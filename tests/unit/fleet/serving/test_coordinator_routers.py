@@ -12,7 +12,8 @@ import pytest
 from benchmarks.fleet.serving import cloned
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
-from fullrank_fleet.serving import coordinator, routers
+from fullrank_fleet.serving import coordinator
+from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
 from fullrank_fleet.serving.tracking import SwapRefused
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle

@@ -17,8 +17,9 @@ from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import read_set, titles
-from fullrank_fleet.sets.titles import TITLES, SetTitles, read_titles
+from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets import words as titles
+from fullrank_fleet.sets.words import TITLES, SetTitles, read_titles
 from fullrank_service.usage.usage import Usage
 from tests.bundles import make_bundle
 from tests.databases import NewDatabase

@@ -18,7 +18,7 @@ from fullrank.bundle import find_bundle
 from fullrank_fleet.jobs.compact import compact_set, trim_log
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving.log import LogSource
+from fullrank_fleet.serving.documents import LogSource
 from fullrank_service.documents import merging
 from fullrank_service.documents.compact import compact, trim
 from fullrank_service.documents.logplace import LogPlace

@@ -16,9 +16,10 @@ import pytest
 from fullrank.events.log import EventLog
 from fullrank.events.records import ServedList
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving import coordinator, following, routers
+from fullrank_fleet.serving import coordinator, following
+from fullrank_fleet.serving import tracking as routers
+from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import Head
-from fullrank_fleet.serving.models import SetModels
 from fullrank_fleet.sets import read_set
 from fullrank_service.experiments import trying
 from fullrank_service.experiments.status import read_status

@@ -14,8 +14,8 @@ from fullrank.errors import FullrankError
 from fullrank.live import View
 from fullrank_fleet.partitions import PARTITIONS, partition_of
 from fullrank_fleet.remote import Folder
+from fullrank_fleet.serving.documents import LogSource, check_same
 from fullrank_fleet.serving.head import HeadView
-from fullrank_fleet.serving.log import LogSource, check_same
 from fullrank_fleet.sets import SetManifest, read_set
 from fullrank_service.documents.past import AsOf, HistoryLost, PastViews
 from tests.databases import NewDatabase, unreachable

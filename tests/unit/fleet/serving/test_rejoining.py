@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fullrank_fleet.serving import rejoining
-from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving import ray_app as rejoining
+from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.rejoining import Rejoining
-from fullrank_fleet.serving.replicas import Replica
-from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.ray_app import Rejoining
+from fullrank_fleet.serving.replicas import Answers, Replica
 from fullrank_service.telemetry.metrics import Metrics
 
 

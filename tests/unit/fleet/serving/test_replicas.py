@@ -10,11 +10,16 @@ from unittest.mock import patch
 
 import pytest
 
-from fullrank_fleet.serving.batching import Answers
-from fullrank_fleet.serving.breaker import FAILURES, OPEN_S, Breaker
+from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.replicas import ReplicaSet, Unavailable
-from fullrank_fleet.serving.transport import Failure
+from fullrank_fleet.serving.replicas import (
+    FAILURES,
+    OPEN_S,
+    Answers,
+    Breaker,
+    ReplicaSet,
+    Unavailable,
+)
 from fullrank_service.telemetry.metrics import Metrics
 
 

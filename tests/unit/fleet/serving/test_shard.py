@@ -19,9 +19,9 @@ from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of, shard_of
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.answering import OpenShard
-from fullrank_fleet.serving.batching import Answers
+from fullrank_fleet.serving.asking import Failure
+from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
-from fullrank_fleet.serving.transport import Failure
 from fullrank_fleet.serving.wire import (
     Answer,
     Ask,

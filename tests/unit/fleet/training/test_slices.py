@@ -7,7 +7,7 @@ import pytest
 
 from fullrank.errors import FullrankError
 from fullrank_fleet.partitions import PARTITIONS, partition_of
-from fullrank_fleet.training.slices import cut_queries, part_of
+from fullrank_fleet.training.inputs import cut_queries, part_of
 
 IDS = [f"query {number}" for number in range(2000)]
 

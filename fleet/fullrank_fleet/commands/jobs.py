@@ -1,24 +1,65 @@
-"""``fullrank bundles compact`` of a sharded bundle."""
+"""Commands that work on all nodes of a cluster: index, compact and train."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
 from fullrank_fleet.cluster import joined
-from fullrank_fleet.commands.activate import swapped
-from fullrank_fleet.commands.asking import ask
-from fullrank_fleet.commands.checks import serves
+from fullrank_fleet.commands.models import ask, serves, swapped
+from fullrank_fleet.counting.counting import DistributedCounting
 from fullrank_fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
+from fullrank_fleet.jobs.index import SetResult, index_set
 from fullrank_fleet.jobs.tasks import InProcess, OnRay
 from fullrank_fleet.remote import Folder, absolute
 from fullrank_fleet.serving.actors import running_coordinator
 from fullrank_fleet.serving.coordinator import Snapshot
-from fullrank_fleet.serving.log import LogSource, check_same
+from fullrank_fleet.serving.documents import LogSource, check_same
 from fullrank_fleet.sets import find_set
 from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.training.learner import Slices
 from fullrank_service.process.run import read_settings
+from fullrank_trainer.train import TrainResult
+from fullrank_trainer.train import train as train_model
+
+# ``fullrank index --ray``.
+
+
+def index(
+    bundle: str,
+    corpus: str,
+    out: str,
+    name: str | None,
+    *,
+    address: str,
+    shards: int,
+    queries: str | None,
+) -> SetResult:
+    """Index a corpus on a cluster.
+
+    Args:
+        address: Of the cluster, as ``fullrank_fleet.cluster.joined`` takes it.
+        Others: As for ``fullrank_fleet.jobs.index.index_set``.
+
+    Raises:
+        FullrankError: No cluster answers, or as ``index_set``.
+    """
+    with joined(address) as ray:
+        return index_set(
+            absolute(bundle),
+            absolute(corpus),
+            absolute(out),
+            name,
+            shards=shards,
+            runner=OnRay(ray),
+            queries=None if queries is None else absolute(queries),
+            reporter=Reporter(),
+        )
+
+
+# ``fullrank bundles compact`` of a sharded bundle.
 
 
 def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, Any]:
@@ -89,3 +130,52 @@ def _activated(made: CompactedSet, root: str) -> int | None:
     if served is None or served.version != made.parent:
         return None
     return swapped(made.version).generation
+
+
+# ``fullrank train --ray``.
+
+
+def train(
+    collection: Path,
+    out: Path,
+    name: str,
+    *,
+    address: str,
+    slices: int,
+    rounds: int | None,
+    scratch: str | None,
+    resume: bool,
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> TrainResult:
+    """Train a model on a collection; a cluster counts its texts, and slices take the steps.
+
+    Args:
+        collection: See ``fullrank_trainer.train.train``, as ``out``, ``name``, ``resume``, ``reporter`` and
+            ``settings``. Every node must be able to read it.
+        address: Of the cluster, as ``fullrank_fleet.cluster.joined`` takes it.
+        slices: Their number.
+        rounds: An epoch.
+        scratch: Address of a folder that every node can read and write; by default one in ``out``.
+
+    Raises:
+        FullrankError: No cluster answers, or as ``fullrank_trainer.train.train``.
+    """
+    own = f"{out}/.slices-{name}"
+    folder = Folder(absolute(f"{scratch}/{name}" if scratch else own))
+    with joined(address) as ray:
+        if not resume:
+            folder.remove()
+        runner = OnRay(ray)
+        counting = DistributedCounting(folder / "counts", runner, reporter=reporter)
+        found = train_model(
+            collection,
+            out,
+            name,
+            resume=resume,
+            reporter=reporter,
+            distribution=Slices(folder, runner, slices, rounds=rounds or 1, counting=counting),
+            **settings,
+        )
+        folder.remove()
+    return found

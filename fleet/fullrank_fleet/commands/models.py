@@ -1,0 +1,228 @@
+"""Commands that ask the coordinator of a joined cluster: activate, roll back, and experiments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fullrank.errors import BundleNotFound, FullrankError
+from fullrank_fleet.cluster import joined
+from fullrank_fleet.remote import Folder, absolute
+from fullrank_fleet.serving.actors import answer_of, running_coordinator
+from fullrank_fleet.serving.coordinator import CHANGE_S, Snapshot
+from fullrank_fleet.serving.tracking import START_S
+from fullrank_fleet.serving.waiting import NoAnswer, answered
+from fullrank_fleet.sets import find_set
+from fullrank_fleet.sets.manifest import SET
+
+# Check that the fleet of a cluster is the one that a command means; there is one fleet in a cluster.
+
+
+_LOCAL = ("file://", "local://")
+
+
+def serves(served: Snapshot, root: str) -> bool:
+    """Return whether a fleet serves the sharded bundles of a folder."""
+    return _place(served.root) == _place(root)
+
+
+def _place(root: str) -> str:
+    """Return one text for all addresses of a folder: with and without file://, a last slash and symbolic links."""
+    for start in _LOCAL:
+        root = root.removeprefix(start)
+    return root.rstrip("/") if "://" in root else os.path.realpath(root)
+
+
+def check_root(served: Snapshot, root: str) -> None:
+    """Check that a fleet serves the sharded bundles of a folder. Raises FullrankError."""
+    if not serves(served, root):
+        raise FullrankError(
+            f"{root}: the fleet of this cluster does not serve this folder, but {served.root}"
+        )
+
+
+def check_replicas(served: Snapshot, replicas: int) -> None:
+    """Check that a fleet has so many replicas of each shard. Raises FullrankError."""
+    if served.per_shard != replicas:
+        raise FullrankError(
+            f"--replicas {replicas}: the fleet of this cluster was started with {served.per_shard} replicas of each "
+            f"shard; join it with --replicas {served.per_shard}"
+        )
+
+
+def bundle_of(served: Snapshot, address: str) -> str:
+    """Return the version that an address names, or the name of which it means the newest version.
+
+    Args:
+        served: By the fleet.
+        address: <root>/<name>/<version>, or <root>/<name>; root: the folder that the fleet serves.
+
+    Raises:
+        FullrankError: The address is not in the folder of the fleet.
+    """
+    found = absolute(address.rstrip("/"))
+    parent, _, last = found.rpartition("/")
+    if not serves(served, parent):
+        check_root(served, parent.rpartition("/")[0])
+    return last
+
+
+# Ask the coordinator of the joined cluster.
+
+
+# Pause before a coordinator that has died is asked again.
+_PAUSE_S = 0.2
+# By method, the change of which the caller cannot know whether it was made when the coordinator dies.
+_CHANGES = {
+    "activate": "swap",
+    "start_experiment": "change",
+    "stop_experiment": "change",
+    "scale": "change",
+}
+
+
+def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = False) -> Any:
+    """Call a method of the coordinator, and wait for the answer for as long as it answers pings.
+
+    A change is asked for once, because the coordinator may have made it before it died.
+
+    Args:
+        coordinator: The actor.
+        method: Of ``Coordinator``.
+        arguments: Of the method.
+        is_starting: Whether its process may have to start first.
+
+    Raises:
+        FullrankError: As the coordinator raises it; or it has died, or does not answer.
+    """
+    silent_s = START_S if is_starting else None
+
+    async def wait() -> Any:
+        return await answered(
+            answer_of(getattr(coordinator, method).remote(*arguments)),
+            lambda: answer_of(coordinator.ping.remote()),
+            limit_s=CHANGE_S,
+            silent_s=silent_s,
+        )
+
+    try:
+        return asyncio.run(wait() if method in _CHANGES else _alive(wait))
+    except NoAnswer as error:
+        raise FullrankError(
+            f"the coordinator of the fleet does not answer: {error}; what it was asked for it may still do"
+        ) from error
+    except ConnectionError as error:
+        raise FullrankError(
+            f"the coordinator died{_doubt(method)}; run the command again"
+        ) from error
+
+
+async def _alive(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask until the coordinator is there: Ray refuses calls while it starts one again that has died."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            return await ask()
+        except NoAnswer:
+            raise
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE_S)
+
+
+def _doubt(method: str) -> str:
+    """Say what is unknown after the death of the coordinator."""
+    change = _CHANGES.get(method)
+    return "" if change is None else f" during the {change}, which is done or has changed nothing"
+
+
+# ``fullrank bundles activate --ray`` and ``rollback --ray``.
+
+
+def activate(bundle: str, *, address: str) -> Snapshot:
+    """Serve a sharded bundle from the fleet of a cluster.
+
+    Args:
+        bundle: Address of the version's folder, <root>/<name>/<version>, or <root>/<name> for its newest version. The
+            root is the folder that the fleet serves.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: No cluster answers, its fleet serves another folder, or the version cannot serve; nothing was
+            changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
+    """
+    with joined(address):
+        served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
+        return swapped(bundle_of(served, bundle))
+
+
+def rollback(bundles: str, *, address: str) -> Snapshot:
+    """Serve the version again that a fleet served before the present one.
+
+    Args:
+        bundles: Address of the folder that the fleet serves.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: There was no version before, or as ``activate``.
+    """
+    with joined(address):
+        served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
+        check_root(served, absolute(bundles))
+        if served.previous is None:
+            raise BundleNotFound(f"{bundles}: no previous version was served before this one")
+        return swapped(served.previous)
+
+
+def swapped(name_or_version: str) -> Snapshot:
+    """Serve a version, or the newest version of a name, from the fleet of the joined cluster. Raises FullrankError."""
+    found: Snapshot = ask(running_coordinator(), "activate", name_or_version)
+    return found
+
+
+# ``fullrank experiment start`` and ``stop`` with ``--ray``.
+
+
+def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
+    """Interleave a sharded bundle with the one that a fleet serves.
+
+    Args:
+        bundle: Address of the candidate: <root>/<name>/<version>, or <root>/<name> for its newest version.
+        share: Of the searches.
+        max_days: After which the active version stays.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: No cluster answers, its fleet serves another folder, or the candidate cannot serve; nothing was
+            changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
+    """
+    root, version = _placed(absolute(bundle.rstrip("/")))
+    with joined(address):
+        return _changed(root, "start_experiment", version, share, max_days)
+
+
+def stop(bundles: str, *, address: str) -> Snapshot:
+    """End the experiment of a fleet; bundles: address of the folder that it serves. Raises as ``start``."""
+    with joined(address):
+        return _changed(absolute(bundles.rstrip("/")), "stop_experiment")
+
+
+def _placed(bundle: str) -> tuple[str, str]:
+    """Return the root and the version of a bundle. Raises FullrankError."""
+    parent, _, name = bundle.rpartition("/")
+    if Folder(bundle).has(SET):
+        return parent.rpartition("/")[0], name
+    return parent, find_set(Folder(parent), name).address.rpartition("/")[2]
+
+
+def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
+    """Let the coordinator of the joined cluster change what it serves."""
+    coordinator = running_coordinator()
+    served: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
+    check_root(served, root)
+    found: Snapshot = ask(coordinator, change, *arguments)
+    return found
