@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank_service.process.forked import Forked, import_to_share
+from fullrank_service.process.supervisor import Forked, import_to_share
 
 WORKERS = 4
 _BYTES = 1 << 30

@@ -2,7 +2,7 @@
 
     app.py        create_app: puts the parts together
     settings.py   every setting: name, default, description
-    groups.py     several requests, one sync of the disk
+    repeating.py  work beside requests: repeated steps, and several requests in one sync of the disk
     errors.py     one tree of errors, one JSON shape
     http/         from a connection to a route and back: routes, schemas, limits
     auth/         API keys and their scopes

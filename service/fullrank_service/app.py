@@ -18,18 +18,17 @@ from fullrank.events.log import places
 from fullrank_service.admission.admission import Admission, RateLimiter
 from fullrank_service.auth.access import Access
 from fullrank_service.backend import MakeBackend, local_backend
-from fullrank_service.documents.logplace import FILE
+from fullrank_service.documents.sqlitelog import FILE
 from fullrank_service.events.recorder import Recorder
-from fullrank_service.experiments.report import Reports
+from fullrank_service.experiments.status import Reports
 from fullrank_service.experiments.trying import Trying
 from fullrank_service.http.cors import CorsMiddleware, OriginCheck
 from fullrank_service.http.deps import Services
-from fullrank_service.http.direct import DirectRouteMiddleware
 from fullrank_service.http.guard import ranking_routes
 from fullrank_service.http.matching import AdServices
-from fullrank_service.http.middleware import RequestMiddleware
+from fullrank_service.http.middleware import RequestMiddleware, TransferLimits
 from fullrank_service.http.openapi import document
-from fullrank_service.http.overload import OverloadMiddleware
+from fullrank_service.http.overload import DirectRouteMiddleware, OverloadMiddleware
 from fullrank_service.http.routes import (
     documents,
     events,
@@ -41,13 +40,12 @@ from fullrank_service.http.routes import (
     search,
     usage,
 )
-from fullrank_service.http.routes.page import page_router
-from fullrank_service.http.transfer import TransferLimits
+from fullrank_service.http.routes.health import page_router
 from fullrank_service.process.drain import Drain, drain_before_stop
+from fullrank_service.rules.rules import FILE as RULES
 from fullrank_service.rules.rules import Rules
-from fullrank_service.rules.store import FILE as RULES
-from fullrank_service.search.caching.cache import EmbeddingCache, Remote
-from fullrank_service.search.cursors import Cursors
+from fullrank_service.search.cache import EmbeddingCache, Remote
+from fullrank_service.search.paging import Cursors
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.logs import RequestLog
@@ -259,7 +257,7 @@ def _build(
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
     if settings.redis_url is None:
         return None
-    from fullrank_service.search.caching.redis_cache import RedisCache
+    from fullrank_service.search.redis_cache import RedisCache
 
     return RedisCache(
         settings.redis_url.get_secret_value(),

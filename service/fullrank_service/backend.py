@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fullrank.events.log import places
-from fullrank_service.documents.documents import Documents
-from fullrank_service.documents.live import LiveDocuments
-from fullrank_service.documents.logplace import place_of
-from fullrank_service.documents.submission import Caps
-from fullrank_service.models.models import Models
-from fullrank_service.models.registry import Registry
-from fullrank_service.search.caching.bitmaps import Bitmaps
-from fullrank_service.search.engine import Engine
+from fullrank_service.documents.live import Documents, LiveDocuments
+from fullrank_service.documents.log import Caps
+from fullrank_service.documents.sqlitelog import place_of
+from fullrank_service.models.registry import Models, Registry
 from fullrank_service.search.local import LocalEngine
-from fullrank_service.search.mode_policy import SearchModePolicy
+from fullrank_service.search.ranker import Engine
+from fullrank_service.search.ranking import SearchModePolicy
+from fullrank_service.search.restricting import Bitmaps
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.metrics import Metrics
 from fullrank_service.usage.clicks import REFRESH_S, ClickCounter

@@ -19,7 +19,8 @@ from fullrank.cli import main
 from fullrank.client import Client, ServiceError, replies
 from fullrank.client.replies import MatchOptions, RuleFields, SearchOptions, SimilarOptions
 from fullrank_service.app import create_app
-from fullrank_service.http import match_schemas, rule_schemas, schemas, usage_schemas
+from fullrank_service.http import event_schemas as usage_schemas
+from fullrank_service.http import match_schemas, rule_schemas, schemas
 from fullrank_service.http.match_schemas import MatchRequest
 from fullrank_service.http.schemas import SearchRequest, SimilarQuery
 from tests.api.support import KEY, make_bundle, settings_for

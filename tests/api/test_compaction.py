@@ -18,8 +18,7 @@ from fullrank.cli import build_app
 from fullrank.errors import BundleError
 from fullrank_service.documents.compact import NothingToCompact, compact, trim
 from fullrank_service.documents.follow import replayed
-from fullrank_service.documents.logplace import FILE, LogPlace
-from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from fullrank_service.models.state import read_state
 from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
 

@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fullrank.cli import build_app
-from fullrank_service.documents.logplace import FILE, LogPlace
-from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, make_bundle, running
 

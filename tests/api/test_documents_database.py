@@ -12,7 +12,7 @@ import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank_service.documents.compact import compact, trim
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import LogPlace
 from tests.api.support import AUTH, make_bundle, running
 from tests.databases import NewDatabase, unreachable
 

@@ -246,7 +246,7 @@ def log_votes(root: Root, wins: int, losses: int) -> None:
 def tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes are counted a day later, because those of a day count when it is over."""
     clock = SimpleNamespace(time=lambda: time.time() + 86_400, monotonic=time.monotonic)
-    monkeypatch.setattr("fullrank_service.experiments.report.time", clock)
+    monkeypatch.setattr("fullrank_service.experiments.status.time", clock)
 
 
 @pytest.mark.usefixtures("tomorrow")

@@ -12,7 +12,7 @@ import pytest
 
 from fullrank.events.log import EventLog
 from fullrank_service.auth.keys import create_key
-from fullrank_service.rules import store
+from fullrank_service.rules import rules as store
 from tests.api.conftest import Root
 from tests.api.support import AUTH, answer_of, running
 from tests.api.test_errors import check

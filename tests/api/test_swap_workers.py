@@ -146,15 +146,15 @@ async def test_a_bundle_that_does_not_fit_in_memory_is_refused_with_the_numbers(
 ) -> None:
     options = {"poll_ms": 10, "preload": False}
     async with running(root.path, **options) as one, running(root.path, **options) as two:
-        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 90_000_000)
+        monkeypatch.setattr("fullrank_service.models.loader.available_bytes", lambda: 90_000_000)
         response = await activate(one, root.bm25)
         assert response.status_code == 409
         assert "each of 2 workers" in response.json()["detail"]
         assert "90.0 MB are available" in response.json()["detail"]
-        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 120_000_000)
+        monkeypatch.setattr("fullrank_service.models.loader.available_bytes", lambda: 120_000_000)
         assert (await activate(one, root.bm25)).status_code == 200
         # Both hold it by now: rolling to and fro asks for nothing more.
-        monkeypatch.setattr("fullrank_service.models.memory.available_bytes", lambda: 0)
+        monkeypatch.setattr("fullrank_service.models.loader.available_bytes", lambda: 0)
         assert (await activate(two, root.learned)).status_code == 200
         assert (await activate(two, root.bm25)).status_code == 200
 

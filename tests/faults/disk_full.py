@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fullrank.bundle import find_bundle, list_bundles, verify_bundle
 from fullrank.errors import BundleError
 from fullrank_service.documents.compact import compact
-from fullrank_service.documents.logplace import FILE, LogPlace
+from fullrank_service.documents.sqlitelog import FILE, LogPlace
 from tests.api.support import AUTH, CORPUS, at, make_bundle, served
 
 MB = 1 << 20

@@ -12,8 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fullrank_service.documents.logplace import FILE
-from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.sqlitelog import FILE, SqliteLog
 from tests.api.support import CORPUS, at, free_port, make_bundle
 from tests.faults.real import kill, start
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fullrank_service.process.configured import FINISH_S
+from fullrank_service.process.worker import FINISH_S
 from tests.api.support import at, environment_for, free_port, make_bundle, wait_for
 from tests.faults.load import children
 from tests.faults.real import service
@@ -28,7 +28,7 @@ QUERY = {"query": "copy files"}
 SLOW = """
 import time
 from fullrank_service.search import local
-from fullrank_service.process import configured, run
+from fullrank_service.process import worker as configured, run
 configured.FINISH_S = {finish_s}
 original = local.rank_view
 def slow(*arguments):

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.rules.store import FILE
+from fullrank_service.rules.rules import FILE
 from tests.api.support import CORPUS, at, free_port, make_bundle
 from tests.faults.load import children, client_ports
 from tests.faults.real import kill, start, started

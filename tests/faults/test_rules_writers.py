@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from fullrank_service.rules.store import FILE
+from fullrank_service.rules.rules import FILE
 
 WRITERS, CHANGES = 3, 400
 # Larger than a page, so that a write takes several steps.

@@ -62,7 +62,7 @@ NOT_PUBLIC = (
 # uvicorn takes a class of connections, but documents none to begin with, and limits no head of a request.
 EXCEPTIONS = {
     (
-        "service/fullrank_service/process/connection.py",
+        "service/fullrank_service/process/worker.py",
         "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol",
     )
 }

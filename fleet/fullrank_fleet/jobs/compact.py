@@ -39,7 +39,7 @@ from fullrank_fleet.sets.words import SetTitles, SetWords, write_titles, write_w
 from fullrank_service.documents.compact import SETTLED_S, NothingToCompact, write_compacted
 from fullrank_service.documents.follow import contained, start_of
 from fullrank_service.documents.log import Log
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.models.state import STATE, parse_state
 
 # The live documents that a compaction writes into a set, as objects.

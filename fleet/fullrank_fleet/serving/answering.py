@@ -47,12 +47,11 @@ from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
 from fullrank_service.ads.table import prepare_ads
 from fullrank_service.documents.follow import Followed, Tail
-from fullrank_service.search.caching.bitmaps import Bitmaps
-from fullrank_service.search.counting import columns_to_count
-from fullrank_service.search.mode_policy import SearchModePolicy
 from fullrank_service.search.presenting import shown
+from fullrank_service.search.ranking import SearchModePolicy
 from fullrank_service.search.request import RankRequest
-from fullrank_service.search.searching import Search, check
+from fullrank_service.search.restricting import Bitmaps
+from fullrank_service.search.searching import Search, check, columns_to_count
 
 # Counts of clicks that are kept, for several routers and searches that began before the last.
 _MAX_CLICKS = 64

@@ -15,8 +15,8 @@ from fullrank_fleet.serving.head import HeadView
 from fullrank_service.app import App, create_app
 from fullrank_service.backend import Backend, click_counter
 from fullrank_service.documents.live import LiveDocuments
-from fullrank_service.documents.submission import Caps
-from fullrank_service.models.models import Models
+from fullrank_service.documents.log import Caps
+from fullrank_service.models.registry import Models
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.metrics import Metrics
 

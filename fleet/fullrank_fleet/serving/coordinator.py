@@ -36,9 +36,18 @@ from fullrank_fleet.serving.tracking import (
     SwapRefused,
 )
 from fullrank_fleet.sets import find_set, find_version, newest_set, read_set
-from fullrank_service.models.changes import activated, experimenting, loading, without_experiment
 from fullrank_service.models.policy import pinned
-from fullrank_service.models.state import STATE, ActiveState, Experiment, dump_state, parse_state
+from fullrank_service.models.state import (
+    STATE,
+    ActiveState,
+    Experiment,
+    activated,
+    dump_state,
+    experimenting,
+    loading,
+    parse_state,
+    without_experiment,
+)
 from fullrank_service.models.workers import Report
 
 # Pause between two rounds of pings.

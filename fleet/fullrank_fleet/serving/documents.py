@@ -17,12 +17,11 @@ from fullrank.live import View
 from fullrank_fleet.serving.asking import Asking, Patience, Shards
 from fullrank_fleet.serving.head import Head, HeadView, refusal
 from fullrank_fleet.serving.wire import Read
-from fullrank_service.documents.documents import Stored
 from fullrank_service.documents.follow import Followed
-from fullrank_service.documents.live import LiveDocuments
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.live import LiveDocuments, Stored
+from fullrank_service.documents.log import Kept, Submission
 from fullrank_service.documents.past import AsOf
-from fullrank_service.documents.submission import Kept, Submission
+from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.errors import DocumentNotAccepted, Invalid
 from fullrank_service.settings import Settings
 
@@ -73,7 +72,7 @@ def _described(fingerprint: str | None) -> str:
 
 
 class SetDocuments:
-    """The documents of sets; see ``fullrank_service.documents.documents``.
+    """The documents of sets; see ``fullrank_service.documents.live``.
 
     Args:
         shards: Reaches the shards of a set.

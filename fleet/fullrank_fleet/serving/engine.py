@@ -41,13 +41,19 @@ from fullrank_fleet.serving.wire import (
 )
 from fullrank_service.ads.filling import Conditions, PageFilling
 from fullrank_service.ads.placing import Wanted
-from fullrank_service.search.caching.bitmaps import Bitmaps
-from fullrank_service.search.counting import counts_of
 from fullrank_service.search.paging import After
 from fullrank_service.search.presenting import second_score
 from fullrank_service.search.request import Ranked, RankRequest
-from fullrank_service.search.searching import check, floor_of, reordered_text, required_of, widened
-from fullrank_service.telemetry.stages import Stages
+from fullrank_service.search.restricting import Bitmaps
+from fullrank_service.search.searching import (
+    check,
+    counts_of,
+    floor_of,
+    reordered_text,
+    required_of,
+    widened,
+)
+from fullrank_service.telemetry.tracing import Stages
 from fullrank_service.usage.clicks import ClickCounter
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
@@ -85,7 +91,7 @@ class SetEngine:
     async def rank(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Ranked]:
-        """Rank; as ``fullrank_service.search.engine.Engine`` describes, and:
+        """Rank; as ``fullrank_service.search.ranker.Engine`` describes, and:
 
         Raises:
             DocumentsMissing: A shard does not answer, and the request asks for all documents.

@@ -191,7 +191,7 @@ class CoordinatorHandle(Protocol):
 
 
 class Following:
-    """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.models``.
+    """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.registry``.
 
     Args:
         coordinator: Knows what serves.

@@ -22,7 +22,7 @@ from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.following import CoordinatorHandle, Following, SetModels
 from fullrank_fleet.serving.replicas import Replica
 from fullrank_service.app import App
-from fullrank_service.models.models import Models
+from fullrank_service.models.registry import Models
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.metrics import Metrics
 

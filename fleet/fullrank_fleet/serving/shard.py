@@ -20,8 +20,8 @@ from fullrank_fleet.sets import SetManifest, read_set, shard_folder
 from fullrank_service.documents.follow import Tail
 from fullrank_service.documents.past import HistoryLost
 from fullrank_service.heap import trim_heap
-from fullrank_service.search.caching.bitmaps import Bitmaps
-from fullrank_service.search.mode_policy import SearchModePolicy
+from fullrank_service.search.ranking import SearchModePolicy
+from fullrank_service.search.restricting import Bitmaps
 
 _log = getLogger(__name__)
 

@@ -22,7 +22,7 @@ from fullrank.live import View
 from fullrank.live.segments import words_of
 from fullrank.progress import Progress, silent
 from fullrank_service.documents.follow import contained, replayed
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import LogPlace
 
 # Operations younger than this stay in the log, for workers that are slow to follow.
 SETTLED_S = 60.0

@@ -6,24 +6,134 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from logging import getLogger
+from typing import Any, NamedTuple, Protocol
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
 from fullrank_service import errors
-from fullrank_service.documents.documents import Stored
 from fullrank_service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
 from fullrank_service.documents.idempotency import KeyReused
-from fullrank_service.documents.log import Changed, TooManyLive
-from fullrank_service.documents.logerrors import LogError, LogFull
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.log import (
+    Caps,
+    Changed,
+    Kept,
+    Log,
+    LogError,
+    LogFull,
+    Outcome,
+    Submission,
+    TooManyLive,
+)
 from fullrank_service.documents.past import AsOf, HistoryLost
-from fullrank_service.documents.submission import Caps, Kept, Submission
-from fullrank_service.documents.writer import Writer
-from fullrank_service.groups import Full
+from fullrank_service.documents.sqlitelog import LogPlace
+from fullrank_service.repeating import Failed, Full, GroupCommit, Stopping, uncounted
 from fullrank_service.telemetry.metrics import Metrics
+
+# The documents that an app answers from: those of bundles and of a log (live.py), or others.
+
+
+class Stored(NamedTuple):
+    """A document as it is stored.
+
+    Attributes:
+        fields: Its fields; None: there is no such document.
+        seq: The last operation of the log that this contains.
+    """
+
+    fields: dict[str, Any] | None
+    seq: int
+
+
+class Documents(Protocol):
+    """The documents of models; ``LiveDocuments`` describes the methods."""
+
+    def start(self) -> None: ...
+    async def close(self) -> None: ...
+    async def view(self, bundle: Bundle, min_seq: int = 0) -> View: ...
+    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf: ...
+    async def stored(self, view: View, id: str) -> Stored: ...
+    def views(self, name: str | None = None) -> Sequence[Followed]: ...
+    async def write(self, submission: Submission) -> Kept: ...
+    async def head(self, collection: str) -> int: ...
+
+
+# Requests of one worker → the log of live documents, several in one commit.
+
+
+# Requests in one transaction. Writers of other workers wait for all of them.
+_MAX_GROUP = 64
+_log = getLogger(__name__)
+
+
+class Writer:
+    """Writes to the log in one worker. Call ``write`` on the event loop."""
+
+    def __init__(
+        self,
+        place: LogPlace,
+        caps: Caps,
+        *,
+        committed: Callable[[], None] = lambda: None,
+        failed: Failed = uncounted,
+    ) -> None:
+        """Start the thread of the writer.
+
+        Args:
+            place: of the log.
+            caps: how much may wait for compaction.
+            committed: called on the writer's thread after each commit.
+            failed: counts unexpected failures.
+        """
+        self._place, self._caps = place, caps
+        self._committed = committed
+        self._log: Log | None = None
+        self._groups: GroupCommit[Submission, Outcome] = GroupCommit(
+            "documents", self._commit, most=_MAX_GROUP, failed=failed, ended=self._close_log
+        )
+
+    async def write(self, submission: Submission) -> Kept:
+        """Store a submission; when this returns it survives a power cut. A cancelled call may have stored it.
+
+        Raises:
+            LogError, KeyReused, Full: none of its writes was stored.
+        """
+        try:
+            outcome = await self._groups.submit(submission)
+        except Stopping:
+            raise LogError("the service is stopping") from None
+        if isinstance(outcome, LogError | KeyReused):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Store the waiting submissions, then stop."""
+        self._groups.close()
+
+    def _commit(self, group: Sequence[Submission]) -> Sequence[Outcome]:
+        try:
+            if self._log is None:
+                self._log = self._place.open()
+            outcomes = self._log.commit(group, self._caps)
+        except Exception as error:
+            _log.error("%d write requests failed: %s", len(group), error)
+            if not isinstance(error, LogError):
+                _log.exception("unexpected error in the writer")
+                error = LogError(f"{type(error).__name__}")
+            # After a failure a new connection is opened: the old one may cache pages that are not stored.
+            self._close_log()
+            return [error] * len(group)
+        self._committed()
+        return outcomes
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
 
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024

@@ -14,16 +14,130 @@ This class has what all databases share, in SQL that they all read; ``sqlitelog`
 
 from __future__ import annotations
 
+import errno
+import os
+import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+from fullrank.errors import FullrankError
 from fullrank_service.documents import history, idempotency
-from fullrank_service.documents.logerrors import LogError
-from fullrank_service.documents.submission import Caps, Held, Kept, Logged, Submission, Write
+
+# Why the log of live documents cannot be read or written.
+
+
+# With less free space than this an I/O error counts as a full disk.
+_ROOM_BYTES = 1 << 20
+
+
+class LogError(FullrankError):
+    """The log cannot be read or written; the message says why."""
+
+
+class LogFull(LogError):
+    """The disk is full; nothing was written."""
+
+
+@contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise what SQLite raises inside this context as a LogError that names the file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _reason(path, error) from error
+
+
+def _reason(path: Path, error: sqlite3.Error) -> LogError:
+    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
+    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and not _has_free_space(path)):
+        return LogFull(f"{path}: {os.strerror(errno.ENOSPC)}")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return LogError(f"{path}: another process has locked it")
+    return LogError(f"{path}: {error} ({name})")
+
+
+def _has_free_space(path: Path) -> bool:
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return True
+    return found.f_bavail * found.f_frsize > _ROOM_BYTES
+
+
+# The types of a request to the log and of its result.
+
+
+class Logged(NamedTuple):
+    """One stored operation; fields is a JSON object, None for a deletion."""
+
+    seq: int
+    id: str
+    fields: bytes | None
+
+
+class Held(NamedTuple):
+    """A document of the log and the bytes that it counts against the cap."""
+
+    seq: int
+    bytes: int
+    collection: str
+    id: str
+
+
+class Write(NamedTuple):
+    """A document to write (fields is a JSON object) or to delete (None).
+
+    memory: estimated bytes that its words and vectors will take in a worker, for each loaded version
+    """
+
+    id: str
+    fields: bytes | None
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The writes of one request: all of them are stored, or none. Without writes it only looks up its key.
+
+    render       returns the answer, given the number of the first write; the others follow without a gap
+    key, digest  if the log has an answer under this key for the same digest, that answer is returned again
+    unchanged_since  store nothing if the document of the only write was written after this operation
+    seen         this worker has read the log up to this number; a log that ends before has lost operations
+    after        the loaded bundle contains all operations up to this number; later ones count against the caps
+    """
+
+    collection: str
+    writes: Sequence[Write]
+    render: Callable[[int], bytes]
+    key: str | None = None
+    digest: bytes = b""
+    after: int = 0
+    unchanged_since: int | None = None
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A stored submission: its answer and its last number; again: it was stored by an earlier request."""
+
+    answer: bytes
+    seq: int
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much may wait for compaction in one collection."""
+
+    documents: int = 100_000
+    bytes: int = 512 << 20
+
 
 # How long a count of the operations beyond a bundle is used for checking the caps.
 _COUNT_S = 1.0

@@ -15,8 +15,7 @@ import orjson
 
 from fullrank.bundle import Bundle
 from fullrank.live import Earlier, View, view_before
-from fullrank_service.documents.log import Log
-from fullrank_service.documents.submission import Logged
+from fullrank_service.documents.log import Log, Logged
 
 MOST_WRITTEN = 10_000
 """Most documents that may be written after the operation."""

@@ -19,9 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from fullrank.partitions import partition_of
 from fullrank_service.documents import history, idempotency
-from fullrank_service.documents.log import Log, Rows, bytes_of
-from fullrank_service.documents.logerrors import LogError, LogFull
-from fullrank_service.documents.submission import Write
+from fullrank_service.documents.log import Log, LogError, LogFull, Rows, Write, bytes_of
 
 SCHEMA = 1
 

@@ -15,7 +15,7 @@ import orjson
 
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
 from fullrank_service.ads.ad import FIELD, AdError, has_ended, parse_ad
-from fullrank_service.documents.submission import Write
+from fullrank_service.documents.log import Write
 
 ID, DELETE = "_id", "_delete"
 # The fields that every model may read as text.

@@ -17,10 +17,8 @@ from fullrank.events.records import MAX_AHEAD_S, Event, ServedList
 from fullrank.experiment.decisions import LOOP_LOCK
 from fullrank_service import errors
 from fullrank_service.events.analytics import Analytics
-from fullrank_service.events.capacity import Capacity
-from fullrank_service.events.journal import Journal
 from fullrank_service.events.shown import Shown
-from fullrank_service.events.upkeep import Upkeep
+from fullrank_service.events.upkeep import Capacity, Journal, Upkeep
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.metrics import Metrics
 

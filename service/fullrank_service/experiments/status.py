@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.events.log import EventLog
-from fullrank.experiment.decisions import Tally, Verdict, follow
+from fullrank.errors import FullrankError
+from fullrank.events.log import Erasures, EventLog, erasures
+from fullrank.experiment.decisions import Tally, Verdict, candidate_of, follow, read_decisions
 from fullrank.experiment.votes import votes_of
+from fullrank_service.errors import EventsUnavailable
 from fullrank_service.models.state import Experiment, read_state
 
 _DAY_S = 86_400
@@ -91,3 +97,81 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     """Keep at most 200 points, the last one among them."""
     step = -(-len(points) // _POINTS) or 1
     return points[::-1][::step][::-1]
+
+
+# What operators see of experiments: the votes so far, and what the loop decided.
+
+
+_FRESH_S = 30.0
+_SHOWN = 50
+_NUMBERS = ("active", "candidate", "wins", "losses", "e_value")
+_log = getLogger(__name__)
+
+
+class Reports:
+    """Counts votes at most once in 30 seconds, and again once somebody was erased.
+
+    Args:
+        root: Folder of bundles, with the decisions of the loop.
+        events: Folder of the log of events.
+    """
+
+    def __init__(self, root: Path, events: Path) -> None:
+        self._root, self._events = root, EventLog(events, pauses=True)
+        # One request at a time reads the log: not on the threads of writes and reads.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="votes")
+        self._key: tuple[str, Experiment, Erasures] | None = None
+        self._at, self._found = 0.0, dict[str, Any]()
+
+    async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
+        """Return `wins`, `losses`, `e_value`, `verdict`, `expired` and `e_values` of an experiment.
+
+        Raises:
+            EventsUnavailable: The log cannot be read.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._reading, self._votes, active, experiment)
+        except (OSError, FullrankError) as error:
+            _log.error("no votes: %s", error)
+            raise EventsUnavailable from None
+
+    def _votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
+        key = (active, experiment, erasures(self._events.folder))
+        if key != self._key or time.monotonic() - self._at >= _FRESH_S:
+            found = status_of(active, experiment, self._events, time.time()).as_dict()
+            wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")
+            self._found = {name: found[name] for name in wanted}
+            self._key, self._at = key, time.monotonic()
+        return self._found
+
+    async def decisions(self) -> list[dict[str, Any]]:
+        """Return what the loop decided, the newest first, at most 50.
+
+        Raises:
+            EventsUnavailable: The file of decisions is damaged.
+        """
+        try:
+            found = await asyncio.to_thread(read_decisions, self._root)
+        except FullrankError as error:
+            _log.error("no decisions: %s", error)
+            raise EventsUnavailable from None
+        return [_described(made) for made in found[: -_SHOWN - 1 : -1]]
+
+
+def _described(made: dict[str, Any]) -> dict[str, Any]:
+    """Describe a decision; a training has a report, a verdict on an experiment has votes."""
+    report = made.get("report") or {}
+    described = {name: made[name] for name in ("at", "name", "did")}
+    described |= {name: made.get(name) for name in _NUMBERS}
+    if "retrained" in made:
+        described |= {"active": made["retrained"], "candidate": candidate_of(made)}
+    gates = report.get("gates")
+    kept = ("name", "passed", "reason")
+    started = made.get("started")
+    if started is not None:
+        started = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+    described["started"] = started
+    described["e_values"] = made.get("e_values")
+    described["gates"] = gates and [{name: gate[name] for name in kept} for gate in gates]
+    return described

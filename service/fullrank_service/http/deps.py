@@ -11,19 +11,19 @@ from starlette.types import Scope
 
 from fullrank_service.admission.admission import Admission, RateLimiter
 from fullrank_service.auth.access import Access
-from fullrank_service.documents.documents import Documents
+from fullrank_service.documents.live import Documents
 from fullrank_service.documents.reading import ID
 from fullrank_service.errors import Invalid
 from fullrank_service.events.recorder import Recorder
-from fullrank_service.experiments.report import Reports
+from fullrank_service.experiments.status import Reports
 from fullrank_service.experiments.trying import Trying
 from fullrank_service.http.matching import AdServices
 from fullrank_service.http.schemas import DocumentId
-from fullrank_service.models.models import Models
+from fullrank_service.models.registry import Models
 from fullrank_service.models.serving import REQUEST_MODEL, RequestModel
 from fullrank_service.process.drain import Drain
 from fullrank_service.rules.rules import Rules
-from fullrank_service.search.cursors import Cursors
+from fullrank_service.search.paging import Cursors
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.settings import Settings
 from fullrank_service.telemetry.metrics import Metrics

@@ -24,9 +24,15 @@ from starlette.types import Receive, Scope, Send
 from fullrank_service.admission.admission import Slot
 from fullrank_service.auth.access import CLIENT
 from fullrank_service.auth.keys import SCOPES
-from fullrank_service.http.body import StrictRequest, parse, read_body, require_json
+from fullrank_service.http.body import (
+    StrictRequest,
+    check_query,
+    is_query,
+    parse,
+    read_body,
+    require_json,
+)
 from fullrank_service.http.deps import SLOT, serving_of
-from fullrank_service.http.query import check_query, is_query
 
 if TYPE_CHECKING:
     from fullrank_service.http.deps import Services

@@ -5,24 +5,180 @@ Pure ASGI: it starts no task and copies no body.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from logging import getLogger
 from types import MappingProxyType
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fullrank_service.admission.deadline import DeadlinePassed, within
 from fullrank_service.auth.access import CLIENT
-from fullrank_service.errors import Internal, Problem
+from fullrank_service.errors import BadRequest, Internal, Problem, RequestTimeout, TooLarge
 from fullrank_service.http.cors import OriginCheck
 from fullrank_service.http.headers import SAFETY_HEADERS
 from fullrank_service.http.overload import request_id_from
 from fullrank_service.http.problems import REQUEST_ID, problem_of, problem_response
-from fullrank_service.http.transfer import Transfer, TransferLimits
 from fullrank_service.models.serving import REQUEST_MODEL
 from fullrank_service.telemetry import logs
 from fullrank_service.telemetry.metrics import Metrics
+
+# Bound the size and the time of a request body and of its response, so that no slow client holds a worker.
+#
+# uvicorn has no timeout for a body that stops arriving, nor for a client that stops reading. Time limits grow with
+# the bytes transferred: a slow but steady client passes. Slow or endless headers, silent connections and connections
+# per client are bounded by the reverse proxy in front (deploy/nginx.conf).
+
+
+MIN_BYTES_PER_SECOND = 1 << 14
+# A client that is still sending a large body when the response is ready gets this long to finish. Closing at once would
+# reset the connection, and the response would be lost with it.
+LINGER_S = 2.0
+# The rest of a smaller body is left to uvicorn, which skips it, and the connection stays open.
+_SMALL_BODY_BYTES = 1 << 16
+# Larger responses are sent in pieces. uvicorn waits for the client before each piece, so each has its time limit.
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLimits:
+    """Limits that all requests share; each second more allows MIN_BYTES_PER_SECOND."""
+
+    body_timeout_s: float
+    response_timeout_s: float
+
+
+class Transfer:
+    """The body of one request and its response; `receive` and `send` replace those of the ASGI server.
+
+    Attributes:
+        has_body: the headers announce a body.
+        is_body_complete: the whole body has arrived, or no body is announced.
+    """
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        max_body_bytes: int,
+        limits: TransferLimits,
+    ) -> None:
+        self._receive, self._send = receive, send
+        self._max_bytes, self._limits = max_body_bytes, limits
+        self._length = self._received = 0
+        self._deadline = 0.0
+        self._start: Message | None = None
+        self._upgrades = self._is_lost = False
+        is_chunked = waits = False
+        for name, value in headers:
+            if name == b"content-length":
+                self._length = int(value) if value.isdigit() else 0
+            elif name == b"transfer-encoding":
+                is_chunked = True
+            elif name == b"upgrade":
+                self._upgrades = True
+            elif name == b"expect":
+                waits = True  # the client may keep its body back, so its end is unknown
+        self.has_body = is_chunked or self._length > 0
+        self.is_body_complete = not self.has_body
+        self._is_small = self._length <= _SMALL_BODY_BYTES and not is_chunked and not waits
+
+    def check_headers(self) -> None:
+        """Refuse, before a byte of it is read, a body that is too large or that the server cannot read.
+
+        Raises:
+            TooLarge: the announced length is above the limit.
+            BadRequest: the request asks for another protocol. uvicorn drops the body of such a request.
+        """
+        if self._length > self._max_bytes:
+            raise self._too_large()
+        if self._upgrades and self.has_body:
+            self._is_lost = True
+            raise BadRequest("Send requests with a body as plain HTTP/1.1, without `Upgrade`.")
+
+    async def receive(self) -> Message:
+        """Receive the next part of the body.
+
+        Raises:
+            RequestTimeout: the client is slower than the limits allow.
+            TooLarge: the body is above the limit.
+        """
+        if self.is_body_complete:
+            return await self._receive()
+        if not self._deadline:
+            self._deadline = time.monotonic() + self._limits.body_timeout_s
+        deadline = self._deadline + self._received / MIN_BYTES_PER_SECOND
+        try:
+            message = await within(self._next_part(), deadline)
+        except DeadlinePassed:
+            self._is_lost = True
+            raise RequestTimeout from None
+        if self._received > self._max_bytes:
+            raise self._too_large()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response; close the connection after it if much of the body is still to come.
+
+        Raises:
+            ClientDisconnect: the client does not read the response within the time limit.
+        """
+        closes = not self.is_body_complete and (self._is_lost or not self._is_small)
+        if message["type"] == "http.response.start":
+            if closes:
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            # Sent with the first part of the body, under one timer.
+            self._start = message
+            return
+        body, more = message.get("body", b""), message.get("more_body", False)
+        at = 0
+        while len(body) - at > _PIECE_BYTES:
+            piece = body[at : at + _PIECE_BYTES]
+            await self._send_in_time({**message, "body": piece, "more_body": True})
+            # uvicorn waits only for a slow client, so without this a large response would hold up all others.
+            await asyncio.sleep(0)
+            at += _PIECE_BYTES
+        body = body[at:]
+        if closes and not more and not self._is_lost:
+            await self._send_in_time({**message, "body": body, "more_body": True})
+            await self._discard_body()
+            body = b""
+        await self._send_in_time({**message, "body": body, "more_body": more})
+
+    async def _send_in_time(self, message: Message) -> None:
+        deadline = time.monotonic() + self._limits.response_timeout_s
+        try:
+            await within(self._send_with_start(message), deadline)
+        except DeadlinePassed:
+            raise ClientDisconnect from None
+
+    async def _send_with_start(self, message: Message) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            await self._send(start)
+        await self._send(message)
+
+    async def _next_part(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        self.is_body_complete = not message.get("more_body", False)
+        return message
+
+    async def _discard_body(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while not self.is_body_complete:
+                    await self._next_part()
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"The body is larger than {self._max_bytes} bytes.")
+
 
 # Each method is a label of the metrics. Clients can invent methods, so the rest share one label.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))

@@ -9,8 +9,7 @@ from fullrank_service.errors import CursorExpired, Invalid
 from fullrank_service.http.deps import Services
 from fullrank_service.http.schemas import Asked, SearchRequest
 from fullrank_service.models.serving import Serving
-from fullrank_service.search.cursors import FIRST, Cursor, fingerprint
-from fullrank_service.search.paging import After
+from fullrank_service.search.paging import FIRST, After, Cursor, fingerprint
 
 # The fields that may differ between the pages of a list, because they change neither its documents nor their order.
 # Those that page_of_cursor refuses are among them.

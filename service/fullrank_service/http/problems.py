@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import Scope
 
 from fullrank.errors import FilterError, QueryError
@@ -19,8 +21,28 @@ from fullrank_service.errors import (
     Problem,
     TooLarge,
 )
-from fullrank_service.http.responses import JsonResponse
 from fullrank_service.http.strict import MAX_ERRORS
+from fullrank_service.search.request import too_large
+
+# JSON responses, written by orjson.
+
+
+class JsonResponse(Response):
+    """A JSON response. Raises TypeError for values that JSON cannot hold, lone surrogates included."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+def bounded(content: Any, max_bytes: int, field: str) -> JsonResponse:
+    """Write an answer. Raises FilterError, naming the field that asks for so much, if it is too large."""
+    response = JsonResponse(content)
+    if len(response.body) > max_bytes:
+        raise too_large(field)
+    return response
+
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "fullrank.request_id"

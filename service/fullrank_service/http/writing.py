@@ -13,8 +13,8 @@ from fullrank.live.entry import NewFields
 from fullrank_service import errors
 from fullrank_service.documents import idempotency, reading
 from fullrank_service.documents.follow import Followed
+from fullrank_service.documents.log import Submission, Write
 from fullrank_service.documents.reading import InvalidDocument, Line
-from fullrank_service.documents.submission import Submission, Write
 from fullrank_service.http.deps import Services
 
 

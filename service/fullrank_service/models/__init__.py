@@ -4,10 +4,9 @@ registry.py    the models of one worker, for the rest of the service
 serving.py     what a worker has loaded and serves; replaced by one assignment
 follower.py    the thread that follows the state files: it prepares, switches, reports
 policy.py      what to load and what to switch to, as pure functions
-loader.py      from a version to a bundle that may serve; memory.py: whether the memory suffices
+loader.py      from a version to a bundle that may serve, if the memory suffices
 swap.py        the hot swap over all workers, in two phases
-changes.py     what operators change in the committed state, as pure functions
-state.py       the files next to the bundles: the active version and the proposed one
+state.py       the files next to the bundles: the active version and the proposed one, and how operators change them
 retention.py   which versions to remove from disk, and their removal
 workers.py     the report of each worker, in a file that is valid while it lives (livefile.py)
 """

@@ -14,8 +14,7 @@ from pathlib import Path
 from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from fullrank.storage.files import FileFingerprint, fingerprint
-from fullrank_service.models.loader import Loader, available, find
-from fullrank_service.models.memory import check_memory
+from fullrank_service.models.loader import Loader, available, check_memory, find
 from fullrank_service.models.policy import Available, Holding, Step, next_step, pinned
 from fullrank_service.models.serving import ALIAS, LoadedModels
 from fullrank_service.models.state import (

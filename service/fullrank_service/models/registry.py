@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
@@ -19,6 +19,26 @@ from fullrank_service.models.serving import LoadedModels, Serving
 from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
 from fullrank_service.telemetry.metrics import Metrics
+
+# The models that an app answers from: those of a folder (registry.py), or others.
+
+
+class Models(Protocol):
+    """What serves, and what an operator may request; ``Registry`` describes the methods."""
+
+    @property
+    def serving(self) -> Serving: ...
+    @property
+    def failures(self) -> Mapping[str, str]: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    async def outline(self, bundle: Bundle) -> Outline: ...
+    async def available(self) -> list[BundleInfo]: ...
+    async def workers(self) -> list[Report]: ...
+    async def activate(self, version: str) -> Swapped: ...
+    async def load(self, version: str) -> Bundle: ...
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped: ...
+    async def stop_experiment(self) -> Swapped: ...
 
 
 class Registry:

@@ -24,19 +24,21 @@ from pathlib import Path
 
 from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
-from fullrank_service.models.changes import activated, experimenting, loading, without_experiment
-from fullrank_service.models.loader import find, manifest_sha256
-from fullrank_service.models.memory import check_memory
+from fullrank_service.models.loader import check_memory, find, manifest_sha256
 from fullrank_service.models.state import (
     ActiveState,
     Experiment,
     Locked,
     Proposal,
     StateDamaged,
+    activated,
+    experimenting,
+    loading,
     lock,
     propose,
     read_state,
     sweep,
+    without_experiment,
     write_state,
 )
 from fullrank_service.models.workers import Report, converged, reports

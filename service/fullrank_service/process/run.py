@@ -106,7 +106,7 @@ def run(factory: str, settings: Settings) -> None:
         FullrankError: the port or the folder of metrics cannot be used.
         SystemExit: the app could not be started; its code is NOT_STARTED.
     """
-    from fullrank_service.process.configured import configured
+    from fullrank_service.process.worker import configured
 
     configured(factory, settings)
     _raise_open_file_limit()
@@ -119,10 +119,8 @@ def run(factory: str, settings: Settings) -> None:
 
 def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
     """Serve with worker processes; return the exit code."""
-    from fullrank_service.process.configured import FINISH_S
-    from fullrank_service.process.forked import import_to_share
-    from fullrank_service.process.supervisor import Supervisor
-    from fullrank_service.process.worker import start
+    from fullrank_service.process.supervisor import Supervisor, import_to_share
+    from fullrank_service.process.worker import FINISH_S, start
     from fullrank_service.telemetry.sharing import FOLDER, leave, metrics_folder, restart_counter
 
     # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files of

@@ -7,19 +7,221 @@ changes and replaces the index of the rules by one assignment, so a search sees 
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from logging import getLogger
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
+from fullrank.errors import FullrankError
 from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
 from fullrank_service import errors
 from fullrank_service.repeating import Failed, Repeater, uncounted
-from fullrank_service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules
+from fullrank_service.sqlite import connect
+
+# The file of rules: one SQLite file for all workers of a machine.
+#
+# A change is acknowledged after the commit that contains it was synced (synchronous=EXTRA, which syncs the folder
+# too). Each read and each change opens the file anew: rules change rarely, and a connection that stays open would go
+# on writing to a file that was replaced. Only SQLite opens the file: closing any other descriptor of it would drop
+# the locks that a writer in the same process has (https://sqlite.org/howtocorrupt.html), and two workers would write
+# at once.
+
+
+FILE = "rules.sqlite"
+MAX_RULES = 10_000
+_SCHEMA = 1
+_TABLE = """CREATE TABLE IF NOT EXISTS rules (
+    revision INTEGER PRIMARY KEY AUTOINCREMENT,
+    collection TEXT NOT NULL,
+    id TEXT NOT NULL,
+    rule BLOB NOT NULL,
+    UNIQUE (collection, id)
+)"""
+
+
+class RulesError(FullrankError):
+    """The file of rules cannot be read or written; the message says why."""
+
+
+class RulesFull(RulesError):
+    """The disk is full; nothing was written."""
+
+
+class TooManyRules(RulesError):
+    """The collection has as many rules as it may have."""
+
+
+class Stored(NamedTuple):
+    """A rule in the file; `revision` rises with every change."""
+
+    revision: int
+    collection: str
+    id: str
+    rule: bytes
+
+
+class RuleStore:
+    """Reads and writes the file of rules; for any thread.
+
+    Args:
+        path: The file; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def put(self, collection: str, id: str, rule: bytes) -> None:
+        """Add or replace a rule; when this returns it survives a power cut.
+
+        Raises:
+            TooManyRules, RulesError: Nothing was changed.
+        """
+        with self._changing() as file:
+            [others] = file.execute(
+                "SELECT count(*) FROM rules WHERE collection = ? AND id <> ?", (collection, id)
+            ).fetchone()
+            if others >= MAX_RULES:
+                raise TooManyRules(f"{collection} has {MAX_RULES} rules; delete one first")
+            file.execute(
+                "INSERT OR REPLACE INTO rules (collection, id, rule) VALUES (?, ?, ?)",
+                (collection, id, rule),
+            )
+
+    def delete(self, collection: str, id: str) -> None:
+        """Delete a rule, if there is one. Raises RulesError if nothing was changed."""
+        if self.path.exists():
+            with self._changing() as file:
+                file.execute("DELETE FROM rules WHERE collection = ? AND id = ?", (collection, id))
+
+    def get(self, collection: str, id: str) -> bytes | None:
+        """Return a rule; None if there is none with this id. Raises RulesError."""
+        with self._reading() as file:
+            query = "SELECT rule FROM rules WHERE collection = ? AND id = ?"
+            found = file and file.execute(query, (collection, id)).fetchone()
+            return found[0] if found else None
+
+    def page(self, collection: str, after: str, limit: int) -> list[Stored]:
+        """Return the rules of a collection by id, those after an id. Raises RulesError."""
+        with self._reading() as file:
+            if file is None:
+                return []
+            query = (
+                "SELECT revision, collection, id, rule FROM rules "
+                "WHERE collection = ? AND id > ? ORDER BY id LIMIT ?"
+            )
+            return [Stored(*row) for row in file.execute(query, (collection, after, limit))]
+
+    def changes(self, revision: int) -> tuple[list[Stored], set[int]]:
+        """Return the rules with a later revision, and the revisions of all rules. Raises RulesError."""
+        with self._reading() as file:
+            if file is None:
+                return [], set()
+            file.execute("BEGIN")  # both from one state of the file
+            query = "SELECT revision, collection, id, rule FROM rules WHERE revision > ?"
+            new = [Stored(*row) for row in file.execute(query, (revision,))]
+            return new, {found for (found,) in file.execute("SELECT revision FROM rules")}
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """Open the file; None if it does not exist."""
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            yield None
+            return
+        with _errors(self.path), closing(self._connect()) as file:
+            yield file
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Change the file in one synced transaction; create it if it is missing."""
+        with _errors(self.path), closing(self._connect()) as file:
+            file.execute("PRAGMA synchronous = EXTRA")
+            file.execute("BEGIN IMMEDIATE")
+            file.execute(_TABLE)
+            file.execute(f"PRAGMA user_version = {_SCHEMA}")
+            yield file
+            file.execute("COMMIT")
+
+    def _connect(self) -> sqlite3.Connection:
+        file = connect(self.path)
+        try:
+            [schema] = file.execute("PRAGMA user_version").fetchone()
+        except BaseException:
+            file.close()
+            raise
+        if schema not in (0, _SCHEMA):
+            file.close()
+            raise RulesError(
+                f"{self.path}: has schema {schema}; this release reads schema {_SCHEMA}"
+            )
+        return file
+
+    def watch(self) -> Watch:
+        """Return a watch that finds out whether the file has changed."""
+        return Watch(self.path, self._connect)
+
+
+class Watch:
+    """Finds out whether a file has changed; for one thread at a time.
+
+    Args:
+        path: The file; it need not exist.
+        connect: Opens it.
+    """
+
+    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._path, self._connect = path, connect
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, ...] = ()
+        self._opened = 0
+
+    def look(self) -> tuple[tuple[int, ...], tuple[int, int]]:
+        """Return the identity of the file, () without one, and numbers that differ after every commit.
+
+        Raises:
+            RulesError: It cannot be read.
+        """
+        file = self._identity()
+        if file != self._file:
+            self.close()
+        if not file:
+            return (), (self._opened, 0)
+        with _errors(self._path):
+            if self._connection is None:
+                self._connection, self._file = self._connect(), file
+                self._opened += 1  # SQLite counts commits for each connection anew
+            [commits] = self._connection.execute("PRAGMA data_version").fetchone()
+        return file, (self._opened, commits)
+
+    def close(self) -> None:
+        """Close the file; the next look opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection, self._file = None, ()
+
+    def _identity(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return ()
+        return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite into RulesError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        kind = RulesFull if error.sqlite_errorname == "SQLITE_FULL" else RulesError
+        raise kind(f"{path}: {error}") from error
+
 
 _MAX_REST_S = 0.5
 _log = getLogger(__name__)

@@ -8,11 +8,10 @@ from functools import partial
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
-from fullrank_service.search.caching.bitmaps import Bitmaps
-from fullrank_service.search.mode_policy import SearchModePolicy
-from fullrank_service.search.ranking import rank_view
+from fullrank_service.search.ranking import SearchModePolicy, rank_view
 from fullrank_service.search.request import Ranked, RankRequest
-from fullrank_service.telemetry.stages import Stages
+from fullrank_service.search.restricting import Bitmaps
+from fullrank_service.telemetry.tracing import Stages
 from fullrank_service.usage.clicks import ClickCounter
 
 

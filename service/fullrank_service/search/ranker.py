@@ -5,16 +5,42 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
-from fullrank_service.search.caching.cache import EmbeddingCache
-from fullrank_service.search.caching.embedding import Key
-from fullrank_service.search.engine import Engine
+from fullrank_service.search.cache import EmbeddingCache, Key
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.searching import can_match_any_word
 from fullrank_service.telemetry.metrics import Metrics
-from fullrank_service.telemetry.stages import Stages
+from fullrank_service.telemetry.tracing import Stages
+
+# What ranks the documents of a view: this process (local.py), or others that it asks.
+
+
+class Engine(Protocol):
+    """Ranks documents."""
+
+    async def rank(
+        self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
+    ) -> tuple[Encoded, Ranked]:
+        """Rank the documents of a view for a text. If the caller is cancelled, work that waits never starts.
+
+        Args:
+            view: What is searched.
+            request: What to rank and to return.
+            cached: The encoded text of the request; None: encode it.
+            stages: The stopwatch.
+
+        Returns:
+            The encoded text, and the answer.
+
+        Raises:
+            FilterError: A field of the request does not fit the stored fields.
+        """
+
+    async def close(self) -> None:
+        """Wait for running searches, cancel waiting ones."""
 
 
 class Ranker:

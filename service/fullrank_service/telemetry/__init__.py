@@ -2,7 +2,6 @@
 
 metrics.py      the table of metrics
 sharing.py      how several worker processes report as one service
-stages.py       a stopwatch for the parts of a search
 logs.py         log lines for people or as JSON, with the request id
-tracing.py      OpenTelemetry, imported only when configured
+tracing.py      a stopwatch for the parts of a search; OpenTelemetry, imported only when configured
 """

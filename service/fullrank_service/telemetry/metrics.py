@@ -27,7 +27,7 @@ from fullrank.bundle import BundleInfo
 from fullrank_service.admission.admission import RateLimiter
 from fullrank_service.errors import TooManyRequests
 from fullrank_service.telemetry.sharing import DIED, HUNG, RESTARTS, shared_folder, worker_number
-from fullrank_service.telemetry.stages import STAGES, Stages
+from fullrank_service.telemetry.tracing import STAGES, Stages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "fullrank_"

@@ -56,7 +56,7 @@ def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "fullrank_trainer.commands.train", None)
-    monkeypatch.setitem(sys.modules, "fullrank_service.commands.activate", None)
+    monkeypatch.setitem(sys.modules, "fullrank_service.commands.bundles", None)
     assert re.search(r"│ train .*needs the extra 'trainer'", run("--help").out)
     assert re.search(r"│ activate .*needs the extra 'service'", run("bundles", "--help").out)
     got = run("train", "collection", "--out", "x")

@@ -16,9 +16,9 @@ from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.sets import read_set
-from fullrank_service.commands import compact as command
+from fullrank_service.commands import bundles as command
 from fullrank_service.documents.compact import NothingToCompact
-from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents.log import Caps, Submission, Write
 from fullrank_service.models.state import ActiveState, dump_state
 from tests.databases import NewDatabase
 from tests.databases import new_database as new_database

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fullrank_service.groups import GroupCommit
+from fullrank_service.repeating import GroupCommit
 
 pytestmark = pytest.mark.anyio
 
@@ -32,5 +32,5 @@ async def test_an_unexpected_failure_fails_its_group_and_no_later_one(
     assert [found[0], found[2]] == [4, 3]
     assert isinstance(found[1], ZeroDivisionError)
     assert failed == ["test"]
-    [line] = [record for record in caplog.records if record.name == "fullrank_service.groups"]
+    [line] = [record for record in caplog.records if record.name == "fullrank_service.repeating"]
     assert line.exc_info is not None

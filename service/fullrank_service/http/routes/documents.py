@@ -19,14 +19,13 @@ from fullrank.live import View
 from fullrank_service import errors
 from fullrank_service.documents import reading
 from fullrank_service.documents.follow import Followed
-from fullrank_service.documents.log import Changed
+from fullrank_service.documents.log import Changed, Write
 from fullrank_service.documents.reading import InvalidDocument, Line
-from fullrank_service.documents.submission import Write
 from fullrank_service.http.body import require_json
 from fullrank_service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
 from fullrank_service.http.guard import GuardedRoute, needed_scope, needs, permit
+from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse, bounded
 from fullrank_service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
 from fullrank_service.http.writing import (
     accepted,

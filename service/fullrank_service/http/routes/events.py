@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from fullrank.events.records import Event, EventRefused, parse_event, parse_insight, parse_reported
 from fullrank.storage.strict_json import JsonError
 from fullrank_service.errors import Invalid
-from fullrank_service.events.agents import is_bot
 from fullrank_service.events.recorder import Recorder
-from fullrank_service.http.body import parse, parse_items
+from fullrank_service.events.shown import is_bot
+from fullrank_service.http.body import parse, parse_items, require_json
 from fullrank_service.http.deps import Services, ServicesDep
 from fullrank_service.http.event_schemas import (
     AnalyticsQuery,
@@ -27,10 +30,41 @@ from fullrank_service.http.event_schemas import (
     InsightsRequest,
     Queries,
 )
-from fullrank_service.http.guard import GuardedRoute, needs, validated
-from fullrank_service.http.insights_route import InsightsRoute
+from fullrank_service.http.guard import GuardedRoute, Handler, needed_scope, needs, spend, validated
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
+
+# The route of search-insights.js: its key comes in a header or the query string, and its body as plain text too.
+
+
+KEY = "X-Algolia-API-Key"
+
+
+class InsightsRoute(GuardedRoute):
+    """A route that answers callers with a key for events alone. The endpoint reads the body itself."""
+
+    def get_route_handler(self) -> Handler:
+        answer = self.answerer()
+        scope_needed = needed_scope(self)
+
+        async def guarded(request: Request) -> Response:
+            services = request.app.state.services
+            services.access.authorize_public(request.scope, scope_needed, _token(request.scope))
+            spend(services, request.scope)
+            require_json(request.scope["headers"], or_text=True)
+            return await answer(request)
+
+        return guarded
+
+
+def _token(scope: Scope) -> str | None:
+    """Read the key. navigator.sendBeacon cannot set headers, so the query string may have it."""
+    name = KEY.lower().encode()
+    for header, value in scope["headers"]:
+        if header == name:
+            return bytes(value).decode("latin-1")
+    return QueryParams(scope["query_string"]).get(KEY)
+
 
 EVENTS, UBI_EVENTS, UBI_QUERIES = "/v1/events", "/v1/ubi/ubi_events", "/v1/ubi/ubi_queries"
 INSIGHTS = "/v1/insights/1/events"

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from fullrank_service.errors import ExperimentNotFound
-from fullrank_service.experiments.report import Reports
+from fullrank_service.experiments.status import Reports
 from fullrank_service.http.deps import Services, ServicesDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.model_schemas import (
@@ -17,8 +17,8 @@ from fullrank_service.http.model_schemas import (
     ExperimentRequest,
     ExperimentStatusReply,
 )
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
 from fullrank_service.models.serving import Serving
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=GuardedRoute)

@@ -1,17 +1,26 @@
-"""Report liveness, readiness and metrics."""
+"""Routes of the service itself: liveness, readiness, metrics, and the search page."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import hashlib
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Annotated
+
+from fastapi import APIRouter, Header
 from starlette.responses import Response
 
 from fullrank_service.errors import NotReady
 from fullrank_service.http.deps import ServicesDep, ServingDep
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
 from fullrank_service.http.schemas import Alive, Ready
 from fullrank_service.models.serving import ALIAS
 from fullrank_service.telemetry.metrics import CONTENT_TYPE
+
+# Report liveness, readiness and metrics.
+
 
 router = APIRouter(tags=["health"])
 
@@ -48,3 +57,41 @@ async def metrics(services: ServicesDep) -> Response:
     """Give the Prometheus metrics of all workers."""
     text = await services.metrics.scrape(services.registry.available)
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+
+# Serve the files of the search page, with their hash as the entity tag.
+
+
+_MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+
+
+def page_router() -> APIRouter:
+    """Build one route for each file in `service/fullrank_service/page`; `index.html` is served at `/`.
+
+    The files are read once, when the app starts.
+    """
+    router = APIRouter(include_in_schema=False)
+    for file in files("fullrank_service").joinpath("page").iterdir():
+        media_type = _MEDIA_TYPES.get(PurePath(file.name).suffix)
+        if media_type is None:
+            continue
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        router.add_api_route(path, _serve(file.read_bytes(), media_type), methods=["GET", "HEAD"])
+    return router
+
+
+def _serve(content: bytes, media_type: str) -> Callable[[str | None], Awaitable[Response]]:
+    """Build the route of one file."""
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Type": media_type}
+
+    async def serve(if_none_match: Annotated[str | None, Header()] = None) -> Response:
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return Response(content, headers=headers)
+
+    return serve

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Path, Request
 from fullrank_service.http.deps import ServicesDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
 from fullrank_service.models.outline import searched_fields
 from fullrank_service.models.serving import ALIAS
 from fullrank_service.models.workers import converged

@@ -12,8 +12,8 @@ from fullrank_service.http.deps import ServicesDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.limits import check_page
 from fullrank_service.http.match_schemas import KnownPage, PageReply
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=GuardedRoute)
 _log = getLogger(__name__)

@@ -16,8 +16,8 @@ from fullrank.rules.rule import Rule, RuleError, read_rule
 from fullrank_service.errors import Invalid, RuleNotFound
 from fullrank_service.http.deps import ServicesDep, ServingDep
 from fullrank_service.http.guard import GuardedRoute, needs
+from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
 from fullrank_service.http.rule_schemas import (
     RuleBody,
     RuleDeleted,

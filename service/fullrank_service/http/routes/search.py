@@ -18,17 +18,17 @@ from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
 from fullrank_service.errors import DocumentNotFound, Invalid
 from fullrank_service.events.shown import Shown
-from fullrank_service.experiments.tried import NOTHING, Tried
+from fullrank_service.experiments.trying import NOTHING, Tried
 from fullrank_service.http.body import parse_text
 from fullrank_service.http.deps import PathId, Services, ServicesDep, ServingDep
 from fullrank_service.http.guard import RankingRoute, needs
-from fullrank_service.http.ids import new_id
+from fullrank_service.http.headers import new_id
 from fullrank_service.http.limits import check_limits, check_page
 from fullrank_service.http.match_schemas import MatchReply, MatchRequest, Page
 from fullrank_service.http.matching import ads_of, filling_of, page_of, placements_of
 from fullrank_service.http.paging import cursor_of, page_of_cursor
+from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse, bounded
 from fullrank_service.http.schemas import (
     Asked,
     BatchReply,

@@ -10,15 +10,15 @@ from fastapi import APIRouter, Query
 from fullrank_service.documents.reading import ID, InvalidDocument, check_id
 from fullrank_service.errors import Invalid
 from fullrank_service.http.deps import PathId, ServicesDep, ServingDep
-from fullrank_service.http.guard import GuardedRoute, needs
-from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.responses import JsonResponse
-from fullrank_service.http.usage_schemas import (
+from fullrank_service.http.event_schemas import (
     CompleteQuery,
     CompleteReply,
     TogetherQuery,
     TogetherReply,
 )
+from fullrank_service.http.guard import GuardedRoute, needs
+from fullrank_service.http.problems import JsonResponse
+from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.search.request import too_large
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=GuardedRoute)

@@ -27,8 +27,8 @@ from fullrank_fleet.sets.manifest import parse_set
 from fullrank_fleet.sets.words import WORDS as WORDS_FILE
 from fullrank_fleet.sets.words import SetWords, read_words
 from fullrank_service.documents.compact import NothingToCompact, compact
-from fullrank_service.documents.logplace import LogPlace
-from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents.log import Caps, Submission, Write
+from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.models.state import ActiveState, dump_state
 from fullrank_trainer.indexing.index import index
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle

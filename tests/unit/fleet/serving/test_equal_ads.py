@@ -23,7 +23,7 @@ from fullrank.live import View
 from fullrank_fleet.serving import answering
 from fullrank_fleet.serving.wire import Show, Shown
 from fullrank_service.ads import placing
-from fullrank_service.documents import merging
+from fullrank_service.documents import follow as merging
 from tests.databases import NewDatabase
 from tests.unit.fleet.serving.reordering import stage_of_documents
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole

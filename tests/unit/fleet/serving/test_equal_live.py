@@ -19,9 +19,9 @@ from fullrank_fleet.jobs.compact import compact_set, trim_log
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.documents import LogSource
-from fullrank_service.documents import merging
+from fullrank_service.documents import follow as merging
 from fullrank_service.documents.compact import compact, trim
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.sqlitelog import LogPlace
 from tests.databases import NewDatabase
 from tests.unit.fleet.jobs.planted import QUIET
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole, document

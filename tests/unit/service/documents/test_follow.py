@@ -13,11 +13,11 @@ import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.live import segments
-from fullrank_service.documents import follow, merging
+from fullrank_service.documents import follow
+from fullrank_service.documents import follow as merging
 from fullrank_service.documents.follow import Tail
-from fullrank_service.documents.logplace import LogPlace
-from fullrank_service.documents.sqlitelog import SqliteLog
-from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents.log import Caps, Submission, Write
+from fullrank_service.documents.sqlitelog import LogPlace, SqliteLog
 from tests.bundles import make_bundle
 
 pytestmark = pytest.mark.anyio

@@ -15,11 +15,18 @@ import pytest
 
 from fullrank_service.documents import history, idempotency
 from fullrank_service.documents.idempotency import KeyReused
-from fullrank_service.documents.log import Changed, Log, Outcome, TooManyLive
-from fullrank_service.documents.logerrors import LogError
-from fullrank_service.documents.logplace import LogPlace
-from fullrank_service.documents.sqlitelog import SqliteLog
-from fullrank_service.documents.submission import Caps, Kept, Submission, Write
+from fullrank_service.documents.log import (
+    Caps,
+    Changed,
+    Kept,
+    Log,
+    LogError,
+    Outcome,
+    Submission,
+    TooManyLive,
+    Write,
+)
+from fullrank_service.documents.sqlitelog import LogPlace, SqliteLog
 from tests.databases import NewDatabase
 
 CAPS = Caps()

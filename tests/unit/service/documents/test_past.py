@@ -22,10 +22,9 @@ from fullrank.models.widening import widen
 from fullrank.storage.documents import Document
 from fullrank_service.documents import history, past
 from fullrank_service.documents.follow import operations
-from fullrank_service.documents.log import Log
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.log import Caps, Log, Submission, Write
 from fullrank_service.documents.past import HistoryLost, PastViews
-from fullrank_service.documents.submission import Caps, Submission, Write
+from fullrank_service.documents.sqlitelog import LogPlace
 from tests.bundles import CORPUS, linear_model
 from tests.databases import NewDatabase
 from tests.live import bundle_of

@@ -10,10 +10,9 @@ import pytest
 
 from fullrank.errors import FullrankError
 from fullrank.partitions import PARTITIONS, partition_of
-from fullrank_service.documents.logerrors import LogError
-from fullrank_service.documents.logplace import LogPlace
+from fullrank_service.documents.log import LogError, Submission, Write
 from fullrank_service.documents.postgreslog import PostgresLog
-from fullrank_service.documents.submission import Submission, Write
+from fullrank_service.documents.sqlitelog import LogPlace
 from tests.databases import NewDatabase, database_server
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 

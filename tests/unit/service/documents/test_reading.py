@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank_service.documents.log import Write
 from fullrank_service.documents.reading import InvalidDocument, read_document, read_lines
-from fullrank_service.documents.submission import Write
 
 CAP = 1000
 

@@ -14,9 +14,8 @@ from textwrap import dedent
 
 import pytest
 
-from fullrank_service.documents.logerrors import LogError, LogFull
-from fullrank_service.documents.logplace import LogPlace
-from fullrank_service.documents.sqlitelog import SqliteLog
+from fullrank_service.documents.log import LogError, LogFull
+from fullrank_service.documents.sqlitelog import LogPlace, SqliteLog
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank_service.events.agents import is_bot
+from fullrank_service.events.shown import is_bot
 
 CHROME = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36"
 GOOGLE = "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)"

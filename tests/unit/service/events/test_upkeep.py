@@ -18,11 +18,9 @@ from fullrank.events.log import EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter, begun, list_segments, size_of
 from fullrank_service.errors import EventsFull, EventsUnavailable
-from fullrank_service.events.capacity import Capacity
-from fullrank_service.events.journal import Journal
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.events.shown import Shown
-from fullrank_service.events.upkeep import clean
+from fullrank_service.events.upkeep import Capacity, Journal, clean
 from fullrank_service.http.schemas import Asked
 from fullrank_service.telemetry.metrics import Metrics
 

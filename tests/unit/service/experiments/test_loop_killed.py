@@ -42,7 +42,7 @@ LOOP = """
 import os, sys
 from pathlib import Path
 from fullrank.events.log import EventLog
-from fullrank_service.experiments import loop, training
+from fullrank_service.experiments import loop, loop as training
 
 folder, owner, name, left = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 training.FULLRANK = (sys.executable, str(folder / "training.py"), str(folder))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fullrank.events.log import erase
-from fullrank_service.experiments.report import Reports
+from fullrank_service.experiments.status import Reports
 from tests.unit.service.experiments.test_loop import Case
 
 
@@ -19,7 +19,7 @@ def test_votes_of_an_erased_person_are_gone_at_once(
 ) -> None:
     case = Case(tmp_path)
     clock = SimpleNamespace(time=lambda: case.now, monotonic=time.monotonic)
-    monkeypatch.setattr("fullrank_service.experiments.report.time", clock)
+    monkeypatch.setattr("fullrank_service.experiments.status.time", clock)
     case.step()
     case.vote(case.old, case.new, 3, 2)
     assert case.experiment is not None

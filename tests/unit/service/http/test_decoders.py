@@ -25,7 +25,7 @@ from fullrank_service.models.state import (
     read_state,
 )
 from fullrank_service.models.workers import FOLDER, Report, reports
-from fullrank_service.search.caching.embedding import Key, unpack
+from fullrank_service.search.cache import Key, unpack
 from tests import damage
 from tests.random_cases import cases
 

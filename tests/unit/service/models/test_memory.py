@@ -13,7 +13,7 @@ import pytest
 from fullrank.bundle import read_manifest
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
-from fullrank_service.models import memory
+from fullrank_service.models import loader as memory
 from tests.bundles import make_bundle
 
 

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from fullrank_service.process.configured import Server
+from fullrank_service.process.worker import Server
 
 _seen: dict[str, bool] = {}
 

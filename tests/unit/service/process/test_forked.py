@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fullrank_service.process.forked import Forked, import_to_share
+from fullrank_service.process.supervisor import Forked, import_to_share
 
 # Python 3.12 warns of threads, which the test runner has.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -54,7 +54,7 @@ def test_the_exit_code_is_that_of_a_program() -> None:
 def test_lines_of_both_are_printed_once_and_errors_are_printed() -> None:
     code = (
         "import sys\n"
-        "from fullrank_service.process.forked import Forked\n"
+        "from fullrank_service.process.supervisor import Forked\n"
         "print('parent')\n"
         "works = [lambda: print('child'), lambda: 1 // 0, lambda: sys.exit('a reason')]\n"
         "print([Forked(work, []).wait() for work in works])\n"
@@ -140,7 +140,7 @@ def test_random_numbers_of_two_children_differ() -> None:
 def test_an_imported_module_is_frozen_and_garbage_is_searched_for_again() -> None:
     frozen = gc.get_freeze_count()
     try:
-        import_to_share("fullrank_service.process.forked")
+        import_to_share("fullrank_service.process.supervisor")
         assert gc.get_freeze_count() > frozen
         assert gc.isenabled()
     finally:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from fullrank_service import errors
-from fullrank_service.rules.rules import Rules
-from fullrank_service.rules.store import FILE, RulesError, RuleStore
+from fullrank_service.rules.rules import FILE, Rules, RulesError, RuleStore
 
 RULE = b'{"hide":["a"]}'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank_service.experiments.tried import NOTHING, Tried
+from fullrank_service.experiments.trying import NOTHING, Tried
 from fullrank_service.rules.search import shifted
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fullrank.bundle import Bundle
-from fullrank_service.search.mode_policy import SearchModePolicy
+from fullrank_service.search.ranking import SearchModePolicy
 
 
 def stub(id: str, *modes: str) -> Bundle:

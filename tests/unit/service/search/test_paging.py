@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fullrank.live.part import Hits, LiveHit
 from fullrank_service.errors import Invalid
-from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
-from fullrank_service.search.paging import After, page_after
+from fullrank_service.search.paging import After, Cursor, Cursors, fingerprint, page_after
 
 Scores = dict[str, float]
 NO_PART = cast(Any, SimpleNamespace())

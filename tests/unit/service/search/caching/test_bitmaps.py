@@ -9,8 +9,7 @@ import pytest
 
 from fullrank.filters.columns import Columns, columns_of
 from fullrank.filters.query import matching
-from fullrank_service.search.caching import bitmaps
-from fullrank_service.search.caching.bitmaps import Bitmaps
+from fullrank_service.search.restricting import Bitmaps
 
 ROWS = 1000
 
@@ -29,7 +28,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(condition)
         return original(condition, columns)
 
-    monkeypatch.setattr(bitmaps, "matching", counted)
+    monkeypatch.setattr("fullrank_service.search.restricting.matching", counted)
     return asked
 
 

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
-from fullrank_service.breaker import Breaker
-from fullrank_service.search.caching.cache import EmbeddingCache
-from fullrank_service.search.caching.embedding import Embedding, Key, normalise, pack, unpack
-from fullrank_service.search.caching.redis_cache import RedisCache
+from fullrank_service.search.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
+from fullrank_service.search.redis_cache import Breaker, RedisCache
 from fullrank_service.telemetry.metrics import Metrics
 
 
