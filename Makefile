@@ -93,7 +93,7 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 
 # Benchmarks run one at a time because each measures the whole machine. Finished experiments are kept
 # in out/, so an interrupted run continues where it stopped.
-EXPERIMENTS := clicks.shop clicks.first clicks.loop $(addprefix experiments.,papers rerank typed)
+EXPERIMENTS := clicks.shop clicks.loop $(addprefix experiments.,papers rerank typed)
 PERFORMANCE := $(addprefix performance.,quality pages training retrieval http live writes soak)
 .NOTPARALLEL:
 

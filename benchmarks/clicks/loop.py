@@ -1,6 +1,6 @@
 """What a ranking learns from its own clicks: simulated people, real training, several worlds.
 
-    python -m benchmarks.clicks.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
+    python -m benchmarks.clicks.loop [--json] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
         [--policies weighted,naive] [--parts rounds,experiments,spam] [--work DIR] [--recipe word-translation]
         [--plot FILE]
 
@@ -27,9 +27,7 @@ spam_loss          MRR lost after the last round when one account makes three cl
                    worse by .01 than the one before
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
-on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a fourth of the queries and of the searches,
-the recipe `word-translation`, few experiments, and spam of one account alone. So its figures cannot be compared with
-those of a full run.
+on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -57,22 +55,19 @@ from benchmarks.clicks.people import (
     spam,
 )
 from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
-from benchmarks.harness.derive import keep_queries, write_splits
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
 from fullrank.experiment.decisions import Verdict
 from fullrank_trainer.clicks import Propensities
-from fullrank_trainer.collection import read_collection
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-_QUICK_STEP, _QUICK_RECIPE = 4, "word-translation"
 PARTS = ("rounds", "experiments", "spam")
 POLICIES = ("weighted", "naive", "known", "unexplored")
 _BASE = "eta=1"
 _SPAMMERS = 600
-# name: difference of MRR, runs, runs of --quick
-_EXPERIMENTS = {"equal": (0.0, 400, 30), "worse": (-0.03, 200, 15), "better": (0.05, 200, 15)}
+# name: difference of MRR, runs
+_EXPERIMENTS = {"equal": (0.0, 400), "worse": (-0.03, 200), "better": (0.05, 200)}
 _EXPERIMENT_SESSIONS = 20_000
 
 
@@ -86,7 +81,6 @@ class Plan:
         seeds: Of the rounds.
         spam_seeds: Of the runs with many spammers.
         sessions: Searches of a round.
-        quick: Few experiments.
     """
 
     worlds: Sequence[str]
@@ -94,7 +88,6 @@ class Plan:
     seeds: Sequence[int]
     spam_seeds: int
     sessions: int = SESSIONS
-    quick: bool = False
 
 
 def policy_of(name: str, world: World) -> Policy | None:
@@ -192,7 +185,7 @@ def _error(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
 
 
-def measure_experiments(bench: Workbench, quick: bool) -> dict[str, Any]:
+def measure_experiments(bench: Workbench) -> dict[str, Any]:
     """Run experiments between rankings of a known difference, in the world η = 1."""
     better = bench.rankings(bench.train("labels"))
     worse = bench.rankings(bench.train("bm25", recipe="bm25"))
@@ -200,8 +193,7 @@ def measure_experiments(bench: Workbench, quick: bool) -> dict[str, Any]:
     gaps = reciprocal_ranks(answers, better) - reciprocal_ranks(answers, worse)
     world = WORLDS[_BASE]()
     found: dict[str, Any] = {}
-    for name, (difference, all_runs, few) in _EXPERIMENTS.items():
-        runs = few if quick else all_runs
+    for name, (difference, runs) in _EXPERIMENTS.items():
         outcomes = []
         for seed in range(runs):
             sides = mixed(better, worse, difference, gaps, np.random.default_rng([7, seed]))
@@ -252,28 +244,20 @@ def _worsened(rounds: Iterable[Round]) -> bool:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
-    recipe = given.recipe or (_QUICK_RECIPE if given.quick else None)
-    time = given.time or (TIME if recipe is None else None)
-    parts = given.parts.split(",") if given.parts else PARTS[:2] if given.quick else PARTS
+    time = given.time or (TIME if given.recipe is None else None)
+    parts = given.parts.split(",") if given.parts else PARTS
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
-    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds)
-    if given.quick:
-        worlds = given.worlds.split(",") if given.worlds else [_BASE, "trust"]
-        policies = ["weighted", "naive"]
-        plan = Plan(worlds, policies, [1], 0, SESSIONS // _QUICK_STEP, quick=True)
+    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds, given.sessions)
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
         source = data_folder() / "tldr" / "en"
-        if plan.quick:
-            splits = keep_queries(read_collection(source), _QUICK_STEP)
-            source = write_splits(source, work / "part", splits)
-        bench = Workbench(source, work, time, recipe)
+        bench = Workbench(source, work, time, given.recipe)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
             "seeds": list(plan.seeds),
             "time": time,
-            "recipe": recipe,
+            "recipe": given.recipe,
         }
         if "rounds" in parts:
             rounds = measure_rounds(bench, plan)
@@ -281,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if given.plot is not None:
                 plot(given.plot, rounds)
         if "experiments" in parts:
-            result |= measure_experiments(bench, plan.quick)
+            result |= measure_experiments(bench)
         if "spam" in parts:
             result |= measure_spam(bench, plan)
     show(result, given.json)
@@ -317,19 +301,19 @@ def plot(path: Path, rounds: Mapping[str, Any]) -> Path:
 def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     found.add_argument("--json", action="store_true", help="one line of JSON")
-    found.add_argument("--quick", action="store_true", help="one seed, two worlds, 20 minutes")
+    found.add_argument("--sessions", type=int, default=SESSIONS, help="searches of a round")
     found.add_argument("--worlds", help=f"comma-separated: {', '.join(WORLDS)}; default all")
     found.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
     found.add_argument("--parts", help=f"comma-separated: {', '.join(PARTS)}; default all")
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
     found.add_argument(
         "--time",
-        help=f"of each training; default {TIME}, with --quick or --recipe no limit",
+        help=f"of each training; default {TIME}, with --recipe no limit",
     )
     found.add_argument(
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )
-    found.add_argument("--recipe", help=f"default auto, with --quick {_QUICK_RECIPE}")
+    found.add_argument("--recipe", help="default auto")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
     return found

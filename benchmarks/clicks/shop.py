@@ -2,6 +2,7 @@
 
     python -m benchmarks.clicks.shop [--part test|valid] [--seeds 1,2,3] [--markdown]
     python -m benchmarks.clicks.shop --failed 20
+    python -m benchmarks.clicks.shop --first 1000 [--markdown]
 
 The log lists clicks without what was shown. Its first 80 % teach and its last 20 % are predicted; with --part valid, on
 which settings are chosen, the first 64 % teach and the next 16 % are predicted. A click counts 1 / rank if its document
@@ -10,6 +11,10 @@ are clicks on queries that training never saw.
 
 The peers are bm25s over the same words, then with ln(1 + clicks of the document), then also with
 ln(1 + clicks of the document after the same query).
+
+With --first, a bundle is trained on the products without judgements. The first clicks are logged as happening now, and
+a service is asked what people typed later, without them and with them; the last fifth of the log is measured alone,
+too.
 """
 
 from __future__ import annotations
@@ -21,11 +26,12 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +42,14 @@ from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle
 from fullrank.bundle import Bundle, find_bundle
 from fullrank.encoding import Float64
+from fullrank.events.log import EVENTS, LISTS
+from fullrank.events.records import Event, ServedList
+from fullrank.events.segments import SegmentWriter
 from fullrank.models.memory import query_key
+from fullrank.progress import Reporter
 from fullrank.retrieval import Match
+from fullrank_service.app import create_app
+from fullrank_service.settings import Settings
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import evenly_spread
 from fullrank_trainer.train import train
@@ -234,6 +246,70 @@ def failed(shop: Shop, search: Search, count: int) -> Table:
     )
 
 
+def first_clicks(folder: Path, count: int) -> Table:
+    """Measure later clicks in a service, without and with the first ones in its log."""
+    whole = read_shop(collection_folder("shop"), "test")
+    clicks = [*whole.learned, *whole.predicted]
+    first, later = clicks[:count], clicks[count:]
+    rows = []
+    products = write_collection(whole, folder / "products", clicks=False)
+    bundles = folder / "bundles"
+    train(products, bundles, "shop", reporter=Reporter(quiet=True))
+    for logged in ([], first):
+        log(bundles / ".events", logged)
+        found = answers(bundles, later, logged)
+        shop = Shop(whole.names, whole.learned, later)
+        newest = replace(shop, predicted=whole.predicted)
+        figures = [part.figures(found.__getitem__)["all"] for part in (shop, newest)]
+        rows.append((f"{len(logged):,}", *(f"{figure:.3f}" for figure in figures)))
+    return Table("MAP@5 a click", ("clicks logged", "all later", "last fifth"), rows)
+
+
+def log(folder: Path, clicks: Sequence[Click]) -> None:
+    """Log clicks as those of the last seconds.
+
+    Who comes back on another day is another person here, as a person votes once a day.
+    """
+    now = time.time()
+    lists, events = [], []
+    for number, click in enumerate(clicks):
+        texts = {"user_id": f"{click.user} {click.time[:10]}"}
+        id, at = f"first-{number}", now - (len(clicks) - number) / 1000
+        served = ServedList(id, at, click.query, [click.document], kind="reported", texts=texts)
+        lists.append(served.line())
+        events.append(Event("click", at, {"query_id": id, **texts}, click.document).line())
+    for kind, records in ((LISTS, lists), (EVENTS, events)):
+        if records:
+            writer = SegmentWriter(folder, kind)
+            writer.append(records)
+            writer.close()
+
+
+def answers(
+    bundles: Path, clicks: Iterable[Click], logged: Sequence[Click]
+) -> dict[str, list[str]]:
+    """Return the first places for each query, once the service has counted what was logged."""
+    from fastapi.testclient import TestClient  # warns where tests make warnings errors
+
+    settings = Settings(bundles=bundles, anonymous="search", usage_refresh_s=1)
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
+
+        def search(query: str, *, explain: bool = False) -> list[dict[str, Any]]:
+            asked = {"query": query, "limit": DEPTH, "record": False, "prefix": "none"}
+            reply = client.post("/v1/search", json={**asked, "explain": explain})
+            hits: list[dict[str, Any]] = reply.raise_for_status().json()["hits"]
+            return hits
+
+        def is_counted() -> bool:
+            hits = [hit for click in logged[:20] for hit in search(click.query, explain=True)]
+            return any(hit["explanation"]["clicks"]["in_all"] for hit in hits)
+
+        while logged and not is_counted():
+            time.sleep(0.1)
+        queries = {click.query for click in clicks}
+        return {query: [hit["id"] for hit in search(query)] for query in sorted(queries)}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -242,8 +318,13 @@ def main() -> None:
     parser.add_argument(
         "--failed", type=int, metavar="N", help="print N clicks that the default misses"
     )
+    parser.add_argument("--first", type=int, metavar="N", help="measure the first N clicks alone")
     parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
+    if given.first:
+        with tempfile.TemporaryDirectory(prefix="fullrank-first-") as folder:
+            print_tables([first_clicks(Path(folder), given.first)], given.markdown)
+        return
     shop = read_shop(collection_folder("shop"), given.part)
     if given.failed:
         with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:

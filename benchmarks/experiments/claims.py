@@ -51,7 +51,6 @@ STATEMENTS = {
     "mates": "Trained mate finding beats CL-LSI",
     "multi-task": "The monolingual task helps when cross-language pairs are few",
     "content": "Learned content matching beats tf-idf",
-    "reconstruction": "Half transductive LSI beats LSI and tf-idf, unsupervised",
 }
 
 REPRODUCED, FAILED, UNTESTED = "reproduced", "not reproduced", "not tested"

@@ -11,7 +11,6 @@ content_matching    a page finds the short text that its reader clicks next (Bai
                     articles of wikispeedia, short texts their first words, clicks the steps of its navigation game
 clickthrough        a query finds its page among all of tldr/en (Gao, Toutanova and Yih 2011). The weights of a mix come
                     from two-fold cross validation on the test queries, as in the paper; "alone" is λ₂ = 0
-half_transductive   held-out articles find others of their category; no model sees a category (figure 1)
 
 The papers' corpora are others, so compare the order of the systems, not their figures.
 """
@@ -24,18 +23,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks.experiments.crossing import crossed_alpha, crossed_weights
 from benchmarks.harness import derive
 from benchmarks.harness.lab import Lab, collection_folder
-from benchmarks.harness.measuring import Measure, encode_queries, retriever_of
+from benchmarks.harness.measuring import Measure
 from benchmarks.harness.store import System, Task
 from benchmarks.harness.tables import SHOWN
-from fullrank.measures import Float64
-from fullrank_trainer.evaluation.judgement import Judgement
-from fullrank_trainer.train import Trainer
-from fullrank_trainer.training.fitted import FittedModel
 
 BOTH = ("rank_loss", "map")
 _ALIKE = {"rank_loss": 0.005, "map": 0.01}
@@ -558,45 +551,6 @@ def clickthrough(_: Lab, name: str, folder: Path) -> Iterator[Part]:
     yield Part(name, runs, _CLICK_CHECKS, (*_NDCG, "mrr"), ("ndcg@10",), measures)
 
 
-# -- half_transductive ----------------------------------------------------------------------------
-
-_DEPTHS = (1, 10, 100, 1000)
-_CATEGORIES = (
-    row("tfidf", "tf-idf"),
-    row("lsi", "cos(Bᵀq, Bᵀd)"),
-    row("eigenmaps", "cos(Pq, Pd)"),
-    row("htr-reconstruction", "cos(v_i, Wq), reconstruction"),
-    row("htr-reconstruction γ=0", "cos(v_i, Wq), hinge alone", recipe="htr-reconstruction", settings="htr.gamma=0"),
-    row("htr-graph", "v_iᵀWq, graph of neighbours"),
-)  # fmt: skip
-
-
-def graded(
-    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
-) -> dict[str, Float64]:
-    """Return the mean relevance of the first documents of each query."""
-    queries, retriever = encode_queries(trainer, found, judgements), retriever_of(found)
-    values = np.zeros((len(judgements), len(_DEPTHS)))
-    for i, judgement in enumerate(judgements):
-        relevant = np.zeros((1, len(found.documents)))
-        relevant[0, judgement.relevant] = judgement.grades / derive.GRADES
-        scores = np.asarray(retriever.scores(queries.slice(i, i + 1)), np.float64)
-        values[i] = derive.graded_precision(scores, relevant, _DEPTHS)[0]
-    return {f"relevance@{depth}": values[:, i].copy() for i, depth in enumerate(_DEPTHS)}
-
-
-def half_transductive(lab: Lab, name: str, folder: Path) -> Iterator[Part]:
-    target = derive.write_categories(
-        lab.collection(folder), folder / "categories.tsv", lab.scratch / "categories", seed=lab.given.seed
-    )  # fmt: skip
-    settings = ("words=30000", "model.dimension=100", "valid_queries=0")
-    task = Task(f"{name}, categories", target, settings, exclude=())
-    shown = [f"relevance@{depth}" for depth in _DEPTHS]
-    measures = dict.fromkeys([system.name for system in _CATEGORIES], graded)
-    checks = "reconstruction: htr-reconstruction > lsi | tfidf"
-    yield Part(task.name, _on(task, _CATEGORIES), checks, shown, shown[1:], measures)
-
-
 EXPERIMENTS = {
     "documents": Experiment(documents, ("wikispeedia", "debian"), 20, 1000),
     "studies": Experiment(studies, ("wikispeedia", "debian"), 20, usual=("wikispeedia",)),
@@ -604,5 +558,4 @@ EXPERIMENTS = {
     "cross_language": Experiment(cross_language, tuple(_MONOLINGUAL), 30),
     "content_matching": Experiment(content_matching, ("wikispeedia",), 40, 0),
     "clickthrough": Experiment(clickthrough, ("tldr/en",), 90),
-    "half_transductive": Experiment(half_transductive, ("wikispeedia",), 120, 0),
 }

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.harness.measuring import Measure, limited, ranked, rates_tried, resident_gib, spread
+from benchmarks.harness.measuring import Measure, limited, ranked, resident_gib, spread
 from benchmarks.harness.report import data_folder, machine, show
 from benchmarks.harness.store import (
     Result,
@@ -52,6 +52,21 @@ _KEPT_GIB = (
 )
 
 
+def basic_parser(doc: str, seconds: float) -> argparse.ArgumentParser:
+    """Return the options of every command that has a Lab. ``doc`` is the module's; its first line is shown."""
+    found = argparse.ArgumentParser(description=doc.splitlines()[0])
+    form = found.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--out", type=Path, help="folder of results; default out/<experiment>")
+    found.add_argument(
+        "--seconds", type=float, default=seconds, help=f"of one fit; 0: no limit; default {seconds}"
+    )
+    found.set_defaults(set=[], fresh=False, systems=None)
+    return found
+
+
 def parser(
     doc: str,
     *,
@@ -65,10 +80,7 @@ def parser(
     default  collections where --only is not given; default all
     """
     usual = list(default or collections)
-    found = argparse.ArgumentParser(description=doc.splitlines()[0])
-    form = found.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
+    found = basic_parser(doc, seconds)
     found.add_argument(
         "--only",
         type=_listed(collections, "collection"),
@@ -82,15 +94,10 @@ def parser(
     found.add_argument(
         "--queries", type=int, default=queries, help=f"test queries; 0: all; default {queries}"
     )
-    found.add_argument("--seed", type=int, default=1)
     found.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of every system"
     )
-    found.add_argument("--out", type=Path, help="folder of results; default out/<experiment>")
     found.add_argument("--fresh", action="store_true", help="train what is already there again")
-    found.add_argument(
-        "--seconds", type=float, default=seconds, help=f"of one fit; 0: no limit; default {seconds}"
-    )
     return found
 
 
@@ -226,8 +233,7 @@ class Lab:
                 trainer.context.clear_cache()
             judgements, total = self.judgements(task)
             began = time.perf_counter()
-            with rates_tried() as tried:
-                candidate = trainer.search(recipe)
+            candidate = trainer.search(recipe)
             fitted = time.perf_counter()
             values = measure(trainer, candidate.fitted, judgements)
             facts = {
@@ -235,7 +241,6 @@ class Lab:
                 "overrides": [*task.overrides, *system.overrides, *self.given.set],
                 "settings": recipe_identity(candidate.recipe),
                 "training": candidate.fitted.facts,
-                "rates_tried": tried,
                 "valid": None if candidate.row is None else candidate.row.as_dict(),
                 "documents": len(candidate.fitted.documents),
                 "queries_in_split": total,

@@ -1,11 +1,9 @@
-"""How the experiments measure: the queries, the retriever, and the history of a fit."""
+"""How the experiments measure: the queries, the retriever, and the time of a fit."""
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,28 +64,6 @@ def limited(recipe: Recipe, seconds: float) -> Recipe:
     elif recipe.system == "blend":
         auto = replace(auto, seconds=min(auto.seconds or seconds, seconds))
     return replace(recipe, train=train, auto=auto)
-
-
-@contextmanager
-def rates_tried() -> Iterator[dict[str, float | None]]:
-    """Collects the training error of each rate that a margin loss tries; None if it diverged."""
-    tried: dict[str, float | None] = {}
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if str(record.msg).startswith("rate %g") and isinstance(record.args, tuple):
-                rate, error = float(str(record.args[0])), float(str(record.args[1]))
-                tried[f"{rate:g}"] = round(error, 4) if np.isfinite(error) else None
-
-    log, listener = logging.getLogger("fullrank_trainer"), Listener()
-    before = log.level
-    log.addHandler(listener)
-    log.setLevel(logging.INFO)
-    try:
-        yield tried
-    finally:
-        log.removeHandler(listener)
-        log.setLevel(before)
 
 
 def resident_gib() -> float:

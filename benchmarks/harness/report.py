@@ -1,4 +1,4 @@
-"""Context of every figure: the machine, the versions, the load of other programs."""
+"""Context of every figure: the machine, the versions."""
 
 from __future__ import annotations
 
@@ -42,25 +42,6 @@ def _cpuinfo(field: str) -> str | None:
         return None
     found = (line.split(":", 1)[1].strip() for line in lines if line.startswith(field))
     return next(found, None)
-
-
-class Elsewhere:
-    """How much of the machine other programs used between two points; a busy machine slows all
-    sides, but most of all the one that wants every core."""
-
-    def __init__(self) -> None:
-        self._start = self._now()
-
-    def share(self) -> float:
-        """Return the share of all cores, 0 to 1, since this object was created (ended child processes are ours)."""
-        wall, busy, own = (b - a for a, b in zip(self._start, self._now(), strict=True))
-        return round(max(0.0, busy - own) / (wall * (os.cpu_count() or 1)), 3)
-
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
-        busy = (user + nice + system) / os.sysconf("SC_CLK_TCK")
-        return time.perf_counter(), busy, sum(os.times()[:4])
 
 
 def seconds(call: Callable[[], object]) -> float:

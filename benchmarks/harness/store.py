@@ -98,7 +98,7 @@ class Store:
         path = self._path(task, system)
         try:
             facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            if _filled(facts["identity"]) != _filled(_json(identity)):
+            if facts["identity"] != _json(identity):
                 return None
             with (
                 path.with_suffix(".npz").open("rb") as file,
@@ -168,23 +168,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _filled(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity whose recipe names every setting of this release.
-
-    A setting that came after a result was stored does not make it stale where it has its default.
-    """
-    found = dict(identity)
-    if "recipe" in found:
-        defaults = recipe_identity(Recipe(""))
-        kept = {name: part for name, part in found["recipe"].items() if name not in defaults}
-        found["recipe"] = kept | {
-            name: part | found["recipe"].get(name, {}) if isinstance(part, dict) else
-            found["recipe"].get(name, part)
-            for name, part in defaults.items()
-        }  # fmt: skip
-    return found
 
 
 def recipe_identity(recipe: Recipe) -> dict[str, Any]:

@@ -125,11 +125,6 @@ def settled(result: Result) -> str:
         words.append(f"α = {model['alpha']:g}")
     elif trials := result.facts["training"].get("trials"):
         words.append(max(trials, key=lambda trial: trial["map"])["overrides"].replace(",", ", "))
-    tried = {r: e for r, e in result.facts["rates_tried"].items() if e is not None}
-    if tried:
-        words.append(f"rate {min(tried, key=tried.__getitem__)}")
-    elif train["loss"] == "margin":
-        words.append(f"rate {train['rates'][0]:g}")
     training = result.facts["training"]
     if "best_epoch" in training:
         best, epochs = training["best_epoch"], len(training["history"])

@@ -1,4 +1,4 @@
-"""Time to open a bundle, its memory, and the memory bandwidth of this machine.
+"""Time to open a bundle, and its memory in several workers.
 
 Workers are forked as those of the service are, from a process with its code; they open the bundle and answer every
 query in every mode. The proportional set size (each page divided by the number of processes that map it) of all these
@@ -14,41 +14,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fullrank_service.process.supervisor import Forked, import_to_share
 
 WORKERS = 4
-_BYTES = 1 << 30
-_REPEATS = 10
 _ROOT = Path(__file__).resolve().parents[2]
-
-
-def bandwidth() -> dict[str, float]:
-    """Measure GB/s at which one core reads a float32 array of 1 GiB: the best of several ways and repeats."""
-    array = np.ones(_BYTES // 4, np.float32)
-    words = array.view(np.uint64)
-    ways: dict[str, Callable[[], object]] = {
-        "sum of float32": lambda: array.sum(),
-        "largest of uint64": lambda: words.max(),
-        "or of uint64": lambda: np.bitwise_or.reduce(words),
-        "dot of float32": lambda: np.dot(array, array),
-    }
-    found = {}
-    for name, way in ways.items():
-        took = []
-        for _ in range(_REPEATS):
-            began = time.perf_counter()
-            way()
-            took.append(time.perf_counter() - began)
-        # A dot product of an array with itself reads it once.
-        found[name] = round(_BYTES / min(took) / 1e9, 2)
-    return found | {"best": max(found.values())}
 
 
 def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from benchmarks.harness.lab import Lab
+from benchmarks.harness.lab import Lab, basic_parser
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.harness.tables import Table
 from benchmarks.performance.servers import Load, Server, Wrk, serving
@@ -420,18 +420,12 @@ def trained(lab: Lab, given: argparse.Namespace) -> Path:
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
-    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    form = found.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
+    found = basic_parser(__doc__, 105)
     found.add_argument("--bundles", type=Path, help="folder with a trained bundle of debian")
     found.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
     found.add_argument("--connections", type=int, default=16, help="per worker; default 16")
     found.add_argument("--rounds", type=int, default=7, help="default 7")
     found.add_argument("--round-seconds", type=float, default=3, help="of one system; default 3")
-    found.add_argument("--seconds", type=float, default=105, help="of the fit; default 105")
-    found.add_argument("--seed", type=int, default=1)
-    found.add_argument("--out", type=Path, help="folder of results; default out/http")
     found.add_argument("--quick", action="store_true", help="2 rounds of 1 s, a fit of 15 s")
     return found
 
@@ -441,7 +435,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser().parse_args(arguments)
     if given.quick:
         given.rounds, given.round_seconds, given.seconds = 2, 1, min(given.seconds, 15)
-    given.set, given.fresh, given.systems = [], False, None
     with Lab("http", given) as lab:
         lab.machine = machine(_PACKAGES)
         path = trained(lab, given)

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.lab import Lab
+from benchmarks.harness.lab import Lab, basic_parser
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.harness.tables import Table
 from benchmarks.performance.http import trained
@@ -209,23 +209,16 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
-    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    form = found.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    found = basic_parser(__doc__, 105)
     found.add_argument("--bundles", type=Path, help="folder of a bundle of debian already there")
     found.add_argument("--added", default="0,1000,50000", help="default 0,1000,50000")
     found.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
-    found.add_argument("--seconds", type=float, default=105, help="of the fit; default 105")
-    found.add_argument("--seed", type=int, default=1)
-    found.add_argument("--out", type=Path, help="folder of results; default out/live")
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train or open a bundle, measure and report."""
     given = parser().parse_args(arguments)
-    given.set, given.fresh, given.systems = [], False, None
     with Lab("live", given) as lab:
         lab.machine = machine(_PACKAGES)
         bundle = open_bundle(trained(lab, given), verify=False)

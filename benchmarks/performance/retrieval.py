@@ -17,8 +17,7 @@ first words of texts); Debian itself contains the documents that they come from.
 The largest size also measures k of 10, 100 and 1,000, queries of 3 to 1,000 words (runs of held-out text), and filters
 that match 0.01 % to 100 % of the documents (a uniform field below a bound, evaluated before the clock starts and timed
 separately). Before this process maps a bundle, four worker processes open it and answer queries, and their
-proportional set size is read (footprint.py). The physical limit is the number of bytes that an exact scan must read,
-divided by the measured bandwidth.
+proportional set size is read (footprint.py).
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.harness.lab import Lab
+from benchmarks.harness.lab import Lab, basic_parser
 from benchmarks.harness.report import machine, seconds
 from benchmarks.performance import retrieval_systems
-from benchmarks.performance.footprint import bandwidth, workers
+from benchmarks.performance.footprint import workers
 from benchmarks.performance.resample import QUERY_WORDS, TERMS, run_queries, short_queries
 from benchmarks.performance.retrieval_inputs import DEBIAN, Kept
 from benchmarks.performance.retrieval_report import held, largest, tables
@@ -89,7 +87,6 @@ class Measurement:
     def __init__(self, lab: Lab, kept: Kept, queries: int) -> None:
         self.lab, self.kept, self.count = lab, kept, queries
         self.source = kept.source()
-        self.gigabytes_a_second = bandwidth()
 
     def corpus(self, name: str, *, curves: bool) -> dict[str, Any]:
         """Measure one corpus; ``curves`` adds the curves over k, words and filters."""
@@ -146,7 +143,6 @@ class Measurement:
         timed = self._timed(f"{setting.name}: short queries", setting.systems(), queries, tuning)
         truths = self._truths(setting, queries, 10)
         exact = timed.answers["exact"]
-        fused = [name for name in timed.answers if name.startswith("fusion")]
         recalls = _recalls(timed, truths, 10)
         low = high = None
         if "fast" in recalls:
@@ -159,7 +155,6 @@ class Measurement:
             "fast_speedup_over_exact": timed.ratio("exact", "fast"),
             "fast_over_bm25s": timed.ratio("fast", peer),
             "fast_over_hnsw": timed.ratio("fast", "hnsw"),
-            "fast_over_fusion": timed.ratio("fast", "fusion"),
         }
         return {
             **{name: ratio and ratio["median"] for name, ratio in ratios.items()},
@@ -168,16 +163,11 @@ class Measurement:
             "fast_recall_at_10": recalls.get("fast"),
             "fast_recall_at_10_low": low,
             "fast_recall_at_10_high": high,
-            "fusion_recall_at_10": max(recalls[name] for name in fused),
             "recall_at_10": recalls,
             "ratios": ratios,
             "milliseconds": {name: timed.figures(name) for name in timed.seconds},
-            "raw_milliseconds": {
-                name: np.round(seconds * 1e3, 4).tolist() for name, seconds in timed.seconds.items()
-            },
             "bm25s_backend": setting.peer.backend if peer == "bm25s" else "numpy",
             "hnsw": effort,
-            "limit": self._limit(setting, queries, float(np.median(timed.seconds["exact"]))),
             "encoding_ms": self._encoding(setting, queries),
         }
 
@@ -214,35 +204,6 @@ class Measurement:
             "encoding": lambda query: model.encode_queries([query.text])
         }
         return in_rounds(encode, queries, queries[:WARM_UP]).figures("encoding")
-
-    def _limit(self, setting: Setting, queries: Sequence[Query], exact_s: float) -> dict[str, Any]:
-        """Estimate the bytes that an exact answer must read once, and the time at full bandwidth.
-
-        These are the dense part, the bias and the posting lists of the query's words. A search may
-        skip words that cannot change the answer, so the limit without posting lists is given too.
-        """
-        files, encoded = setting.bundle.manifest.files, setting.bundle.encoded.whole()
-        indexed = "index/codes.npy" in files
-        count, width = len(encoded), encoded.n_dense
-        # One byte per dimension and a scale, or float32 vectors; and the bias.
-        scanned = count * ((width + 4 if indexed else 4 * width) + 4)
-        frequency = np.bincount(encoded.sparse.indices, minlength=encoded.sparse.width)
-        entries = float(
-            np.mean([frequency[query.encoded.sparse.indices].sum() for query in queries])
-        )
-        # An int32 row, and an impact of one byte or a float32 weight.
-        postings = entries * (5 if indexed else 8)
-        rate = self.gigabytes_a_second["best"] * 1e9
-        least, all_ = scanned / rate, (scanned + postings) / rate
-        return {
-            "scanned_bytes": scanned,
-            "postings_bytes": round(postings),
-            "gigabytes_a_second": self.gigabytes_a_second["best"],
-            "dense_ms": round(least * 1e3, 4),
-            "with_all_postings_ms": round(all_ * 1e3, 4),
-            "exact_over_dense_limit": round(exact_s / least, 3),
-            "exact_over_limit": round(exact_s / all_, 3),
-        }
 
     # -- curves -------------------------------------------------------------------------------
 
@@ -368,18 +329,12 @@ def _sizes(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
-    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    form = found.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object")
-    form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
+    found = basic_parser(__doc__, 60)
     found.add_argument("--sizes", type=_sizes, default=_sizes(SIZES), help=f"default {SIZES}")
     found.add_argument("--queries", type=int, default=300, help="short queries; default 300")
-    found.add_argument("--seed", type=int, default=1)
     found.add_argument(
         "--terms", type=float, default=TERMS, help=f"distinct words a document; default {TERMS}"
     )
-    found.add_argument("--seconds", type=float, default=60, help="of the fit; default 60")
-    found.add_argument("--out", type=Path, help="folder of results; default out/retrieval")
     found.add_argument("--prepare", action="store_true", help="make what is missing and exit")
     return found
 
@@ -399,7 +354,6 @@ def main() -> None:
     given = parser().parse_args()
     if not given.prepare:
         on_one_core()
-    given.set, given.fresh, given.systems = [], False, None
     with Lab("retrieval", given) as lab:
         lab.machine = machine(_PACKAGES)
         kept = Kept(lab.store.folder, given.seed, given.terms, given.seconds, lab.report)
@@ -415,7 +369,6 @@ def main() -> None:
         bars = held(corpora)
         lab.tell(
             tables(corpora, bars),
-            bandwidth=run.gigabytes_a_second,
             corpora=corpora,
             held=bars,
         )

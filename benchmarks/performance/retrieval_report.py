@@ -70,13 +70,10 @@ def _at(found: Any, path: str) -> Any:
 
 
 _SCAN = "one FAISS IndexFlatIP scan"
-_READ = "the physical limit: one read of what it scans, at the measured bandwidth"
 _FAST = "curves/share/{}/milliseconds/fast/p50_ms"
 BARS = (
     Bar(f"exact at most 0.40 × {_SCAN}", "exact_over_flat_scan", 0.4),
     Bar(f"exact at most 1.5 × {_SCAN}, at 10,000 documents", "exact_over_flat_scan", 1.5, of="10000"),
-    Bar(f"exact at most 2.0 × {_READ}", "limit/exact_over_dense_limit", 2),
-    Bar("exact at most 2.0 × this limit, at 63,000 documents", "limit/exact_over_dense_limit", 2, of="63000"),
     Bar("100 % of exact answers certified", "certified_share", 1, True, "all"),
     Bar("100 % of exact answers equal to brute force", "equal_to_brute_force", 1, True, "all"),
     Bar(f"{_SCAN} at least 30 × fast", "flat_scan_over_fast", 30, True),
@@ -116,8 +113,6 @@ SYSTEMS = {
     "hnsw": "FAISS HNSW, dense only",
     "bm25s": "bm25s, numba",
     "bm25s, numpy": "bm25s, numpy",
-    "fusion": "fusion: HNSW, bm25s",
-    "fusion, own lists": "fusion: HNSW, own lexical part",
 }
 
 
@@ -170,7 +165,6 @@ def ratio_table(corpora: Corpora) -> Table:
         "fast_speedup_over_exact": "exact / fast",
         "fast_over_bm25s": "fast / bm25s",
         "fast_over_hnsw": "fast / HNSW",
-        "fast_over_fusion": "fast / fusion",
     }
     rows = [
         [
@@ -189,10 +183,10 @@ def ratio_table(corpora: Corpora) -> Table:
 
 
 def space_table(corpora: Corpora) -> Table:
-    """Return bytes, memory, time to open and the physical limit."""
+    """Return bytes, memory and time to open."""
     rows = []
     for found in corpora.values():
-        memory, limit, built = found["memory"], found["limit"], found["built"]
+        memory, built = found["memory"], found["built"]
         first = ", ".join(f"{mode} {s * 1e3:.0f}" for mode, s in memory["first_answers_s"].items())
         figures = {
             "documents": _name(found),
@@ -205,20 +199,15 @@ def space_table(corpora: Corpora) -> Table:
             "their own GB": _number(memory["of_their_own_gb"]),
             "open ms": _number(memory["open_s"] * 1e3),
             "first answer ms": first,
-            "GB/s": _number(limit["gigabytes_a_second"]),
-            "limit ms": _number(limit["dense_ms"]),
-            "with postings ms": _number(limit["with_all_postings_ms"]),
-            "exact over limit": f"{limit['exact_over_limit']:.2f} to {limit['exact_over_dense_limit']:.2f}",
         }
         rows.append(figures)
     return Table(
-        "Space, opening, and the physical limit of an exact scan",
+        "Space and opening",
         list(rows[0]),
         [list(row.values()) for row in rows],
         [
             "4 workers GB: proportional set size of all, the service's code included; their own: not shared",
             "built: fullrank index, from the texts to the bundle; peak: resident, pages of mapped files included",
-            "limit: bytes of the dense scan and the bias / bandwidth; with postings: those of all query words too",
         ],
     )
 

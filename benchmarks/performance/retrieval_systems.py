@@ -3,8 +3,6 @@
     exact, fast        Retriever.search over the bundle, mapped
     flat, HNSW         FAISS over the documents' dense parts alone
     bm25s              bm25s over the same words (benchmarks.harness.peers); numba and numpy
-    fusion             two truncated lists joined by reciprocal rank: HNSW and bm25s, as engines do
-    fusion, own lists  the same, with our own lexical part instead of bm25s
 
 Queries are encoded and split into words before the clock starts, for all systems. A round is a few queries that every
 system answers, one system after another, in an order that rotates between rounds, so that other load on the machine
@@ -22,7 +20,6 @@ from typing import Any, Generic, TypeVar
 
 import faiss
 import numpy as np
-import scipy.sparse as sp
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Float32, concatenate
@@ -121,9 +118,6 @@ def in_rounds(
     return Timed(seconds, answers, size)
 
 
-DEPTH = 100
-"""Places of each list of a fusion."""
-_RANK = 60  # the usual constant of reciprocal rank fusion
 _EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 HNSW_RECALL = 0.95
 """HNSW's effort is the smallest that finds this share of the dense top 10."""
@@ -223,54 +217,13 @@ def bm25s(peer: Any, k: int = 10) -> Ask:
     return ask
 
 
-def exact_match(documents: Encoded, k: int = 10) -> Ask:
-    """Return our own lexical part alone, s·t."""
-    postings = sp.csr_array(documents.sparse.csr().T)
-
-    def ask(query: Query) -> Answer:
-        matched = sp.csr_array(query.encoded.sparse.csr() @ postings)
-        rows, scores = matched.indices, matched.data
-        if len(scores) > k:
-            best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
-            rows, scores = rows[best], scores[best]
-        return Answer(rows[np.lexsort((rows, -scores))].astype(np.int64))
-
-    return ask
-
-
-def fused(lists: Sequence[Int64], k: int) -> Int64:
-    """Fuse lists by reciprocal rank: the sum over the lists of 1 / (60 + place), ties by row."""
-    scores: dict[int, float] = {}
-    for rows in lists:
-        for place, row in enumerate(rows.tolist(), 1):
-            if row >= 0:  # FAISS pads with -1
-                scores[row] = scores.get(row, 0.0) + 1 / (_RANK + place)
-    best = sorted(scores, key=lambda row: (-scores[row], row))
-    return np.array(best[:k], np.int64)
-
-
-def fusion(first: Ask, second: Ask, k: int = 10) -> Ask:
-    """Return a system that fuses two lists of DEPTH."""
-
-    def ask(query: Query) -> Answer:
-        return Answer(fused([first(query).rows, second(query).rows], k))
-
-    return ask
-
-
 def systems(
     bundle: Bundle, flat: faiss.Index, hnsw: faiss.Index, peer: Any, k: int = 10
 ) -> dict[str, Ask]:
     """Return all systems by their reported names."""
-    depth = max(DEPTH, k)
     own = {mode: ours(bundle.retriever, mode, k) for mode in bundle.retriever.modes}
-    second = bm25s(peer, depth)
     return own | {
         "flat": dense(flat, k),
         "hnsw": dense(hnsw, k),
         "bm25s": bm25s(peer, k),
-        "fusion": fusion(dense(hnsw, depth), second, k),
-        "fusion, own lists": fusion(
-            dense(hnsw, depth), exact_match(bundle.encoded.whole(), depth), k
-        ),
     }

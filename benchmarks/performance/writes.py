@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from benchmarks.harness.report import Elsewhere, machine
+from benchmarks.harness.report import machine
 from benchmarks.performance.servers import serving
 from benchmarks.performance.soak import build, read_pages
 
@@ -148,7 +148,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     pages = [{k: v for k, v in page.items() if k != "_id"} for page in read_pages(5_000)]
     usable = sorted(os.sched_getaffinity(0))
     cores = [usable[-1 - i % len(usable)] for i in range(given.workers)]
-    elsewhere = Elsewhere()
     found: dict[str, Any] = {
         "machine": machine(("fastapi", "numpy", "uvicorn")),
         "workers": given.workers,
@@ -161,7 +160,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found["loads"] = [
                 asyncio.run(measure(server.url, load, given.seconds, pages)) for load in LOADS
             ]
-    found["busy_elsewhere"] = elsewhere.share()
     json.dump(found, sys.stdout, indent=None if given.json else 1)
     sys.stdout.write("\n")
 

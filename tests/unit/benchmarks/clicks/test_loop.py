@@ -107,14 +107,3 @@ def test_the_figures_are_those_of_the_runs(printed: Any) -> None:
     # Every second seed promotes.
     assert [found[f"promoted_{name}"] for name in ("equal", "worse", "better")] == [0.5] * 3
     assert [found[f"runs_{name}"] for name in ("equal", "worse", "better")] == [400, 200, 200]
-
-
-def test_quick_runs_one_seed_in_two_worlds(printed: Any) -> None:
-    found = printed("--quick", "--parts", f"{PARTS},spam")
-    assert found["seeds"] == [1]
-    assert found["spam_loss"] == pytest.approx(LOST)
-    assert "spam_promoted" not in found
-    assert set(found["worlds"]) == {"eta=1", "trust", "clean"}
-    assert set(found["worlds"]["trust"]) == {"weighted", "naive"}
-    assert found["gap_closed"] == pytest.approx((0.5 - BM25) / (LABELS - BM25))
-    assert [found[f"runs_{name}"] for name in ("equal", "worse", "better")] == [30, 15, 15]

@@ -5,30 +5,22 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.harness.derive import (
-    GRADES,
     SHORT,
     cold_splits,
-    graded_precision,
     is_cold,
-    keep_queries,
     keep_share,
     links_of,
     mate_splits,
-    read_categories,
-    relevance,
-    shared,
     split_two_ways,
-    write_categories,
     write_content,
     write_described,
     write_keywords,
     write_splits,
 )
-from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.evaluation.judgement import judge
 from tests.planted import write_lines, write_planted_links
 
@@ -52,17 +44,6 @@ def test_larger_shares_contain_smaller_ones(linked: Collection) -> None:
     for splits in (small, large):
         assert sorted(splits["train"] + splits["unused"]) == everything
         assert splits["test"] == links_of(linked, ["test"])
-
-
-def test_every_third_query_keeps_all_its_links(linked: Collection, tmp_path: Path) -> None:
-    part = read_collection(write_splits(linked.path, tmp_path / "part", keep_queries(linked, 3)))
-    assert list(part.document_ids) == list(linked.document_ids)
-    for name in linked.splits:
-        queries = sorted(linked.qrels(name))
-        assert sorted(part.qrels(name)) == queries[::3]
-        for query in queries[::3]:
-            ours, theirs = (relevant(one.qrels(name)[query]) for one in (part, linked))
-            assert sorted(ours) == sorted(theirs)
 
 
 @pytest.fixture
@@ -156,63 +137,6 @@ def test_only_the_test_judges_cold_documents(linked: Collection) -> None:
         assert set(found[name]) <= set(links_of(linked, [name]))
     assert found["test"]
     assert set(found["test"]) == {link for link in everything if is_cold(link[1], 0.3)}
-
-
-MAMMAL, BIRD = ("Science", "Biology", "Mammals"), ("Science", "Biology", "Birds")
-
-
-def test_relevance_is_the_shared_beginning_over_the_longer_path() -> None:
-    assert shared(MAMMAL, MAMMAL) == 1
-    assert shared(MAMMAL, BIRD) == pytest.approx(2 / 3)
-    assert shared(MAMMAL, ("Science",)) == pytest.approx(1 / 3)
-    assert shared(MAMMAL, ("Art", "Biology", "Mammals")) == 0
-    assert relevance((BIRD, ("Art",)), (("Art", "Painting"), MAMMAL)) == pytest.approx(2 / 3)
-    assert relevance((), (MAMMAL,)) == 0
-
-
-def test_categories_are_read_with_all_paths_of_an_article(tmp_path: Path) -> None:
-    file = tmp_path / "categories.tsv"
-    file.write_text("corpus-id\tcategory-path\nfox\tScience.Biology\nfox\tArt\nowl\tArt\n", "utf-8")
-    assert read_categories(file) == {"fox": (("Art",), ("Science", "Biology")), "owl": (("Art",),)}
-
-
-def test_held_out_articles_are_queries_graded_by_their_paths(tmp_path: Path) -> None:
-    names = [f"a{i}" for i in range(40)]
-    source = tmp_path / "source"
-    write_lines(source / "corpus.jsonl", [{"_id": n, "title": n, "text": f"of {n}"} for n in names])
-    (source / "qrels").mkdir()
-    paths = {name: ("S.B.M", "S.B.V", "A")[i % 3] for i, name in enumerate(names[:-1])}
-    lines = ["corpus-id\tcategory-path", *(f"{n}\t{path}" for n, path in paths.items())]
-    (source / "categories.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    target = write_categories(
-        read_collection(source), source / "categories.tsv", tmp_path / "target", seed=1
-    )
-    found = read_collection(target)
-    kept = {document.id for document in found.documents}
-    assert found.queries is not None
-    asked = {query.id for query in found.queries}
-    assert kept | asked == set(names) - {"a39"}
-    assert not kept & asked
-    test, valid = found.qrels("test"), found.qrels("valid")
-    assert set(test) | set(valid) == asked
-    assert not set(test) & set(valid)
-    for query, grades in test.items():
-        wanted = {
-            name: round(GRADES * shared(tuple(paths[query].split(".")), tuple(paths[name].split("."))))
-            for name in kept
-        }  # fmt: skip
-        assert grades == {name: grade for name, grade in wanted.items() if grade}
-    for query, grades in valid.items():
-        assert set(grades) == {name for name in kept if paths[name] == paths[query]}
-        assert set(grades.values()) == {GRADES}
-    assert len(judge(found, "test", [])[0]) == round(0.2 * 39)
-
-
-def test_graded_precision_is_the_mean_of_the_first_places() -> None:
-    scores = np.array([[0.1, 0.9, 0.5], [1.0, 1.0, 1.0]])
-    relevant = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 1.0]])
-    found = graded_precision(scores, relevant, (1, 2, 3, 100))
-    np.testing.assert_allclose(found, [[0.5, 0.25, 0.5, 0.5], [0.0, 0.5, 2 / 3, 2 / 3]])
 
 
 @pytest.fixture

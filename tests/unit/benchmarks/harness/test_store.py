@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +43,6 @@ def test_a_changed_setting_makes_a_result_stale(store: Store) -> None:
     for identity in ({**IDENTITY, "seed": 2}, {**IDENTITY, "recipe": recipe_identity(other)}):
         assert store.load("wiki, 30,000 words", "ssi p=10", identity) is None
     assert store.load("another", "ssi p=10", IDENTITY) is None
-
-
-def test_a_new_setting_with_its_default_keeps_a_result_valid(store: Store) -> None:
-    old = json.loads(json.dumps(IDENTITY))
-    del old["recipe"]["model"]["bias"], old["recipe"]["auto"]
-    save(store, old)
-    assert store.load("wiki, 30,000 words", "ssi p=10", IDENTITY) is not None
-    changed = load_recipe("ssi").override(["bias=true"])
-    identity = {**IDENTITY, "recipe": recipe_identity(changed)}
-    assert store.load("wiki, 30,000 words", "ssi p=10", identity) is None
 
 
 def test_files_of_two_results_do_not_load_as_one(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The retrieval benchmark's arithmetic: brute force, rounds, fusion, bars, tables."""
+"""The retrieval benchmark's arithmetic: brute force, rounds, bars, tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.performance.retrieval import parser
 from benchmarks.performance.retrieval_report import BARS, held, tables
-from benchmarks.performance.retrieval_systems import Timed, figures, fused, in_rounds
+from benchmarks.performance.retrieval_systems import Timed, figures, in_rounds
 from benchmarks.performance.truth import (
     Truth,
     brute_force,
@@ -152,14 +152,6 @@ def test_all_systems_answer_all_queries_in_turn() -> None:
     assert all(len(seconds) == 3 and seconds.min() > 0 for seconds in timed.seconds.values())
 
 
-def test_fusion_adds_reciprocal_ranks() -> None:
-    lists = [np.array([5, 7, 1]), np.array([7, 2, 5, -1])]
-    # 7: 1/62 + 1/61, 5: 1/61 + 1/63, 2: 1/62, 1: 1/63
-    assert fused(lists, 10).tolist() == [7, 5, 2, 1]
-    assert fused(lists, 2).tolist() == [7, 5]
-    assert fused([np.array([3]), np.array([1])], 2).tolist() == [1, 3]
-
-
 def test_invalid_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert parser().parse_args(["--sizes", "debian,2000"]).sizes == ["debian", "2000"]
     with pytest.raises(SystemExit):
@@ -169,7 +161,7 @@ def test_invalid_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
     """Figures as the benchmark finds them."""
-    systems = ("exact", "fast", "flat", "hnsw", "bm25s", "bm25s, numpy", "fusion")
+    systems = ("exact", "fast", "flat", "hnsw", "bm25s", "bm25s, numpy")
     ms = {s: {"p50_ms": 2.0, "p99_ms": 3.0, "queries_per_second": 500.0} for s in systems}
     recalls = dict.fromkeys(systems, 0.5)
     point = {
@@ -201,22 +193,13 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
         "fast_recall_at_10_low": 0.991,
         "fast_recall_at_10_high": 0.998,
         "fast_over_bm25s": 0.9,
-        "fusion_recall_at_10": 0.5,
         "ratios": {
             **dict.fromkeys(names, ratio),
             "fast_over_hnsw": None,
-            "fast_over_fusion": ratio,
         },
         "milliseconds": ms,
         "recall_at_10": recalls,
         "hnsw": {"efSearch": 64, "recall_of_dense_top_10": 0.96},
-        "limit": {
-            "gigabytes_a_second": 10.0,
-            "dense_ms": 1.0,
-            "with_all_postings_ms": 1.5,
-            "exact_over_dense_limit": 2.0,
-            "exact_over_limit": 1.4,
-        },
         "curves": {
             "k": {"10": point, "100": point},
             "words": {"3": point},
@@ -252,8 +235,6 @@ def test_bars_compare_figures_with_limits() -> None:
     [
         ("exact at most 0.40", "1000000", "exact_over_flat_scan", 0.41),
         ("exact at most 1.5", "10000", "exact_over_flat_scan", 1.51),
-        ("exact at most 2.0 × the physical", "1000000", "limit/exact_over_dense_limit", 2.01),
-        ("exact at most 2.0 × this", "63000", "limit/exact_over_dense_limit", 2.01),
         ("100 % of exact answers certified", "10000", "certified_share", 0.999),
         ("100 % of exact answers equal", "63000", "equal_to_brute_force", 0.999),
         ("one FAISS IndexFlatIP scan", "1000000", "flat_scan_over_fast", 29.9),
@@ -289,7 +270,7 @@ def test_the_largest_corpus_is_a_resampled_one() -> None:
 def test_bars_of_sizes_that_were_not_asked_for_are_left_out() -> None:
     found = held({"1000000": corpus("1000000", 10**6)})
     assert found["all"]
-    assert len(BARS) - len(found["bars"]) == 3
+    assert len(BARS) - len(found["bars"]) == 2
 
 
 def test_tables_are_complete() -> None:

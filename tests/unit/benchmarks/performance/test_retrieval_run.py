@@ -62,7 +62,6 @@ def test_a_small_run_reports_every_figure(data: Path, tmp_path: Path) -> None:
         assert corpus["recall_at_10"]["exact"] == 1
         assert corpus["exact_over_flat_scan"] > 0
         assert corpus["bytes_per_document"] > 4 * 128
-        assert len(corpus["raw_milliseconds"]["flat"]) == 25
         assert corpus["memory"]["proportional_set_gb"] > 0.05
     curves = found["corpora"]["1000"]["curves"]
     assert [point["matching"] for point in curves["share"].values()][-1] == 1000
