@@ -5,8 +5,8 @@
 
 For each collection under FULLRANK_DATA (default ../shared/data): `fullrank train` in its own process, with the default
 recipe and no overrides, then `fullrank evaluate` of its bundle on test, without links of train and valid, all documents
-as candidates. bm25s is measured on the same queries, candidates and words (benchmarks.harness.peers), and tf-idf as a
-bundle of its own.
+as candidates. bm25s, with its defaults, is measured on the same queries, candidates and words
+(benchmarks.peers.bm25), and tf-idf as a bundle of its own.
 
 train_seconds      wall time of the training process: reading, counting, training, writing
 train_peak_gib     largest sum of resident memory of that process and its children, sampled every 50 ms from /proc
@@ -37,16 +37,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.harness.derive import cold_splits, write_splits
-from benchmarks.harness.peers import bm25s_measures, bm25s_settings
 from benchmarks.harness.processes import run_measured
 from benchmarks.harness.report import data_folder, machine, numbers, show
+from benchmarks.harness.tables import Table, print_tables
+from benchmarks.peers.bm25 import fit_bm25
+from benchmarks.peers.protocol import measure, read_peer_data
 from fullrank.measures import estimate
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.judgement import judge
 
 MAX_SECONDS = 180.0
 MAX_GIB = 4.0
@@ -120,10 +118,10 @@ def run_collection(
         plain = run_measured([*train, f"{label}-tfidf", "--recipe", "tfidf"])
         tfidf = evaluate(json.loads(plain.out)["bundle"], folder)
 
-    collection = read_collection(folder)
-    judgements, _ = judge(collection, "test", EXCLUDED)
     began = time.perf_counter()
-    peer = estimate(bm25s_measures(collection, judgements)[floor.metric]).as_dict()
+    data = read_peer_data(folder)
+    ranked = measure(fit_bm25(data, {}).score, data, data.asked("test"))
+    peer = estimate(ranked[floor.metric]).as_dict()
     peer_seconds = time.perf_counter() - began
     values = [evaluation["measures"][floor.metric]["mean"] for evaluation in evaluations]
     seconds, peak = max(run.seconds for run in runs), max(run.peak_gib for run in runs)
@@ -162,26 +160,18 @@ def run_collection(
     }
 
 
-def show_table(result: dict[str, Any]) -> None:
-    """Print the table to a terminal."""
-    table = Table(title="default recipe, split test", title_style="")
-    table.add_column("collection")
-    for heading in ("metric", "floor", "value", "± s.e.", "bm25s", "tf-idf", "seconds", "GiB", ""):
-        table.add_column(heading, justify="right")
-    for name, line in result["collections"].items():
-        table.add_row(
-            name,
-            line["metric"],
-            f"{line['floor']:.2f}",
-            f"{line['value']:.4f}",
-            f"{line['standard_error'] or 0:.4f}",
-            f"{line['bm25s']:.4f}",
-            f"{line['tfidf']:.4f}",
-            f"{line['train_seconds']:.0f}",
-            f"{line['train_peak_gib']:.2f}",
-            "passed" if line["passed"] else "FAILED",
-        )
-    Console(highlight=False).print(table)
+def quality_table(collections: dict[str, Any]) -> Table:
+    """Return a row for each collection."""
+    rows = [
+        [
+            name, line["metric"], f"{line['floor']:.2f}", f"{line['value']:.4f}", f"{line['standard_error'] or 0:.4f}",
+            f"{line['bm25s']:.4f}", f"{line['tfidf']:.4f}", f"{line['train_seconds']:.0f}",
+            f"{line['train_peak_gib']:.2f}", "passed" if line["passed"] else "FAILED",
+        ]
+        for name, line in collections.items()
+    ]  # fmt: skip
+    headings = ["metric", "floor", "value", "± s.e.", "bm25s", "tf-idf", "seconds", "GiB", ""]
+    return Table("default recipe, split test", ["collection", *headings], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -211,7 +201,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "benchmark": "quality",
             "machine": machine(["fullrank", "numpy", "scipy", "numba", "bm25s"]),
             "recipe": given.recipe or "default",
-            "peer": {"bm25s": bm25s_settings()},
             "collections": {
                 name: run_collection(
                     name,
@@ -228,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.json:
         show(result, True)
     else:
-        show_table(result)
+        print_tables([quality_table(result["collections"])], False)
     sys.exit(0 if result["passed"] else 1)
 
 

@@ -2,7 +2,7 @@
 
     exact, fast        Retriever.search over the bundle, mapped
     flat, HNSW         FAISS over the documents' dense parts alone
-    bm25s              bm25s over the same words (benchmarks.harness.peers); numba and numpy
+    bm25s              bm25s over the same words (fullrank.text); numba and numpy
 
 Queries are encoded and split into words before the clock starts, for all systems. A round is a few queries that every
 system answers, one system after another, in an order that rotates between rounds, so that other load on the machine

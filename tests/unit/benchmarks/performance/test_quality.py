@@ -11,18 +11,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks.harness import peers
 from benchmarks.harness.processes import Measured, run_measured
 from benchmarks.performance import quality
 from fullrank import cli
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.judgement import judge
 from tests.planted import write_planted
-
-EXCLUDED = ("train", "valid")
 
 
 @pytest.fixture
@@ -109,21 +104,3 @@ def test_a_missing_collection_is_named(data: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         quality.main(["--only", "wikispeedia"])
     assert str(data / "wikispeedia") in str(stopped.value.code)
-
-
-def test_bm25s_sees_our_words_and_our_exclusions(data: Path) -> None:
-    collection = read_collection(data / "wikispeedia")
-    judgements, _ = judge(collection, "test", EXCLUDED)
-    all_of_them = peers.bm25s_measures(collection, judgements)
-    half = peers.bm25s_measures(collection, judgements[:5])
-    for name, values in all_of_them.items():
-        np.testing.assert_array_equal(values[:5], half[name])
-    # Half of the queries share their topic's word with its documents; word overlap finds those.
-    assert 0.3 < all_of_them["mrr"].mean() < 1.0
-    number = {document.id: row for row, document in enumerate(collection.documents)}
-    blocked = np.array(sorted(number[f"d0-{n}"] for n in range(5)), np.int64)
-    one = judgements[0]
-    assert one.query.startswith("test0")
-    left = type(one)(one.query, np.array([number["d0-5"]]), np.array([1]), blocked)
-    measures = peers.bm25s_measures(collection, [left])
-    assert measures["mrr"][0] >= all_of_them["mrr"][0] / 6
