@@ -50,7 +50,6 @@ STATEMENTS = {
     "cross-language-mix": "Mixing with the translated query gains",
     "mates": "Trained mate finding beats CL-LSI",
     "multi-task": "The monolingual task helps when cross-language pairs are few",
-    "content": "Learned content matching beats tf-idf",
 }
 
 REPRODUCED, FAILED, UNTESTED = "reproduced", "not reproduced", "not tested"

@@ -5,7 +5,7 @@
     python -m benchmarks.experiments.papers verdicts [--out DIR] [--json | --markdown]
 
 benchmarks.experiments.papers_tables declares the experiments: documents, studies, keywords, cross_language,
-content_matching, clickthrough; default all of them, then the verdicts. `verdicts` reads
+clickthrough; default all of them, then the verdicts. `verdicts` reads
 out/*/findings.json and trains nothing: a statement is reproduced if all of its tests agree, not reproduced if none
 does, else in part.
 """

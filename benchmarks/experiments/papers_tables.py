@@ -7,8 +7,6 @@ studies             why UᵀV + I works: identity, dimension, start and loss, do
 keywords            k random words of an article find what it links to (Bai et al. 2009, tables 6 and 7)
 cross_language      Korean and Japanese queries on English pages, Japanese descriptions of packages, mates (Bai et al.
                     2010, section 4.3). CL-LSI and word translation train on mates or else on judged pairs
-content_matching    a page finds the short text that its reader clicks next (Bai et al. 2009, table 7): pages are
-                    articles of wikispeedia, short texts their first words, clicks the steps of its navigation game
 clickthrough        a query finds its page among all of tldr/en (Gao, Toutanova and Yih 2011). The weights of a mix come
                     from two-fold cross validation on the test queries, as in the paper; "alone" is λ₂ = 0
 
@@ -35,10 +33,8 @@ _ALIKE = {"rank_loss": 0.005, "map": 0.01}
 MARGINS: Mapping[str, Mapping[str, float]] = {
     "dimension": _ALIKE,
     "split": _ALIKE,
-    "hash-low-rank": {"rank_loss": 0.01, "map": 0.01},
 }
-"""What a test of a claim forgives, in the unit of the measure. In the paper hash kernels and low rank are one percent
-of rank loss apart; a test by > forgives nothing."""
+"""What a test of a claim forgives, in the unit of the measure. A test by > forgives nothing."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +146,14 @@ _LIMITED_CHECKS = """
 """
 
 
-def _frequent(
-    n: str, paper: Sequence[float] = (), *, settings: str = "", formula: str = ""
-) -> System:
-    words = f"latent_words={n.replace('k', '000')} {settings}"
-    name = f"ssi-frequent n={n}"
-    return row(
-        name, formula or f"(UᵀV)ₙ + I, n = {n}", paper, recipe="ssi-frequent", settings=words
-    )
+def _frequent(n: str, paper: Sequence[float] = ()) -> System:
+    words, formula = f"latent_words={n.replace('k', '000')}", f"(UᵀV)ₙ + I, n = {n}"
+    return row(f"ssi-frequent n={n}", formula, paper, recipe="ssi-frequent", settings=words)
 
 
-def _hashed(
-    millions: int, paper: Sequence[float] = (), *, identity: bool = False, terms: str = ""
-) -> System:
+def _hashed(millions: int, paper: Sequence[float], *, identity: bool = False) -> System:
     end, recipe = (" + αI", "hash-kernels-identity") if identity else ("", "hash-kernels")
-    slots = f"pairs.slots={millions}000000 {terms}"
-    name = f"{millions}M{end}"
+    slots, name = f"pairs.slots={millions}000000", f"{millions}M{end}"
     return row(f"hash-kernels {name}", f"W, {name}", paper, recipe=recipe, settings=slots)
 
 
@@ -446,34 +434,6 @@ def cross_language(lab: Lab, name: str, folder: Path) -> Iterator[Part]:
         yield Part(task.name, _on(task, _MATES), checks, (*measures, "ndcg@1"), measures)
 
 
-# -- content_matching -----------------------------------------------------------------------------
-
-_CONTENT = (
-    row("tfidf", "I", (45.60,)),
-    _hashed(1, (26.15,), terms="pairs.terms=100"),
-    _hashed(10, (25.56,), terms="pairs.terms=100"),
-    _hashed(1, identity=True, terms="pairs.terms=100"),
-    _hashed(10, identity=True, terms="pairs.terms=100"),
-    _frequent("10k", (25.83,), settings="dimension=50"),
-    _frequent("20k", (26.68,), settings="dimension=50"),
-    _frequent("30k", (26.98,), settings="dimension=50"),
-)
-_CONTENT_CHECKS = "\n".join(
-    [
-        *(f"content: {system.name} > tfidf" for system in _CONTENT[1:]),
-        "hash-size: hash-kernels 10M > hash-kernels 1M",
-        "hash-identity: hash-kernels 10M + αI > hash-kernels 10M",
-        "hash-low-rank: ssi-frequent n=10k ≥ hash-kernels 10M",
-    ]
-)
-
-
-def content_matching(lab: Lab, name: str, folder: Path) -> Iterator[Part]:
-    pages = derive.write_content(folder, lab.scratch / name)
-    task = Task(f"{name}, page to clicked text", pages, ("valid_queries=0", "trial=5000"))
-    yield Part(task.name, _on(task, _CONTENT), _CONTENT_CHECKS, ("rank_loss", "map", "ndcg@10"))
-
-
 # -- clickthrough ---------------------------------------------------------------------------------
 
 _NDCG = ("ndcg@1", "ndcg@3", "ndcg@10")
@@ -556,6 +516,5 @@ EXPERIMENTS = {
     "studies": Experiment(studies, ("wikispeedia", "debian"), 20, usual=("wikispeedia",)),
     "keywords": Experiment(keywords, ("wikispeedia",), 20),
     "cross_language": Experiment(cross_language, tuple(_MONOLINGUAL), 30),
-    "content_matching": Experiment(content_matching, ("wikispeedia",), 40, 0),
     "clickthrough": Experiment(clickthrough, ("tldr/en",), 90),
 }

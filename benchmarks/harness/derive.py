@@ -5,7 +5,6 @@ The corpus is linked, not copied. The same source and seed give the same files.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import orjson
 
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
-from fullrank_trainer.collection import QRELS_HEADER, Collection, read_collection, relevant
+from fullrank_trainer.collection import QRELS_HEADER, Collection, relevant
 from fullrank_trainer.features.corpus import text_fields
 from fullrank_trainer.training.holdout import falls_into
 
@@ -201,38 +200,3 @@ def cold_splits(collection: Collection, share: float = 0.1) -> dict[str, list[Li
         for name in ("train", "valid")
     }
     return {**kept, "test": [link for link in links if is_cold(link[1], share)]}
-
-
-def _write_lines(path: Path, lines: list[dict[str, str]]) -> None:
-    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-
-
-SHORT = 20
-"""Words of a short text."""
-
-
-def write_content(source: Path, target: Path) -> Path:
-    """Write short texts as documents, pages as queries, clicks as judgements.
-
-    A click is a step of the navigation game: on the page, the player followed the link to that article. The splits are
-    by page, so no test page occurs in training. The queries bear the ids of documents and stand one folder down, so
-    they inherit the judgements and a page's own text is no candidate for it.
-    """
-    collection = read_collection(source)
-    sources = text_fields(collection)
-    pages = target / "pages"
-    (target / "qrels").mkdir(parents=True, exist_ok=True)
-    pages.mkdir(exist_ok=True)
-    whole = {d.id: field_text(d.fields, sources) for d in collection.documents}
-    short = {
-        d.id: " ".join(words(field_text(d.fields, ["text"]))[:SHORT]) for d in collection.documents
-    }
-    for path, texts in ((target / "corpus.jsonl", short), (pages / "queries.jsonl", whole)):
-        _write_lines(path, [{"_id": id, "text": text} for id, text in texts.items()])
-    for file in sorted((source / "clicks").glob("*.tsv.gz")):
-        with gzip.open(file, "rt", encoding="utf-8") as stream:
-            _, *rows = stream.read().splitlines()
-        lines = ["\t".join(QRELS_HEADER), *rows]
-        name = f"{file.name.split('.')[0]}.tsv"
-        (target / "qrels" / name).write_text("\n".join(lines) + "\n", "utf-8")
-    return pages

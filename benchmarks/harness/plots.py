@@ -47,11 +47,8 @@ def curves(
     *,
     x: str,
     y: str,
-    log_x: bool = False,
-    log_y: bool = False,
-    marks: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
 ) -> Path:
-    """Plot one panel per title and one line per name, alike in all; ``marks`` puts a star on a point of a line."""
+    """Plot one panel per title and one line per name, alike in all."""
     figure = _figure(max(4.6, 3.8 * len(panels)), 3.8)
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     for axes, (title, lines) in zip(
@@ -69,14 +66,7 @@ def curves(
                 markersize=4,
                 label=name,
             )
-            starred = (marks or {}).get(title, {}).get(name)
-            if starred is not None:
-                axes.plot(*starred, marker="*", markersize=14, color=colour, zorder=3)
         axes.set(xlabel=x, ylabel=y)
-        if log_x:
-            axes.set_xscale("log")
-        if log_y:
-            axes.set_yscale("log")
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8)

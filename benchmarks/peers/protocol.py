@@ -195,21 +195,8 @@ def _grades(rows: Int64, judgement: Judgement) -> Int64:
     return np.array([grade.get(row, 0) for row in rows.tolist()], np.int64)
 
 
-@dataclass(frozen=True)
-class QueryTime:
-    """The median time from the text of one query to its ten best documents.
-
-    Attributes:
-        wall_ms: wall time.
-        cpu_ms: processor time, which does not grow when other programs use the machine.
-    """
-
-    wall_ms: float
-    cpu_ms: float
-
-
-def query_time(score: Scores, texts: Sequence[str], count: int) -> QueryTime:
-    """Time ``count`` queries, evenly spread, one after another."""
+def query_time(score: Scores, texts: Sequence[str], count: int) -> tuple[float, float]:
+    """Time ``count`` queries, one after another; return the medians of wall and of processor time, ms."""
     chosen = evenly_spread(len(texts), count).tolist()
     for i in chosen[:_WARM_UP]:
         top_rows(score([texts[i]])[0], TOP)
@@ -219,7 +206,7 @@ def query_time(score: Scores, texts: Sequence[str], count: int) -> QueryTime:
         top_rows(score([texts[i]])[0], TOP)
         cpu.append(time.process_time() - used)
         wall.append(time.perf_counter() - began)
-    return QueryTime(1e3 * statistics.median(wall), 1e3 * statistics.median(cpu))
+    return 1e3 * statistics.median(wall), 1e3 * statistics.median(cpu)
 
 
 Encode = Callable[[Sequence[str]], Float32]
@@ -291,7 +278,6 @@ def parser(doc: str) -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of every trial"
     )
     found.add_argument("--timed", type=int, default=200, help="queries that are timed; default 200")
-    found.add_argument("--runs", type=Path, help="folder to write TREC runs to")
     found.add_argument(
         "--in-process", action="store_true", help="do not start a process per system"
     )
@@ -391,10 +377,8 @@ def measure_system(
     lines = []
     for split in given.splits.split(","):
         asked = data.asked(split)
-        label = f"{given.collection}-cold" if given.cold else given.collection
-        path = _run_path(given.runs, system.name, label, split)
-        found = measure(trained.score, data, asked, path)
-        timed = query_time(trained.score, asked.texts, given.timed)
+        found = measure(trained.score, data, asked)
+        wall_ms, cpu_ms = query_time(trained.score, asked.texts, given.timed)
         line: dict[str, Any] = {
             "system": system.name,
             "collection": given.collection,
@@ -410,8 +394,8 @@ def measure_system(
             "train_seconds": round(seconds, 3),
             "train_cpu_seconds": round(cpu, 3),
             "search_seconds": round(searched, 3),
-            "query_ms": round(timed.wall_ms, 3),
-            "query_cpu_ms": round(timed.cpu_ms, 3),
+            "query_ms": round(wall_ms, 3),
+            "query_cpu_ms": round(cpu_ms, 3),
             "peak_memory_mb": round(peak_memory_mb()),
             "load": round(os.getloadavg()[0], 1),
             "settings": dict(chosen),
@@ -424,14 +408,6 @@ def measure_system(
 def _distinct(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Drop trials that an override made equal."""
     return [trial for i, trial in enumerate(trials) if trial not in trials[:i]]
-
-
-def _run_path(folder: Path | None, system: str, collection: str, split: str) -> Path | None:
-    if folder is None:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    words = f"{system}-{collection}-{split}".replace("/", "-").replace(" ", "-")
-    return folder / f"{words}.run"
 
 
 def _cpu_seconds() -> float:

@@ -24,10 +24,8 @@ import json
 import os
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -82,15 +80,6 @@ class Contender:
     texts: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Times:
-    """Medians over rounds, in ms, of one query for ten documents; also the quartiles of processor time."""
-
-    cpu_ms: float
-    cpu_ms_rounds: list[float]
-    wall_ms: float
-
-
 def quality(contender: Contender, asked: Asked, metric: str, places: Sequence[int]) -> Float64:
     """Return the measure of each chosen query, float64 (len(places),)."""
     values = np.zeros(len(places))
@@ -106,30 +95,25 @@ def quality(contender: Contender, asked: Asked, metric: str, places: Sequence[in
     return values
 
 
-def timed(contenders: Sequence[Contender], places: Sequence[int], rounds: int) -> dict[str, Times]:
-    """Time queries in rounds; each round asks its share of the places of every system."""
+def timed(
+    contenders: Sequence[Contender], places: Sequence[int], rounds: int
+) -> dict[str, list[float]]:
+    """Time queries for ten documents in rounds; each round asks its share of the places of every system.
+
+    Returns quartiles over the rounds of the processor time of a query of each system, ms.
+    """
     for contender in contenders:
         for place in places[:_WARM_UP]:
             contender.engine.search(contender.texts[place], TOP)
     cpu: dict[str, list[float]] = {c.engine.name: [] for c in contenders}
-    wall: dict[str, list[float]] = {c.engine.name: [] for c in contenders}
-    shares = np.array_split(np.array(places), rounds)
-    for number, share in enumerate(shares):
+    for number, share in enumerate(np.array_split(np.array(places), rounds)):
         for contender in contenders if number % 2 == 0 else contenders[::-1]:
             engine = contender.engine
-            texts = [contender.texts[place] for place in share]
-            used, began = engine.cpu_seconds(), time.perf_counter()
-            for text in texts:
-                engine.search(text, TOP)
-            cpu[engine.name].append((engine.cpu_seconds() - used) * 1e3 / len(texts))
-            wall[engine.name].append((time.perf_counter() - began) * 1e3 / len(texts))
-    quartiles = {
-        name: np.quantile(values, [0.25, 0.5, 0.75]).tolist() for name, values in cpu.items()
-    }
-    return {
-        name: Times(quartiles[name][1], quartiles[name], statistics.median(wall[name]))
-        for name in cpu
-    }
+            used = engine.cpu_seconds()
+            for place in share:
+                engine.search(contender.texts[place], TOP)
+            cpu[engine.name].append((engine.cpu_seconds() - used) * 1e3 / len(share))
+    return {name: np.quantile(ms, [0.25, 0.5, 0.75]).tolist() for name, ms in cpu.items()}
 
 
 def our_bundle(name: str, recipe: str, work: Path) -> Path:
@@ -226,10 +210,9 @@ def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, A
             systems[engine.name] = {
                 "value": round(found.mean, 4),
                 "standard_error": round(found.standard_error, 4),
-                "queries_per_core_second": round(1e3 / spent.cpu_ms, 1),
-                "cpu_ms": round(spent.cpu_ms, 4),
-                "cpu_ms_rounds": [round(value, 4) for value in spent.cpu_ms_rounds],
-                "wall_ms": round(spent.wall_ms, 4),
+                "queries_per_core_second": round(1e3 / spent[1], 1),
+                "cpu_ms": round(spent[1], 4),
+                "cpu_ms_rounds": [round(value, 4) for value in spent],
                 "ours": engine.ours,
                 "settings": dict(engine.settings),
             }

@@ -27,7 +27,7 @@ import json
 import os
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -129,10 +129,6 @@ class Rounds:
             "embeddings_from_cache": _short(np.mean(self.cached)) if self.cached else None,
             "stages_us_per_request": {
                 stage: _short(seconds / requests * 1e6) for stage, seconds in self.stages.items()
-            },
-            "raw": {
-                "requests_per_second": [_short(value) for value in self.per_second()],
-                "worker_cpu_us_per_request": [_short(1e6 / v) for v in self.per_cpu_second()],
             },
         }
 
@@ -455,7 +451,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tables(figures, ratios),
             **flat,
             held={**held, "all": all(held.values())},
-            how=" ".join(_how(run)),
             bundle=path.name,
             documents=len(bundle.documents),
             dimension=bundle.model.n_dense,
@@ -463,18 +458,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             figures=figures,
         )
     sys.exit(0 if all(held.values()) else 1)
-
-
-def _how(run: Run) -> Iterator[str]:
-    """Describe the protocol for readers of the JSON."""
-    given, cores = run.given, run.cores
-    repeated = 1 - len(set(run.again)) / len(run.again)
-    yield f"{given.rounds} rounds of {given.round_seconds:g} s, every system once in each;"
-    yield f"workers on cores {cores[0]} and on {', '.join(map(str, cores[:2]))};"
-    yield "wrk on the cores without a worker, else on all cores;"
-    yield f"{given.connections} connections per worker;"
-    yield f"{len(run.queries):,} distinct queries sent in turn;"
-    yield f"the zipf mix draws as many of them with weight 1 / rank: {repeated:.0%} are repetitions."
 
 
 if __name__ == "__main__":

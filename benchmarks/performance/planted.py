@@ -5,8 +5,7 @@ both sides up to a half of their variance, and D ~ |N(0, 1)| for a third of the 
 unit tf-idf vectors. A query is 3 to 8 words in a row of a document's text. Each of its LINKS_A_QUERY links goes to the
 document with the highest f among POOL: half of them drawn uniformly, half from the documents that have a random word of
 the query. So both parts of the score can be learned, neither of them alone explains the links, and a part of the noise
-stays: the pool. The last VALID queries are the validation split; the planted model itself has the MAP in planted.json
-there, far below 1, because a pool holds few of the documents that it ranks high.
+stays: the pool. The last VALID queries are the validation split.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from fullrank.text.words import words
 from fullrank_trainer.systems.linear.kernels import dot_sparse
 
 RANK, POOL, LINKS_A_QUERY, VALID = 16, 64, 10, 200
-PLANTED = "planted.json"
 _BATCH = 1 << 14  # documents that are counted, and queries that are written, at once
 
 
@@ -101,19 +99,6 @@ def draw_links(queries: Rows, documents: Rows, seed: int) -> Int64:
     return out
 
 
-def planted_map(queries: Rows, documents: Rows, links: Int64, seed: int) -> float:
-    """Return the mean average precision of the planted model itself on some queries and their links."""
-    U, V, D = planted_model(documents.width, seed)
-    u, v = queries.matmul(U), documents.matmul(V)
-    weighted = queries.with_values(queries.values * D[queries.indices]).csr()
-    found = []
-    for q, row in enumerate(links):
-        scores = v @ u[q] + (documents.csr() @ weighted[[q]].T).toarray().ravel()
-        ranks = np.sort([np.count_nonzero(scores >= scores[d]) for d in set(row.tolist())])
-        found.append(float(np.mean(np.arange(1, len(ranks) + 1) / ranks)))
-    return float(np.mean(found))
-
-
 def corpus_texts(folder: Path) -> Iterator[str]:
     """Yield the text of each document of a resampled corpus."""
     with (folder / "corpus.jsonl").open("rb") as lines:
@@ -154,9 +139,6 @@ def write_planted(folder: Path, documents: int, links: int, seed: int = 1) -> No
     texts = _queries(folder, max(2 * VALID, links // LINKS_A_QUERY), seed)
     queries, corpus = planted_tfidf([texts, list(corpus_texts(folder))])
     drawn = draw_links(queries, corpus, seed)
-    held_out = queries.slice(len(texts) - VALID, len(texts))
-    best = planted_map(held_out, corpus, drawn[-VALID:], seed)
-    (folder / PLANTED).write_text(json.dumps({"map": round(best, 4)}) + "\n")
     with (folder / "queries.jsonl").open("w") as file:
         file.writelines(
             json.dumps({"_id": f"q{i:08}", "text": text}) + "\n" for i, text in enumerate(texts)

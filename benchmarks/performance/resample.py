@@ -42,7 +42,6 @@ from fullrank.text.words import count_words, words
 
 NEAR = 200
 TERMS = 60
-QUERY_WORDS = (3, 10, 30, 100, 300, 1000)
 _HELD_OUT = 20
 _NEIGHBOURS = 30  # documents on either side that give a title
 _PILOT = 4000  # documents that determine the stretch
@@ -184,14 +183,6 @@ def short_queries(source: Source, number: int, seed: int, *, tuning: bool = Fals
         text = " ".join(words(line["text"])[: draw.randint(3, 8)])
         queries.append((title if i % 2 == 0 else text) or line["title"])
     return queries
-
-
-def run_queries(source: Source, number: int, length: int, seed: int) -> list[str]:
-    """Draw runs of ``length`` words of the held-out texts, which continue from one document to the next."""
-    text = [word for line in source.held_out for word in words(line["text"])]
-    draw = random.Random(seed)
-    starts = [draw.randrange(max(1, len(text) - length)) for _ in range(number)]
-    return [" ".join(text[start : start + length]) for start in starts]
 
 
 def _drawn(draw: random.Random, lines: Sequence[Line], number: int) -> list[Line]:

@@ -14,10 +14,9 @@ not counted. Every answer is compared with a float64 brute force over all docume
 systems, and equal rows and scores of exact. Queries are short and do not occur in the corpus (descriptions of titles,
 first words of texts); Debian itself contains the documents that they come from.
 
-The largest size also measures k of 10, 100 and 1,000, queries of 3 to 1,000 words (runs of held-out text), and filters
-that match 0.01 % to 100 % of the documents (a uniform field below a bound, evaluated before the clock starts and timed
-separately). Before this process maps a bundle, four worker processes open it and answer queries, and their
-proportional set size is read (footprint.py).
+The largest size also measures filters that match 0.01 % to 100 % of the documents (a uniform field below a bound,
+evaluated before the clock starts and timed separately). Before this process maps a bundle, four worker processes open
+it and answer queries, and their proportional set size is read (footprint.py).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,7 +37,7 @@ from benchmarks.harness.lab import Lab, basic_parser
 from benchmarks.harness.report import machine, seconds
 from benchmarks.performance import retrieval_systems
 from benchmarks.performance.footprint import workers
-from benchmarks.performance.resample import QUERY_WORDS, TERMS, run_queries, short_queries
+from benchmarks.performance.resample import TERMS, short_queries
 from benchmarks.performance.retrieval_inputs import DEBIAN, Kept
 from benchmarks.performance.retrieval_report import held, largest, tables
 from benchmarks.performance.retrieval_systems import (
@@ -56,7 +55,6 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.filters.columns import Columns
 from fullrank.filters.query import matching, parse_filter
 
-KS = (10, 100, 1000)
 SHARES = (0.0001, 0.001, 0.01, 0.1, 1.0)
 _TUNING_QUERIES = 100  # choose the efSearch of HNSW; they are not timed
 _CURVE_QUERIES = 40  # of each point of a curve
@@ -89,7 +87,7 @@ class Measurement:
         self.source = kept.source()
 
     def corpus(self, name: str, *, curves: bool) -> dict[str, Any]:
-        """Measure one corpus; ``curves`` adds the curves over k, words and filters."""
+        """Measure one corpus; ``curves`` adds filters of several selectivities."""
         path = self.kept.bundle(name)
         self.lab.report.log("workers", corpus=name)
         found: dict[str, Any] = {
@@ -117,8 +115,6 @@ class Measurement:
         found |= self.main(setting)
         if curves:
             found["curves"] = {
-                "k": self.by_k(setting),
-                "words": self.by_words(setting),
                 "share": self.by_share(setting),
             }
         return found
@@ -168,7 +164,6 @@ class Measurement:
             "milliseconds": {name: timed.figures(name) for name in timed.seconds},
             "bm25s_backend": setting.peer.backend if peer == "bm25s" else "numpy",
             "hnsw": effort,
-            "encoding_ms": self._encoding(setting, queries),
         }
 
     def _timed(
@@ -197,14 +192,6 @@ class Measurement:
                 advance=stage.advance,
             )
 
-    def _encoding(self, setting: Setting, queries: Sequence[Query]) -> dict[str, float]:
-        """Time the encoding of a query text."""
-        model = setting.bundle.model
-        encode: dict[str, Callable[[Query], object]] = {
-            "encoding": lambda query: model.encode_queries([query.text])
-        }
-        return in_rounds(encode, queries, queries[:WARM_UP]).figures("encoding")
-
     # -- curves -------------------------------------------------------------------------------
 
     def _point(
@@ -226,31 +213,6 @@ class Measurement:
             "certified_share": _share(a.ranking is not None and a.ranking.certified for a in exact),
             "equal_to_brute_force": _share(map(_equal, exact, truths)),
         }
-
-    def by_k(self, setting: Setting) -> dict[str, Any]:
-        """Measure the first 10, 100 and 1,000 documents."""
-        queries = self._short(setting, min(_CURVE_QUERIES, self.count), 3)
-        found = {}
-        for k in KS:
-            if k > len(setting.bundle.documents):
-                continue
-            systems = setting.systems(k)
-            warm_up = self._short(setting, WARM_UP, 1)
-            found[str(k)] = self._point(f"k = {k}", setting, systems, queries, warm_up, k)
-        return found
-
-    def by_words(self, setting: Setting) -> dict[str, Any]:
-        """Measure queries of 3 to 1,000 words."""
-        found = {}
-        for length in QUERY_WORDS:
-            texts = run_queries(
-                self.source, min(_CURVE_QUERIES, self.count) + WARM_UP, length, self._seed(4)
-            )
-            queries = ready(setting.bundle.model, texts)
-            found[str(length)] = self._point(
-                f"{length} words", setting, setting.systems(), queries[WARM_UP:], queries, 10
-            )
-        return found
 
     def by_share(self, setting: Setting) -> dict[str, Any]:
         """Measure filters that match 0.01 % to 100 % of the documents; the peers have no such filter."""

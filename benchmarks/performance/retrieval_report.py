@@ -123,9 +123,8 @@ def tables(corpora: Corpora, bars: Mapping[str, Any]) -> list[Table]:
     made = [Table(title, ["bar", "found", "held"], rows)]
     made += [cost_table(corpora), ratio_table(corpora), space_table(corpora)]
     for found in corpora.values():
-        for what, points in found.get("curves", {}).items():
-            if points:
-                made.append(curve_table(what, points, found["documents"]))
+        if points := found.get("curves", {}).get("share"):
+            made.append(share_table(points, found["documents"]))
     return made
 
 
@@ -212,26 +211,21 @@ def space_table(corpora: Corpora) -> Table:
     )
 
 
-def curve_table(what: str, points: Mapping[str, Corpus], documents: int) -> Table:
-    """Return p50 of every system at every point, and the recall and certificates of ours."""
+def share_table(points: Mapping[str, Corpus], documents: int) -> Table:
+    """Return p50 at every share of documents that match, and the recall and certificates."""
+    rows = [
+        [
+            f"{float(share):.2%}",
+            *(_number(figures["p50_ms"]) for figures in found["milliseconds"].values()),
+            f"{found['recall']['fast']:.4f}" if "fast" in found["recall"] else NOTHING,
+            _number(found["filter_ms"]),
+            f"{found['certified_share']:.0%}, {found['equal_to_brute_force']:.0%}",
+        ]
+        for share, found in points.items()
+    ]
+    title = "share of documents that match"
     systems = list(next(iter(points.values()))["milliseconds"])
-    titles = {"words": "words of the query", "share": "share of documents that match"}
-    title = titles.get(what, what)
-    rows = []
-    for at, found in points.items():
-        fast = found["recall"].get("fast")
-        rows.append(
-            [
-                f"{float(at):.2%}" if what == "share" else f"{int(at):,}",
-                *(_number(found["milliseconds"][system]["p50_ms"]) for system in systems),
-                NOTHING if fast is None else f"{fast:.4f}",
-                *([_number(found["filter_ms"])] if what == "share" else []),
-                f"{found['certified_share']:.0%}, {found['equal_to_brute_force']:.0%}",
-            ]
-        )
-    headings = [title, *(SYSTEMS[system] for system in systems), "recall of fast"]
-    headings += ["filter itself"] if what == "share" else []
-    headings += ["exact: certified, equal"]
+    headings = [title, *systems, "recall of fast", "filter itself", "exact: certified, equal"]
     return Table(f"p50 in ms by {title}, {documents:,} documents", headings, rows)
 
 

@@ -12,7 +12,7 @@ can be learned), and each form trains on it in a process of its own, with one th
 links_per_second   training links whose step was taken, over the seconds of the steps. An epoch of all links is
                    extrapolated from the links that `--seconds` of steps take; epoch_minutes says how long it is.
 quality            MAP of the validation queries over all documents at the start and after a quarter, a half and all of
-                   the seconds; planted_map is that of the planted model itself
+                   the seconds
 peaks_gib          largest resident memory of the process (VmHWM) while it reads the collection, counts its texts, makes
                    the matrices, measures and takes steps; peak_gib is the largest of them
 data_gib           corpus, queries and qrels on disk; parameter_gib: U, V, D, bias
@@ -36,7 +36,7 @@ import numpy as np
 
 from benchmarks.harness.processes import Peaks
 from benchmarks.harness.report import machine, numbers, show
-from benchmarks.performance.planted import PLANTED, write_planted
+from benchmarks.performance.planted import write_planted
 from fullrank_trainer.threads import SLEEPING
 
 FORMS = {
@@ -169,7 +169,6 @@ def main() -> None:
             if not (folder / "qrels" / "valid.tsv").is_file():
                 write_planted(folder, given.documents, links)
             result["links"][str(links)] = {
-                "planted_map": json.loads((folder / PLANTED).read_text())["map"],
                 **{form: compare(folder, form, given.seconds, threads) for form in asked},
             }
     show(result, given.json)

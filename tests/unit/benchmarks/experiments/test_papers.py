@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from benchmarks.experiments import papers, papers_tables
 from benchmarks.experiments.claims import STATEMENTS
 from benchmarks.harness.lab import Lab, parser
 from benchmarks.harness.store import System, Task
-from fullrank_trainer.collection import read_collection
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.loop import Interrupted
@@ -62,7 +60,7 @@ def stored(folder: Path) -> dict[str, str]:
 def test_every_row_has_a_recipe_and_every_check_two_rows(data: Path, tmp_path: Path) -> None:
     """What is declared can be run: recipes with their settings, claims with a statement."""
     for name, experiment in papers_tables.EXPERIMENTS.items():
-        if name in ("cross_language", "clickthrough", "content_matching"):
+        if name in ("cross_language", "clickthrough"):
             continue  # need other collections; they run below
         options = parser("doc", collections=["wikispeedia"], seconds=1)
         with Lab(name, options.parse_args(["--out", str(tmp_path / name)])) as lab:
@@ -214,25 +212,6 @@ def test_cross_language_reports_every_part(
         "cross-language", "cross-language-lsi", "cross-language-mix", "multi-task", "mates"
     }  # fmt: skip
     assert "not tested" not in tested.values()
-
-
-def test_content_matching_finds_clicked_texts(run: Any, data: Path) -> None:
-    ids = [document.id for document in read_collection(data).documents]
-    (data / "clicks").mkdir()
-    for name, pages in (("train", ids[::2]), ("valid", ids[1::4]), ("test", ids[3::4])):
-        lines = ["page-id\tclicked-id\tclicks"]
-        lines += [f"{a}\t{b}\t{i % 3 + 1}" for a in pages for i, b in enumerate(ids)
-                  if a != b and a[:2] == b[:2]]  # fmt: skip
-        with gzip.open(data / "clicks" / f"{name}.tsv.gz", "wt", encoding="utf-8") as stream:
-            stream.write("\n".join(lines) + "\n")
-    tiny = ["epochs=2", "trial=50", "rates=0.3", "dimension=4", "slots=5003"]
-    systems = "tfidf,hash-kernels 1M,ssi-frequent n=10k"
-    found = run("content_matching", "--systems", systems, tiny=tiny)
-    assert [row[0] for row in found["tables"][0]["rows"]] == systems.split(",")
-    assert found["tables"][0]["rows"][0][3] == "45.6"
-    verdicts = {(f["claim"], f["tested"]): f["verdict"] for f in found["findings"]}
-    assert verdicts["content", "hash-kernels 1M > tfidf"] != "not tested"
-    assert verdicts["content", "hash-kernels 10M > tfidf"] == "not tested"
 
 
 def test_clickthrough_crosses_the_weights_of_mixes(run: Any, data: Path) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.derive import (
-    SHORT,
     cold_splits,
     is_cold,
     keep_share,
     links_of,
     mate_splits,
     split_two_ways,
-    write_content,
     write_described,
     write_keywords,
     write_splits,
@@ -137,36 +134,3 @@ def test_only_the_test_judges_cold_documents(linked: Collection) -> None:
         assert set(found[name]) <= set(links_of(linked, [name]))
     assert found["test"]
     assert set(found["test"]) == {link for link in everything if is_cold(link[1], 0.3)}
-
-
-@pytest.fixture
-def clicked(tmp_path: Path) -> Path:
-    """Articles and clicks: on each article, on the others of its topic, and a few of another; split by page."""
-    folder = write_planted_links(tmp_path / "data" / "wikispeedia")
-    ids = [document.id for document in read_collection(folder).documents]
-    (folder / "clicks").mkdir()
-    for name, pages in (("train", ids[::2]), ("valid", ids[1::4]), ("test", ids[3::4])):
-        lines = ["page-id\tclicked-id\tclicks"]
-        lines += [f"{a}\t{b}\t{i % 3 + 1}" for a in pages for i, b in enumerate(ids)
-                  if a != b and a[:2] == b[:2]]  # fmt: skip
-        with gzip.open(folder / "clicks" / f"{name}.tsv.gz", "wt", encoding="utf-8") as stream:
-            stream.write("\n".join(lines) + "\n")
-    return folder
-
-
-def test_pages_are_queries_and_short_texts_documents(clicked: Path, tmp_path: Path) -> None:
-    articles = read_collection(clicked)
-    found = read_collection(write_content(clicked, tmp_path / "content"))
-    assert found.queries is not None
-    assert [query.id for query in found.queries] == [d.id for d in articles.documents]
-    assert found.splits == ("train", "valid", "test")
-    for document, article in zip(found.documents, articles.documents, strict=True):
-        text = article.texts(["text"])["text"]
-        assert document.fields["text"] == " ".join(text.split()[:SHORT])
-    assert max(max(grades.values()) for grades in found.qrels("train").values()) == 3
-    # A page's own text is never the answer, and no page is in two splits.
-    judgements, _ = judge(found, "test", ["train", "valid"])
-    for judgement in judgements:
-        row = next(i for i, d in enumerate(found.documents) if d.id == judgement.query)
-        assert judgement.excluded.tolist() == [row]
-        assert row not in judgement.relevant

@@ -135,16 +135,15 @@ def test_query_time_is_the_median_of_single_queries() -> None:
         asked.append(1)
         return np.zeros((1, 50), np.float32)
 
-    found = query_time(score, [str(i) for i in range(60)], 30)
+    wall_ms, _ = query_time(score, [str(i) for i in range(60)], 30)
     assert len(asked) == 20 + 30
-    assert 0 < found.wall_ms < 1000
+    assert 0 < wall_ms < 1000
 
 
 def test_the_command_prints_a_line_for_each_system_and_split(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = tmp_path / "runs"
-    options = ["--collection", str(folder), "--runs", str(runs), "--timed", "5", "--in-process"]
+    options = ["--collection", str(folder), "--timed", "5", "--in-process"]
     bm25.main([*options, "--systems", "bm25s,tfidf-clicked"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["system"], line["split"]) for line in lines] == [
@@ -160,7 +159,6 @@ def test_the_command_prints_a_line_for_each_system_and_split(
     assert len({*map(str, valid["trials"])}) == len(bm25.BM25_TRIALS)
     # Synonyms that only queries use are found through the clicked text.
     assert lines[3]["mrr"] > lines[1]["mrr"]
-    assert len([*runs.iterdir()]) == 4
 
 
 def test_cold_documents_are_in_no_training_pair_and_alone_in_the_test(

@@ -97,10 +97,9 @@ def test_the_time_of_a_query_is_the_processor_time_of_its_search() -> None:
 
     contenders = [Contender(Engine(f.__name__, f), ["q"] * 8) for f in (sleep, work)]
     found = timed(contenders, range(8), rounds=3)
-    assert found["work"].cpu_ms >= 10
-    assert found["sleep"].wall_ms >= 10
-    assert found["sleep"].cpu_ms < found["work"].cpu_ms
-    assert found["work"].cpu_ms_rounds == sorted(found["work"].cpu_ms_rounds)
+    assert found["work"][1] >= 10
+    assert found["sleep"][1] < found["work"][1]
+    assert found["work"] == sorted(found["work"])
 
 
 def test_processor_time_of_another_process_is_read() -> None:

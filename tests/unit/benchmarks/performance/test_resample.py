@@ -14,7 +14,6 @@ import pytest
 from benchmarks.performance.resample import (
     Line,
     Source,
-    run_queries,
     short_queries,
     write_corpus,
 )
@@ -133,11 +132,3 @@ def test_queries_are_held_out(source: Source) -> None:
         assert query in titles if i % 2 == 0 else any(text.startswith(query) for text in texts)
     # Of other documents; boilerplate may read alike.
     assert len(set(queries) & set(short_queries(source, 40, 1, tuning=True))) < 5
-
-
-@pytest.mark.parametrize("length", [3, 300])
-def test_query_runs_are_contiguous_words(source: Source, length: int) -> None:
-    text = " ".join(word for line in source.held_out for word in words(line["text"]))
-    for query in run_queries(source, 10, length, 1):
-        assert len(words(query)) == length
-        assert query in text

@@ -201,8 +201,6 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
         "recall_at_10": recalls,
         "hnsw": {"efSearch": 64, "recall_of_dense_top_10": 0.96},
         "curves": {
-            "k": {"10": point, "100": point},
-            "words": {"3": point},
             "share": {
                 share: {**copy.deepcopy(point), "filter_ms": 0.5} for share in ("0.01", "0.1", "1")
             },
