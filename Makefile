@@ -94,7 +94,7 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 # Benchmarks run one at a time because each measures the whole machine. Finished experiments are kept
 # in out/, so an interrupted run continues where it stopped.
 EXPERIMENTS := clicks.shop clicks.loop $(addprefix experiments.,papers rerank typed)
-PERFORMANCE := $(addprefix performance.,quality pages training retrieval http live writes soak)
+PERFORMANCE := $(addprefix performance.,quality training retrieval http live writes soak)
 .NOTPARALLEL:
 
 bench: ## measure what needs no other environment and no options; takes hours

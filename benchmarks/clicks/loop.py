@@ -1,7 +1,7 @@
 """What a ranking learns from its own clicks: simulated people, real training, several worlds.
 
     python -m benchmarks.clicks.loop [--json] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
-        [--policies weighted,naive] [--parts rounds,experiments,spam] [--work DIR] [--recipe word-translation]
+        [--policies weighted,naive] [--parts rounds,experiments] [--work DIR] [--recipe word-translation]
         [--plot FILE]
 
 People search the training queries of tldr/en, about which the log begins with nothing; BM25 serves first. After each
@@ -22,9 +22,6 @@ found              after each round, the shares of the queries whose answer was 
 coverage           documents shown in the rounds, as a share of those on the first pages of the true-label model
 promoted_equal     share of experiments between equally good rankings that end in a promotion; promoted_worse those in
                    which the candidate's MRR is .03 lower, promoted_better .05 higher, within 20,000 sessions
-spam_loss          MRR lost after the last round when one account makes three clicks in ten, on 20 documents;
-                   spam_promoted: of runs in which 600 of 2,000 accounts do so, those that promoted a model that is
-                   worse by .01 than the one before
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
 on how busy the machine is.
@@ -36,9 +33,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -52,7 +48,6 @@ from benchmarks.clicks.people import (
     mixed,
     reciprocal_ranks,
     run_experiment,
-    spam,
 )
 from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
 from benchmarks.harness.plots import Curve, curves
@@ -62,10 +57,9 @@ from fullrank_trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-PARTS = ("rounds", "experiments", "spam")
+PARTS = ("rounds", "experiments")
 POLICIES = ("weighted", "naive", "known", "unexplored")
 _BASE = "eta=1"
-_SPAMMERS = 600
 # name: difference of MRR, runs
 _EXPERIMENTS = {"equal": (0.0, 400), "worse": (-0.03, 200), "better": (0.05, 200)}
 _EXPERIMENT_SESSIONS = 20_000
@@ -79,14 +73,12 @@ class Plan:
         worlds: Names; `clean` is added for clean_gap_closed.
         policies: Names.
         seeds: Of the rounds.
-        spam_seeds: Of the runs with many spammers.
         sessions: Searches of a round.
     """
 
     worlds: Sequence[str]
     policies: Sequence[str]
     seeds: Sequence[int]
-    spam_seeds: int
     sessions: int = SESSIONS
 
 
@@ -209,45 +201,13 @@ def measure_experiments(bench: Workbench) -> dict[str, Any]:
     return found
 
 
-def measure_spam(bench: Workbench, plan: Plan) -> dict[str, Any]:
-    """Run the rounds with accounts that click for their own documents."""
-    world = WORLDS[_BASE]()
-
-    def run(accounts: int, seed: int) -> list[Round]:
-        policy = Policy(spam=spam(bench.collection, accounts, seed))
-        return _rounds(bench, plan, f"{_BASE}-spam-{accounts}", world, policy, seed)
-
-    name = f"{_BASE}-weighted"
-    clean = [_rounds(bench, plan, name, world, Policy(), seed) for seed in plan.seeds]
-    spammed = [run(1, seed) for seed in plan.seeds]
-    loss = [a[-1].mrr - b[-1].mrr for a, b in zip(clean, spammed, strict=True)]
-    found: dict[str, Any] = {
-        "spam_loss": fmean(loss),
-        "spam_loss_error": _error(loss),
-        "spam_mrr": {"clean": _by_round(clean, "mrr"), "one account": _by_round(spammed, "mrr")},
-    }
-    if plan.spam_seeds:
-        many = [run(_SPAMMERS, seed + 1) for seed in range(plan.spam_seeds)]
-        found["spam_promoted"] = fmean(_worsened(rounds) for rounds in many)
-        found["spam_runs"] = len(many)
-        found["spam_mrr"][f"{_SPAMMERS} accounts"] = _by_round(many, "mrr")
-        found["spam_mrr"][f"{_SPAMMERS} accounts, serving"] = _by_round(many, "serving")
-    return found
-
-
-def _worsened(rounds: Iterable[Round]) -> bool:
-    """Return whether a model began to serve that is worse by .01 than the one before."""
-    serving = [r.serving for r in rounds]
-    return any(after < before - 0.01 for before, after in pairwise(serving))
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
     time = given.time or (TIME if given.recipe is None else None)
     parts = given.parts.split(",") if given.parts else PARTS
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
-    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds, given.sessions)
+    plan = Plan(worlds, given.policies.split(","), given.seeds, given.sessions)
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
         source = data_folder() / "tldr" / "en"
@@ -266,8 +226,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 plot(given.plot, rounds)
         if "experiments" in parts:
             result |= measure_experiments(bench)
-        if "spam" in parts:
-            result |= measure_spam(bench, plan)
     show(result, given.json)
 
 
@@ -309,9 +267,6 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--time",
         help=f"of each training; default {TIME}, with --recipe no limit",
-    )
-    found.add_argument(
-        "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )
     found.add_argument("--recipe", help="default auto")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,13 +48,11 @@ class Policy:
         rule: How clicks become weights.
         explored: Share of lists that are explored, in each of the two ways.
         propensities: Known ones, None to fit them.
-        spam: Changes what is logged in a round, for accounts that do not mean their clicks.
     """
 
     rule: Rule = DEFAULT
     explored: float = 0.05
     propensities: Propensities | None = None
-    spam: Callable[[Logged, Int64, People], Logged] | None = None
 
 
 @dataclass
@@ -281,8 +279,6 @@ def run_rounds(
                 model=serving.name,
                 candidate=None if candidate is None else (candidate.name, other, SHARE),
             )
-            if policy.spam is not None:
-                part = policy.spam(part, active, people)
             logged.add(part)
             if candidate is not None:
                 tried.add(part)

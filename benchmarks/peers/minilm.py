@@ -5,7 +5,6 @@
 minilm            zero-shot: cosine of the query and the document
 minilm-clicked    zero-shot, each training query is one more passage of its document; the best passage counts
 minilm-tuned      fine-tuned for at most --hours of training; DIR keeps a checkpoint, and a later run goes on from it
-minilm-tuned-clicked    its weights, with the training queries as passages
 
 The packages are no dependencies of the project: see requirements-minilm.txt.
 
@@ -28,6 +27,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ def batches(
     so a restarted training sees the pairs that it has not seen yet.
     """
     number = 0
-    for epoch in _count():
+    for epoch in count():
         order = np.random.default_rng([seed, epoch]).permutation(len(data.train)).tolist()
         waiting = _groups([data.train[i] for i in order], queries)
         while waiting:
@@ -218,13 +218,6 @@ def _groups(pairs: list[tuple[str, int]], size: int) -> list[list[tuple[str, int
             found.append(group)
         group.append(pair)
     return found
-
-
-def _count() -> Iterator[int]:
-    number = 0
-    while True:
-        yield number
-        number += 1
 
 
 def validator(data: PeerData, schedule: Schedule) -> tuple[list[str], list[Int64], list[str]]:
@@ -367,9 +360,7 @@ def fit_zero_shot(
     )
 
 
-def fit_tuned(
-    data: PeerData, settings: Settings, *, given: argparse.Namespace, clicked: bool = False
-) -> Trained:
+def fit_tuned(data: PeerData, settings: Settings, *, given: argparse.Namespace) -> Trained:
     """Fine-tune, or go on. Settings: those of Schedule."""
     model = load_minilm()
     use_threads(given.threads)
@@ -377,7 +368,7 @@ def fit_tuned(
     schedule = Schedule(hours=given.hours, **settings)
     progress = fine_tune(model, data, schedule, folder)
     stored = given.work / f"vectors-{folder.name}-{progress.steps}"
-    found = index_documents(model, data, clicked=clicked, threads=given.threads, stored=stored)
+    found = index_documents(model, data, clicked=False, threads=given.threads, stored=stored)
     facts = {
         "train_seconds": round(progress.seconds + float(found.facts["index_seconds"]), 1),
         "converged": progress.converged,
@@ -406,11 +397,6 @@ def systems(given: argparse.Namespace) -> list[PeerSystem]:
             "minilm-clicked", partial(fit_zero_shot, given=given, clicked=True), needs_queries=True
         ),
         PeerSystem("minilm-tuned", partial(fit_tuned, given=given)),
-        PeerSystem(
-            "minilm-tuned-clicked",
-            partial(fit_tuned, given=given, clicked=True),
-            needs_queries=True,
-        ),
     ]
 
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from benchmarks.harness.report import show
 from fullrank.bundle import Bundle, open_bundle
 from fullrank_service.app import create_app
 from fullrank_service.settings import Settings
@@ -102,8 +103,8 @@ def write_corpus(bundle: Bundle, count: int, path: Path, rng: random.Random | No
             file.write(json.dumps(line) + "\n")
 
 
-def asking(app: FastAPI, path: str = "/v1/match", media_type: bytes = b"application/json") -> Ask:
-    """Return a function that posts a body to an app, a match for example, and returns the body of its answer."""
+def asking(app: FastAPI) -> Ask:
+    """Return a function that posts a body to /v1/match of an app and returns the body of its answer."""
 
     async def ask(body: bytes) -> bytes:
         sent: list[Any] = []
@@ -114,10 +115,10 @@ def asking(app: FastAPI, path: str = "/v1/match", media_type: bytes = b"applicat
         async def send(message: Any) -> None:
             sent.append(message)
 
-        headers = [(b"host", b"localhost"), (b"content-type", media_type)]
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
         headers.append((b"content-length", b"%d" % len(body)))
         scope = {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+            "type": "http", "method": "POST", "path": "/v1/match", "raw_path": b"/v1/match",
             "query_string": b"", "root_path": "", "headers": headers, "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 8000), "scheme": "http", "http_version": "1.1",
         }  # fmt: skip
@@ -199,16 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ.pop("FULLRANK_BUNDLES", None)
         requests = bodies(bundle, given.ads, rng)
         found = asyncio.run(measure(folder / "plain", folder / "ads", requests, given.rounds, tree))
-    if given.json:
-        print(json.dumps(found))
-        return
-    for kind, row in found.items():
-        print(
-            f"{kind:20} {row['requests_per_second']:5.0f} requests/s, "
-            f"{row['hits_per_page']:.2f} documents a page, share {row['share']:.3f}, "
-            f"by processor time {row['share_of_processor_time']:.3f}"
-        )
-    print(f"bar {BAR} for the {MIX}")
+    show({**found, "bar of the mix": BAR}, given.json)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 from numba import njit, prange
 
+from benchmarks.harness.derive import Link, write_splits
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import TERMS, read_source, write_corpus
 from fullrank.encoding import Float32, Int64, Rows
@@ -156,3 +157,35 @@ def write_planted(folder: Path, documents: int, links: int, seed: int = 1) -> No
                     for i, row in enumerate(rows)
                     for d in sorted(set(row))
                 )
+
+
+PAGE_TERMS = 210
+_LINKING, _TRAIN, _SEED = 1 / 3, 0.9, 1
+
+
+def write_pages(folder: Path, documents: int) -> int:
+    """Write a collection of pages and their links; return the number of links.
+
+    The pages are resampled from debian, PAGE_TERMS different words each (about 2.2 kB). A third of them link others:
+    ten links each, drawn by the planted model with the linking page as the query. Nine tenths of the links are for
+    training, the rest is validation.
+    """
+    source = read_source(data_folder() / "debian")
+    stretch = source.stretch(PAGE_TERMS, _SEED)
+    corpus = folder / "pages"
+    for _ in write_corpus(source, corpus, documents, seed=_SEED, stretch=stretch):
+        pass
+    (pages,) = planted_tfidf([list(corpus_texts(corpus))])
+    rng = np.random.default_rng(_SEED)
+    linking = np.sort(rng.choice(documents, round(_LINKING * documents), replace=False))
+    drawn = draw_links(pages.take(linking), pages, _SEED)
+    links: list[Link] = [
+        (f"r{page:09}", f"r{target:09}")
+        for page, targets in zip(linking.tolist(), drawn.tolist(), strict=True)
+        for target in sorted(set(targets) - {page})
+    ]
+    order = rng.permutation(len(links)).tolist()
+    train = round(_TRAIN * len(links))
+    splits = {"train": order[:train], "valid": order[train:]}
+    write_splits(corpus, folder, {name: [links[i] for i in rows] for name, rows in splits.items()})
+    return len(links)

@@ -14,7 +14,7 @@ swaps      every 10 s to the other version
 Redis      restarted every 45 s, by turns after SIGKILL and after 2 s of SIGSTOP
 
 At the end every acknowledged document must have its last written fields and no deleted one may exist. Many connections
-check that, and check it again after a restart of the service. Memory (anonymous pages, and proportional set size) and
+check that, and check it again after a restart of the service. Memory (anonymous pages) and
 open files of every worker are sampled every 5 s. The slope is that of a line through the samples after the first fifth
 of the time, with its standard error.
 """
@@ -349,7 +349,6 @@ def process_usage(process: int) -> dict[str, float]:
     }
     return {
         "anonymous_mb": kilobytes["Anonymous"] / 1024,
-        "pss_mb": kilobytes["Pss"] / 1024,
         "files": len(os.listdir(f"/proc/{process}/fd")),
         "threads": len(os.listdir(f"/proc/{process}/task")),
     }
@@ -396,7 +395,7 @@ def report(
     times = [sample["t"] for sample in seen.samples]
     series = {
         what: {str(w): [sample[str(w)][what] for sample in seen.samples] for w in workers}
-        for what in ("anonymous_mb", "pss_mb", "files", "threads")
+        for what in ("anonymous_mb", "files", "threads")
     }
     found = {
         "minutes": minutes,

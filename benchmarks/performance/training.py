@@ -2,6 +2,7 @@
 
     python -m benchmarks.performance.training [--json] [--quick] [--documents 1000000] [--links 10000000,24700000]
         [--seconds 120] [--forms margin,softmax] [--work DIR]
+    python -m benchmarks.performance.training --pages 48000 [--recipe auto] [--work DIR] [--json]
 
 For each number of links, benchmarks.performance.planted writes a collection (see there how links are drawn so that they
 can be learned), and each form trains on it in a process of its own, with one thread and with all:
@@ -18,6 +19,10 @@ peaks_gib          largest resident memory of the process (VmHWM) while it reads
 data_gib           corpus, queries and qrels on disk; parameter_gib: U, V, D, bias
 memory_ratio       (peak − parameters) / data
 second_core        links a second with all threads over those with one
+
+With --pages, so many pages that link each other are written (benchmarks.performance.planted) and `fullrank train` runs
+on them: train_seconds and train_peak_gib as benchmarks.harness.processes measures them. 48,000 must train within 300
+seconds and 3 GiB.
 """
 
 from __future__ import annotations
@@ -29,14 +34,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.processes import Peaks
+from benchmarks.harness.processes import Peaks, run_measured
 from benchmarks.harness.report import machine, numbers, show
-from benchmarks.performance.planted import write_planted
+from benchmarks.performance.planted import write_pages, write_planted
 from fullrank_trainer.threads import SLEEPING
 
 FORMS = {
@@ -136,7 +142,28 @@ def compare(folder: Path, form: str, seconds: float, threads: int) -> dict[str, 
     return {**many, "one_thread": one}
 
 
-def main() -> None:
+def train_pages(work: Path, documents: int, recipe: str | None) -> dict[str, Any]:
+    """Write pages, train on them by the command, return the figures."""
+    folder = work / f"pages-{documents}"
+    links = write_pages(folder, documents)
+    size = (folder / "corpus.jsonl").stat().st_size
+    words = ["--json", "--name", "pages", "--out", str(work / "out")]
+    trained = run_measured(
+        ["train", str(folder), *words, *(["--recipe", recipe] if recipe else [])]
+    )
+    return {
+        "benchmark": "pages",
+        "machine": machine(["fullrank", "numpy", "numba"]),
+        "recipe": recipe or "default",
+        "documents": documents,
+        "links": links,
+        "kilobytes_a_document": round(size / documents / 1000, 2),
+        "train_seconds": round(trained.seconds, 1),
+        "train_peak_gib": round(trained.peak_gib, 2),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
     parser.add_argument("--quick", action="store_true", help="20,000 documents, 100,000 links")
@@ -146,10 +173,17 @@ def main() -> None:
     parser.add_argument("--forms", default=",".join(FORMS), help="only these; default %(default)s")
     parser.add_argument("--work", type=Path, help="folder for the collections, kept")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    parser.add_argument("--pages", type=int, help="train on so many pages instead")
+    parser.add_argument("--recipe", help="for the pages; default that of fullrank train")
+    given = parser.parse_args(arguments)
     if given.child:
         folder, form, seconds, threads = given.child
         print(json.dumps(measure(Path(folder), form, float(seconds), int(threads))))
+        return
+    if given.pages:
+        with tempfile.TemporaryDirectory() as temporary:
+            work = (given.work or Path(temporary)).resolve()
+            show(train_pages(work, given.pages, given.recipe), given.json)
         return
     asked = given.forms.split(",")
     if unknown := sorted(set(asked) - set(FORMS)):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.clicks.loop import plot
-from benchmarks.clicks.people import SPAM_SHARE, WORLDS, Logged, People, serve, spam
+from benchmarks.clicks.people import WORLDS, Logged
 from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
 from fullrank.events.records import Event, ServedList
 from fullrank.progress import Reporter
@@ -71,28 +71,6 @@ def test_judgements_that_are_right_are_counted_and_weighed(
     assert bench.found(logged, read_judgements(folder)) == (1 / 450, 1 / 450, 1 / 450)
     # Weights are numbers of clicks: 3 right, 1 + 1 wrong.
     assert bench.right(read_judgements(folder)) == pytest.approx((1 / 3, 3 / 5))
-
-
-def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workbench) -> None:
-    bm25 = bench.rankings(bench.train("bm25", recipe="bm25"))
-    people = People.draw(0, 2000, 50, len(bm25), 1)
-    honest = serve(
-        bench.collection,
-        people,
-        range(2000),
-        bm25,
-        WORLDS["eta=1"](),
-        explored=0,
-        seed=1,
-        model="m",
-    )
-    found = spam(bench.collection, 3, 1)(honest, bm25, people)
-    added = found.events[len(honest.events) :]
-    assert len(added) / len(found.events) == pytest.approx(SPAM_SHARE, abs=0.01)
-    assert {event.texts["user_id"] for event in added} == {f"account {i}" for i in range(3)}
-    assert len({event.object_id for event in added}) <= 20
-    lists = {served.query_id: served for served in found.lists}
-    assert all(event.object_id in lists[event.texts["query_id"]].ids for event in added)
 
 
 def test_rankings_are_rows_of_the_collection(bench: Workbench) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance import pages
+from benchmarks.performance import planted, training
 from benchmarks.performance.resample import Source
 from fullrank_trainer.collection import read_collection
 
@@ -25,12 +25,12 @@ def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         {"_id": f"p{i}", "title": f"p{i}: {sentence()}", "text": sentence() * 3, "section": "s"}
         for i in range(500)
     ]
-    monkeypatch.setattr(pages, "data_folder", lambda: tmp_path)
-    monkeypatch.setattr(pages, "read_source", lambda _: Source(lines))
+    monkeypatch.setattr(planted, "data_folder", lambda: tmp_path)
+    monkeypatch.setattr(planted, "read_source", lambda _: Source(lines))
 
 
 def test_a_third_of_the_pages_links_others(tmp_path: Path) -> None:
-    links = pages.write_pages(tmp_path, 300)
+    links = planted.write_pages(tmp_path, 300)
     collection = read_collection(tmp_path)
     assert len(collection.documents) == 300
     qrels = [collection.qrels(split) for split in ("train", "valid")]
@@ -43,7 +43,7 @@ def test_a_third_of_the_pages_links_others(tmp_path: Path) -> None:
 def test_the_figures_are_those_of_a_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages.main(["--documents", "200", "--recipe", "tfidf", "--work", str(tmp_path), "--json"])
+    training.main(["--pages", "200", "--recipe", "tfidf", "--work", str(tmp_path), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert (found["documents"], found["recipe"]) == (200, "tfidf")
     assert found["train_seconds"] > 0
