@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.tables import Table, console, print_tables
+from benchmarks.harness.report import Table, console, print_tables
 from benchmarks.peers.bm25 import fit_bm25
 from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle

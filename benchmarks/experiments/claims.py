@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.report import NAMES, Table, scale
 from benchmarks.harness.store import Result
-from benchmarks.harness.tables import NAMES, Table, scale
 from fullrank.measures import estimate
 
 STATEMENTS = {

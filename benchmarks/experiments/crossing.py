@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.harness.measuring import encode_queries, retriever_of
+from benchmarks.harness.lab import encode_queries, retriever_of
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel

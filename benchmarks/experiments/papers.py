@@ -29,9 +29,8 @@ from benchmarks.experiments.claims import (
 )
 from benchmarks.experiments.papers_tables import EXPERIMENTS, MARGINS, Part
 from benchmarks.harness.lab import RESULTS, Lab, collection_folder, parser
-from benchmarks.harness.report import show
+from benchmarks.harness.report import Table, print_tables, results_table, show
 from benchmarks.harness.store import Result, write_json
-from benchmarks.harness.tables import Table, print_tables, results_table
 
 _SIGNS = {">": "beats", "≥": "equals", "≈": "alike"}
 Finding = Mapping[str, Any]

@@ -23,10 +23,9 @@ from typing import NamedTuple
 
 from benchmarks.experiments.crossing import crossed_alpha, crossed_weights
 from benchmarks.harness import derive
-from benchmarks.harness.lab import Lab, collection_folder
-from benchmarks.harness.measuring import Measure
+from benchmarks.harness.lab import Lab, Measure, collection_folder
+from benchmarks.harness.report import SHOWN
 from benchmarks.harness.store import System, Task
-from benchmarks.harness.tables import SHOWN
 
 BOTH = ("rank_loss", "map")
 _ALIKE = {"rank_loss": 0.005, "map": 0.01}

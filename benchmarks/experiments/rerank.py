@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.lab import Lab, collection_folder, parser
+from benchmarks.harness.report import Table
 from benchmarks.harness.store import Result, System, Task, folder_fingerprint, recipe_identity
-from benchmarks.harness.tables import Table
 from fullrank.measures import Float64, estimate
 from fullrank.retrieval import Retriever
 from fullrank_trainer.evaluation.evaluate import query_texts

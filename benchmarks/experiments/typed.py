@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.tables import Table, print_tables
+from benchmarks.harness.report import Table, print_tables
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank.measures import Estimate, estimate

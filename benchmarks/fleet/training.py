@@ -26,7 +26,7 @@ from typing import Any
 
 import numba
 
-from benchmarks.harness.report import data_folder
+from benchmarks.harness.report import data_folder, numbers
 from fullrank.progress import Reporter
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], help="override a setting of the recipe"
     )
-    parser.add_argument("--slices", type=_numbers, default=[1, 4])
-    parser.add_argument("--rounds", type=_numbers, default=[1])
+    parser.add_argument("--slices", type=numbers, default=[1, 4])
+    parser.add_argument("--rounds", type=numbers, default=[1])
     parser.add_argument("--squares", type=lambda text: text.split(","), default=["mean"])
     parser.add_argument("--steps", type=lambda text: text.split(","), default=["root"])
     parser.add_argument("--seed", type=int, default=1)
@@ -112,10 +112,6 @@ def main() -> None:
 
 def _megabytes(folder: Path) -> float:
     return round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.measuring import spread
+from benchmarks.harness.lab import spread
 from benchmarks.peers.protocol import (
     Encode,
     Float32,

@@ -38,8 +38,7 @@ import numpy.typing as npt
 import orjson
 
 from benchmarks.harness.lab import Lab, basic_parser
-from benchmarks.harness.report import data_folder, machine
-from benchmarks.harness.tables import Table
+from benchmarks.harness.report import Table, data_folder, machine
 from benchmarks.performance.servers import Load, Server, Wrk, serving
 from fullrank.bundle import open_bundle
 from fullrank.text.words import words

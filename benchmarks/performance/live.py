@@ -38,8 +38,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.lab import Lab, basic_parser
-from benchmarks.harness.report import data_folder, machine
-from benchmarks.harness.tables import Table
+from benchmarks.harness.report import Table, data_folder, machine
 from benchmarks.performance.http import trained
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.bundle.manifest import LogPosition

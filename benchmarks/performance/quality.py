@@ -39,8 +39,7 @@ from typing import Any
 
 from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.processes import run_measured
-from benchmarks.harness.report import data_folder, machine, numbers, show
-from benchmarks.harness.tables import Table, print_tables
+from benchmarks.harness.report import Table, data_folder, machine, numbers, print_tables, show
 from benchmarks.peers.bm25 import fit_bm25
 from benchmarks.peers.protocol import measure, read_peer_data
 from fullrank.measures import estimate

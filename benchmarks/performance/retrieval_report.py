@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from benchmarks.harness.tables import NOTHING, Table
+from benchmarks.harness.report import NOTHING, Table
 from fullrank.retrieval.index.build import FAST_FROM
 
 Corpus = Mapping[str, Any]

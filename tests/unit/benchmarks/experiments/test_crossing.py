@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.experiments import crossing
 from benchmarks.experiments.crossing import halves
-from benchmarks.harness.measuring import ranked
+from benchmarks.harness.lab import ranked
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.judgement import Judgement, judge
