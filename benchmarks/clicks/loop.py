@@ -125,14 +125,7 @@ def _rounds(
 ) -> list[Round]:
     label = f"{name}-{seed}".replace("=", "")
     return run_rounds(
-        bench,
-        label,
-        world,
-        policy,
-        rounds=ROUNDS,
-        sessions=plan.sessions,
-        users=USERS,
-        seed=seed,
+        bench, label, world, policy, rounds=ROUNDS, sessions=plan.sessions, users=USERS, seed=seed
     )
 
 
@@ -161,9 +154,6 @@ def _summary(
     if world.eta is not None:
         summary["eta"] = fmean(r.eta for r in last)
         summary["eta_interval"] = [fmean(r.eta_interval[i] for r in last) for i in (0, 1)]
-        summary["eta_held"] = fmean(
-            r.eta_interval[0] <= world.eta <= r.eta_interval[1] for r in last
-        )
     return summary
 
 

@@ -137,14 +137,7 @@ class Workbench:
             if policy.rule != "naive":
                 quiet = Reporter(quiet=True)
                 votes = rank_by_text(votes, known, self.source, self._work, quiet)
-            write_collection(
-                votes,
-                known,
-                self.source,
-                folder,
-                rule=policy.rule,
-                final=True,
-            )
+            write_collection(votes, known, self.source, folder, rule=policy.rule, final=True)
         return folder, fitted
 
     @cached_property

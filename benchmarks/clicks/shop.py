@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness.lab import collection_folder
-from benchmarks.harness.report import Table, console, print_tables
+from benchmarks.harness.report import Table, print_tables
 from benchmarks.peers.bm25 import fit_bm25
 from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle
@@ -330,7 +330,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
             counted = write_collection(shop, Path(folder) / "clicks", clicks=True)
             bundle = open_bundle(train(counted, Path(folder), "counted").path)
-            failed(shop, bundle_search(bundle), given.failed).show(console())
+            print_tables([failed(shop, bundle_search(bundle), given.failed)], given.markdown)
         return
     with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
         found = measure(shop, [int(seed) for seed in given.seeds.split(",")], Path(folder))

@@ -31,17 +31,9 @@ SYSTEMS = (System("auto"), System("fielded"), System("clicked"))
 MEASURE = "map"
 SECONDS = 0.0
 HEADINGS = (
-    "system",
-    "valid MAP",
-    "with",
-    "gain",
-    "test MAP",
-    "with",
-    "gain",
-    "trees",
-    "ms",
-    "decision",
-)
+    "system", "valid MAP", "with", "gain", "test MAP", "with", "gain",
+    "trees", "ms", "decision",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

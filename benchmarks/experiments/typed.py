@@ -161,14 +161,7 @@ def main() -> None:
             figures = [f"{one.mean:.3f} ± {one.error_text(3)}" for one in found]
             ratio = f"{found[2].mean / found[0].mean:.2f}"
             rows.append((name, f"{len(queries):,}", *figures, ratio))
-    headings = (
-        "typed queries",
-        "number",
-        "bm25",
-        "weights of documents",
-        "of typed text",
-        "over bm25",
-    )
+    headings = ("typed queries", "number", "bm25", "weights of documents", "of typed text", "over bm25")  # fmt: skip
     table = Table("wikispeedia, MRR", headings, rows)
     print_tables([table], given.markdown)
 

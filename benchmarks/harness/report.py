@@ -1,4 +1,4 @@
-"""What a benchmark reports: the machine and versions beside every figure; tables for a terminal, as Markdown, as JSON."""
+"""What a benchmark reports: machine and versions beside every figure; tables for a terminal, as Markdown, as JSON."""
 
 from __future__ import annotations
 
@@ -127,18 +127,14 @@ class Table:
         }
 
 
-def console() -> Console:
-    """Return the console for tables; without a terminal, wide enough for any table."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=220)
-
-
 def print_tables(tables: Sequence[Table], as_markdown: bool) -> None:
     """Print tables as Markdown, or to the terminal."""
     if as_markdown:
         print("\n\n".join(table.markdown() for table in tables))
         return
-    screen = console()
+    screen = Console(highlight=False)
+    if not screen.is_terminal:  # wide enough for any table
+        screen = Console(highlight=False, width=220)
     for table in tables:
         table.show(screen)
 

@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,12 @@ class Engine:
     Attributes:
         name: in the table.
         search: answers one query, from its text.
-        settings: that the table names.
         processes: ids of servers whose processor time counts as well.
         ours: one of this project's systems.
     """
 
     name: str
     search: Search
-    settings: Mapping[str, Any] = field(default_factory=dict)
     processes: Sequence[int] = ()
     ours: bool = False
 
@@ -93,7 +91,7 @@ def bm25s_engine(texts: Sequence[str], name: str = "bm25s") -> Engine:
         )
         return [int(row) for row in rows[0][scores[0] > 0]]
 
-    return Engine(name, search, {"method": index.method, "k1": index.k1, "b": index.b})
+    return Engine(name, search)
 
 
 def tantivy_engine(documents: Fields) -> Engine:
@@ -118,7 +116,7 @@ def tantivy_engine(documents: Fields) -> Engine:
         hits = searcher.search(query, limit, count=False).hits
         return [searcher.doc(address)["row"][0] for _, address in hits]
 
-    return Engine("tantivy", search, {"tokenizer": "en_stem"})
+    return Engine("tantivy", search)
 
 
 def sqlite_engine(documents: Fields) -> Engine:
@@ -144,7 +142,7 @@ def sqlite_engine(documents: Fields) -> Engine:
         return [row for (row,) in database.execute(statement, (match, limit))]
 
     weakref.finalize(search, database.close)
-    return Engine("SQLite FTS5", search, {"tokenize": "porter unicode61"})
+    return Engine("SQLite FTS5", search)
 
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -182,7 +180,7 @@ def postgres_engines(documents: Fields) -> Iterator[list[Engine]]:
                         found = cursor.execute(statement, (text, limit), prepare=True)
                         return [row for (row,) in found.fetchall()]
 
-                return Engine(name, search, {"ts_rank": _LENGTH}, processes=(process,))
+                return Engine(name, search, processes=(process,))
 
             yield [
                 engine("PostgreSQL, any word", _ANY_WORD),
@@ -274,37 +272,27 @@ def stored_vectors(file: Path, encode: Encode, texts: Sequence[str]) -> Float32:
     return vectors
 
 
-def faiss_engines(
-    encoder_name: str, encode: Encode, vectors: Float32, graph: Any | None = None
-) -> list[Engine]:
-    """Return FAISS over all vectors, and over a graph of them.
-
-    Args:
-        encoder_name: in the table.
-        encode: of queries.
-        vectors: of the documents.
-        graph: an HNSW index that holds the vectors already; default: make one.
-    """
+def faiss_engines(encoder_name: str, encode: Encode, vectors: Float32) -> list[Engine]:
+    """Return FAISS over the vectors of all documents, and over a graph of them; ``encode`` encodes queries."""
     dimension = vectors.shape[1]
     flat = faiss.IndexFlatIP(dimension)
     flat.add(vectors)
-    if graph is None:
-        graph = faiss.IndexHNSWFlat(dimension, HNSW["M"], faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = HNSW["efConstruction"]
-        graph.add(vectors)
+    graph = faiss.IndexHNSWFlat(dimension, HNSW["M"], faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = HNSW["efConstruction"]
+    graph.add(vectors)
     graph.hnsw.efSearch = HNSW["efSearch"]
     return [
-        _faiss(f"FAISS flat, {encoder_name}", encode, flat, {}),
-        _faiss(f"FAISS HNSW, {encoder_name}", encode, graph, HNSW),
+        _faiss(f"FAISS flat, {encoder_name}", encode, flat),
+        _faiss(f"FAISS HNSW, {encoder_name}", encode, graph),
     ]
 
 
-def _faiss(name: str, encode: Encode, index: Any, settings: dict[str, int]) -> Engine:
+def _faiss(name: str, encode: Encode, index: Any) -> Engine:
     def search(text: str, limit: int) -> list[int]:
         rows = index.search(encode([text]), min(limit, index.ntotal))[1][0]
         return [row for row in rows.tolist() if row >= 0]  # FAISS pads with -1
 
-    return Engine(name, search, settings)
+    return Engine(name, search)
 
 
 def lancedb_engine(
@@ -338,4 +326,4 @@ def lancedb_engine(
         found = asked.distance_type("cosine").rerank(reranker).select(["row"]).limit(limit)
         return [int(row) for row in found.to_arrow()["row"].to_pylist()]
 
-    return Engine(f"LanceDB hybrid, {encoder_name}", search, {"reranker": "RRF"})
+    return Engine(f"LanceDB hybrid, {encoder_name}", search)

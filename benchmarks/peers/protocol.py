@@ -8,7 +8,6 @@ system, collection, cold, split, queries, documents
 mrr, map, ndcg@10 and their _error    mean over queries and its standard error
 train_seconds       wall time from texts to a model that answers, of the chosen settings
 train_cpu_seconds   processor time of the same, on all threads and in child processes
-search_seconds      wall time of all settings that were tried
 query_ms            median wall time of one query on one thread, from its text to ten documents
 query_cpu_ms        median processor time of the same
 peak_memory_mb      largest resident memory so far, of the process or of a child process
@@ -358,7 +357,6 @@ def measure_system(
     valid = data.asked("valid") if len(trials) > 1 else None
     tried: list[dict[str, Any]] = []
     best: tuple[float, Settings, Trained, float, float] | None = None
-    began = time.perf_counter()
     for settings in trials:
         started, used = time.perf_counter(), _cpu_seconds()
         trained = system.fit(data, settings)
@@ -372,7 +370,6 @@ def measure_system(
             best = (mrr, settings, trained, seconds, cpu)
     if best is None:
         raise ValueError(f"{system.name}: no settings to try")
-    searched = time.perf_counter() - began
     _, chosen, trained, seconds, cpu = best
     lines = []
     for split in given.splits.split(","):
@@ -393,7 +390,6 @@ def measure_system(
         line |= {
             "train_seconds": round(seconds, 3),
             "train_cpu_seconds": round(cpu, 3),
-            "search_seconds": round(searched, 3),
             "query_ms": round(wall_ms, 3),
             "query_cpu_ms": round(cpu_ms, 3),
             "peak_memory_mb": round(peak_memory_mb()),

@@ -133,7 +133,7 @@ def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Co
         found = bundle.retriever.search(bundle.model.encode_queries([text]), limit)
         return [int(row) for row in found[0].rows]
 
-    engine = Engine(f"Fullrank {recipe}", search, {"recipe": recipe}, ours=True)
+    engine = Engine(f"Fullrank {recipe}", search, ours=True)
     return Contender(engine, texts)
 
 
@@ -214,7 +214,6 @@ def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, A
                 "cpu_ms": round(spent[1], 4),
                 "cpu_ms_rounds": [round(value, 4) for value in spent],
                 "ours": engine.ours,
-                "settings": dict(engine.settings),
             }
     return {
         "metric": metric,

@@ -20,7 +20,6 @@ and not by other load: the ratio is that of the medians.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import gzip
@@ -206,18 +205,13 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     return Table("Live documents beside debian", headings, lines, notes)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the options of the command."""
-    found = basic_parser(__doc__, 105)
-    found.add_argument("--bundles", type=Path, help="folder of a bundle of debian already there")
-    found.add_argument("--added", default="0,1000,50000", help="default 0,1000,50000")
-    found.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train or open a bundle, measure and report."""
-    given = parser().parse_args(arguments)
+    options = basic_parser(__doc__, 105)
+    options.add_argument("--bundles", type=Path, help="folder of a bundle of debian already there")
+    options.add_argument("--added", default="0,1000,50000", help="default 0,1000,50000")
+    options.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
+    given = options.parse_args(arguments)
     with Lab("live", given) as lab:
         lab.machine = machine(_PACKAGES)
         bundle = open_bundle(trained(lab, given), verify=False)

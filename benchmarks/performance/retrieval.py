@@ -294,9 +294,6 @@ def parser() -> argparse.ArgumentParser:
     found = basic_parser(__doc__, 60)
     found.add_argument("--sizes", type=_sizes, default=_sizes(SIZES), help=f"default {SIZES}")
     found.add_argument("--queries", type=int, default=300, help="short queries; default 300")
-    found.add_argument(
-        "--terms", type=float, default=TERMS, help=f"distinct words a document; default {TERMS}"
-    )
     found.add_argument("--prepare", action="store_true", help="make what is missing and exit")
     return found
 
@@ -318,7 +315,7 @@ def main() -> None:
         on_one_core()
     with Lab("retrieval", given) as lab:
         lab.machine = machine(_PACKAGES)
-        kept = Kept(lab.store.folder, given.seed, given.terms, given.seconds, lab.report)
+        kept = Kept(lab.store.folder, given.seed, TERMS, given.seconds, lab.report)
         for name in given.sizes:
             kept.bundle(name)
             kept.hnsw(name)

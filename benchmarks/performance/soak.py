@@ -154,7 +154,7 @@ class Soak:
                 tasks.create_task(self.write(i))
             tasks.create_task(self.swap())
             tasks.create_task(self.restart(redis))
-            tasks.create_task(self.sample(seconds))
+            tasks.create_task(self.sample())
 
     # -- load ---------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class Soak:
 
     # -- measurements ---------------------------------------------------------------------------
 
-    async def sample(self, seconds: float) -> None:
+    async def sample(self) -> None:
         """Sample memory and open files of every worker."""
         began = time.monotonic()
         while not self.is_over:
@@ -313,13 +313,6 @@ class Soak:
             self.seen.samples.append(
                 {"t": round(now, 1), **{str(w): process_usage(w) for w in self.server.workers}}
             )
-            if len(self.seen.samples) % 12 == 0:
-                memory = {w: round(process_usage(w)["anonymous_mb"]) for w in self.server.workers}
-                print(
-                    f"{now / 60:5.1f} of {seconds / 60:g} min  {memory} MB  {dict(self.seen.counts)}",
-                    file=sys.stderr,
-                    flush=True,
-                )
             await asyncio.sleep(SAMPLE_S)
 
     async def verify(self, server: Server, label: str) -> None:

@@ -1,6 +1,6 @@
 """Training at scale: links a second, memory, quality by minute, and what the second core adds.
 
-    python -m benchmarks.performance.training [--json] [--quick] [--documents 1000000] [--links 10000000,24700000]
+    python -m benchmarks.performance.training [--json] [--documents 1000000] [--links 10000000,24700000]
         [--seconds 120] [--forms margin,softmax] [--work DIR]
     python -m benchmarks.performance.training --pages 48000 [--recipe auto] [--work DIR] [--json]
 
@@ -166,7 +166,6 @@ def train_pages(work: Path, documents: int, recipe: str | None) -> dict[str, Any
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on one line")
-    parser.add_argument("--quick", action="store_true", help="20,000 documents, 100,000 links")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--links", type=numbers, default=[10_000_000, 24_700_000])
     parser.add_argument("--seconds", type=float, default=120.0, help="of steps for each form")
@@ -188,8 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = given.forms.split(",")
     if unknown := sorted(set(asked) - set(FORMS)):
         parser.error(f"no form {unknown[0]!r}; there are: {', '.join(FORMS)}")
-    if given.quick:
-        given.documents, given.links, given.seconds = 20_000, [100_000], min(given.seconds, 10.0)
     threads = len(os.sched_getaffinity(0))
     result: dict[str, Any] = {
         "benchmark": "training",

@@ -24,9 +24,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -39,8 +38,7 @@ IDS = 5_000
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """A number of clients, each sending requests with a number of documents, one after another."""
 
     clients: int
@@ -94,12 +92,8 @@ async def measure(url: str, load: Load, seconds: float, pages: Sequence[dict[str
             turn += load.lines
             if load.lines == 1:
                 [i] = chosen
-                request = (
-                    "PUT",
-                    f"/v1/documents/w/{i}",
-                    "application/json",
-                    fields[i % len(pages)],
-                )
+                path, body = f"/v1/documents/w/{i}", fields[i % len(pages)]
+                request = ("PUT", path, "application/json", body)
             else:
                 lines = [f'{{"_id": "w/{i}", {fields[i % len(pages)][1:]}\n' for i in chosen]
                 request = ("POST", "/v1/documents:bulk", "application/x-ndjson", "".join(lines))

@@ -153,7 +153,6 @@ def test_the_command_prints_a_line_for_each_system_and_split(
         assert line["documents"] == 36
         assert all(0 < line[name] <= 1 for name in ("mrr", "map", "ndcg@10"))
         assert all(line[name] > 0 for name in ("query_ms", "train_seconds", "peak_memory_mb"))
-        assert line["search_seconds"] >= line["train_seconds"]
     valid = lines[0]
     assert valid["mrr"] == max(trial["mrr"] for trial in valid["trials"])
     assert len({*map(str, valid["trials"])}) == len(bm25.BM25_TRIALS)
