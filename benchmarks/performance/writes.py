@@ -62,7 +62,8 @@ class Connection:
 
     async def send(self, method: str, path: str, kind: str, body: bytes) -> None:
         """Send a request with a body of a Content-Type and read the answer. Raises RuntimeError unless it is 200."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         [length] = _LENGTH.findall(answer)
