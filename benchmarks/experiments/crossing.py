@@ -17,8 +17,7 @@ from benchmarks.harness.lab import encode_queries, retriever_of
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
-from fullrank_trainer.evaluation.evaluate import DEPTH, measure_rankings
-from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.evaluation.evaluate import DEPTH, Judgement, measure_rankings
 from fullrank_trainer.systems.language.system import mixed_scores
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.fitted import FittedModel

@@ -19,8 +19,7 @@ from benchmarks.harness.report import Table
 from benchmarks.harness.store import Result, System, Task, folder_fingerprint, recipe_identity
 from fullrank.measures import Float64, estimate
 from fullrank.retrieval import Retriever
-from fullrank_trainer.evaluation.evaluate import query_texts
-from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.evaluation.evaluate import Judgement, query_texts
 from fullrank_trainer.rerank.candidates import collect
 from fullrank_trainer.rerank.decide import Decision, second_stage
 from fullrank_trainer.train import Trainer

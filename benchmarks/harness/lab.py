@@ -52,8 +52,7 @@ from fullrank.measures import Float64
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.evaluation.evaluate import evenly_spread, measure_rankings
-from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.evaluate import Judgement, evenly_spread, judge, measure_rankings
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.fitted import FittedModel

@@ -46,8 +46,7 @@ from fullrank.errors import CollectionError
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, estimate, ranking_measures
 from fullrank.models.contract import field_text
 from fullrank_trainer.collection import Collection, read_collection, relevant
-from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_spread
-from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread, judge
 from fullrank_trainer.evaluation.trec import RunWriter
 from fullrank_trainer.features.corpus import text_fields
 

@@ -20,8 +20,7 @@ from benchmarks.harness.report import show
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.evaluate import evenly_spread, query_texts
-from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.evaluation.evaluate import evenly_spread, judge, query_texts
 
 _WARM_UP = 20
 

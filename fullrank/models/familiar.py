@@ -9,7 +9,7 @@ the model knows nothing else has nothing to do with it. So
     a word is familiar   if its known pieces have a large enough share of its letters
     a query is familiar  if a word is, or if neighbouring words are known as one
 
-The share and the odds are calibrated on random words (trainer/fullrank_trainer/evaluation/familiar.py).
+The share and the odds are calibrated on random words (trainer/fullrank_trainer/evaluation/floor.py).
 
 A document of which one feature is that of a known piece has a word of the query, as it is, in another form or without
 its typing error. Its other features, such as those of translations, are weaker evidence.

@@ -3,14 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fullrank.bundle import find_bundle
+from fullrank.encoding import Encoded
 from fullrank.errors import BundleNotFound
+from fullrank.models.contract import Model
+from fullrank.models.unseen import for_documents
 from fullrank_trainer.collection import Collection
+from fullrank_trainer.evaluation.evaluate import evenly_chosen, query_texts
+from fullrank_trainer.evaluation.floor import CalibratedFloor, calibrate_floor
+from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.training.result import ResultRow
+from fullrank_trainer.training.fitted import ResultRow
+from fullrank_trainer.training.typed import typed_queries
+from fullrank_trainer.training.validation import CALIBRATING, Validation
+
+# Queries of the collection that a bundle is written with.
+
+
+_GOLDEN = 20  # replayed whenever the bundle is opened
+_TUNING = 400  # half tune the fast mode, half measure its recall
+_MAX_CHARACTERS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Draws queries, evenly spread.
+
+    Attributes:
+        corpus: The collection.
+        model: The model to write.
+        valid: Its validation queries; None without a validation split.
+    """
+
+    corpus: Corpus
+    model: Model
+    valid: Validation | None
+
+    def golden(self) -> list[str]:
+        """Return queries whose results the bundle stores and checks whenever it is opened."""
+        return self._texts(evenly_chosen(self.corpus.public_queries, _GOLDEN))
+
+    def tuning(self) -> list[str]:
+        """Return queries to tune the fast mode with, of the validation split if there is one."""
+        ids = (
+            self.corpus.query_ids
+            if self.valid is None
+            else [judgement.query for judgement in self.valid.judgements]
+        )
+        texts = self._texts(evenly_chosen(ids, _TUNING))
+        if self._typed is None:
+            return texts
+        return texts[::2] + (self._typed.spread(_TUNING // 2).texts or [])
+
+    def floor(self, documents: Encoded) -> CalibratedFloor | None:
+        """Choose the evidence that a document needs to be found, by validation queries if there are any.
+
+        Args:
+            documents: Of the collection, encoded.
+        """
+        if self._typed is not None:
+            typed = self._typed.spread(CALIBRATING)
+            return calibrate_floor(self.model, documents, typed.texts or [], typed.judgements)
+        if self.valid is None:
+            texts = self._texts(evenly_chosen(self.corpus.query_ids, CALIBRATING))
+            return calibrate_floor(self.model, documents, texts)
+        judgements = self.valid.spread(CALIBRATING).judgements
+        texts = self._texts([judgement.query for judgement in judgements])
+        return calibrate_floor(self.model, documents, texts, judgements)
+
+    @cached_property
+    def _typed(self) -> Validation | None:
+        """Typed queries, if the model has weights for documents and others for these."""
+        if for_documents(self.model) is self.model:
+            return None
+        return typed_queries(self.corpus)[0]
+
+    def _texts(self, ids: Sequence[str]) -> list[str]:
+        texts = query_texts(self.corpus.collection, self.model, ids)
+        return [text[:_MAX_CHARACTERS] for text in texts]
 
 
 def model_card(

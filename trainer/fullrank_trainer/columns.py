@@ -25,8 +25,14 @@ from fullrank.measures import Estimate, estimate
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
 from fullrank_trainer.collection import Collection, relevant
-from fullrank_trainer.evaluation.evaluate import DEPTH, evenly_chosen, query_texts, rank_in_batches
-from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.evaluate import (
+    DEPTH,
+    Judgement,
+    evenly_chosen,
+    judge,
+    query_texts,
+    rank_in_batches,
+)
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.memory import BESIDE_BM25, POPULARITY
 from fullrank_trainer.systems.registry import fit

@@ -15,19 +15,17 @@ from fullrank.bundle import log_position_of, write_bundle
 from fullrank.bundle.manifest import LogPosition, check_name
 from fullrank.errors import CollectionError, TrainingError
 from fullrank.progress import Reporter
-from fullrank_trainer.card import model_card, newest_version
+from fullrank_trainer.card import Sampled, model_card, newest_version
 from fullrank_trainer.collection import Collection, count_answered, read_collection
 from fullrank_trainer.collection.schema import field_uses
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.plan import describe, make_plan
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.sampled import Sampled
 from fullrank_trainer.systems.registry import fit, validate
+from fullrank_trainer.training.checkpoint import training_folder
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import FittedModel
-from fullrank_trainer.training.lock import training_folder
+from fullrank_trainer.training.fitted import BASELINES, FittedModel, ResultRow
 from fullrank_trainer.training.loop import Distribution, TrainingRun
-from fullrank_trainer.training.result import BASELINES, ResultRow
 from fullrank_trainer.training.validation import Validation, validation
 from fullrank_trainer.training.warm import WarmStart, settings_of
 

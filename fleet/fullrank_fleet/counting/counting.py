@@ -33,7 +33,7 @@ from fullrank_fleet.jobs.pieces import PIECE_BYTES, Corpus, Piece
 from fullrank_fleet.jobs.tasks import Runner
 from fullrank_fleet.remote import Folder
 from fullrank_trainer.collection import Collection
-from fullrank_trainer.collection.documents import find_corpus
+from fullrank_trainer.collection.corpus import find_corpus
 from fullrank_trainer.collection.lines import find_file
 
 # Merge the words of all pieces, and number them.

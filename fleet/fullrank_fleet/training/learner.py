@@ -40,7 +40,7 @@ from fullrank_trainer.systems.linear.system import LEARNERS
 from fullrank_trainer.systems.parts import load_part
 from fullrank_trainer.training import checkpoint as checkpoints
 from fullrank_trainer.training.checkpoint import Checkpoint
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import Learner
 from fullrank_trainer.training.validation import Validation
 

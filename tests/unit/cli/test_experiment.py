@@ -15,8 +15,7 @@ from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.storage.documents import Document
 from fullrank_service.models.state import read_state
-from fullrank_trainer.promotion.retrain import SCRATCH
-from fullrank_trainer.promotion.scratch import scratch_folder
+from fullrank_trainer.promotion.retrain import SCRATCH, scratch_folder
 from tests.bundles import at, make_bundle
 from tests.unit.cli.running import Run
 

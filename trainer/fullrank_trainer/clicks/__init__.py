@@ -6,9 +6,7 @@ propensity.py  how likely a place is looked at, from pairs whose order a coin de
 texts.py       how well each document fits its query, learned from clicks on other queries
 mixture.py     how likely a clicked document answers the query
 weights.py     how relevant a clicked document is
-imports.py     click logs of other programs
-tables.py      of them, CSV and TSV
-store.py       from such logs into the log of events
+imports.py     click logs of other programs, CSV and TSV among them, into the log of events
 export.py      a collection: queries, judgements, weights
 parquet.py     the log itself, as Parquet
 """

@@ -43,10 +43,9 @@ from fullrank_trainer.clicks.weights import (
     measure,
     weigh,
 )
-from fullrank_trainer.collection.documents import find_corpus
-from fullrank_trainer.collection.judgements import QRELS_HEADER
+from fullrank_trainer.collection.corpus import find_corpus
+from fullrank_trainer.collection.judgements import COLUMNS, PEOPLE, QRELS_HEADER, WEIGHTS
 from fullrank_trainer.collection.schema import SCHEMA
-from fullrank_trainer.collection.weights import COLUMNS, PEOPLE, WEIGHTS
 from fullrank_trainer.training.holdout import falls_into
 
 RECENT_SHARE = 0.2

@@ -1,9 +1,9 @@
 """Read collections: corpora, queries and judgements; write the demo collection."""
 
 from fullrank_trainer.collection.judgements import QRELS_HEADER, Qrels, count_answered, relevant
+from fullrank_trainer.collection.lines import ReadReport
 from fullrank_trainer.collection.queries import Query, read_queries
 from fullrank_trainer.collection.reader import Collection, read_collection
-from fullrank_trainer.collection.report import ReadReport
 from fullrank_trainer.collection.schema import FieldVerdict
 
 __all__ = [

@@ -9,8 +9,14 @@ from typing import Any
 
 from fullrank.errors import CollectionError
 from fullrank.text.counting import StoredTexts
-from fullrank_trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
-from fullrank_trainer.collection.report import ReadReport
+from fullrank_trainer.collection.lines import (
+    Lines,
+    ReadReport,
+    find_file,
+    id_field,
+    read_objects,
+    string_field,
+)
 from fullrank_trainer.collection.store import Records, Stored
 from fullrank_trainer.collection.table import Ids
 

@@ -32,16 +32,19 @@ from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
 from fullrank_trainer.collection.anchors import read_anchors
-from fullrank_trainer.collection.documents import find_corpus, iter_documents, no_collection
+from fullrank_trainer.collection.corpus import find_corpus, iter_documents, no_collection
 from fullrank_trainer.collection.judgements import (
+    PEOPLE,
+    WEIGHTS,
     Qrels,
     QrelsReader,
+    Values,
     find_inherited_qrels,
     find_splits,
+    read_values,
 )
-from fullrank_trainer.collection.lines import Lines, find_file
+from fullrank_trainer.collection.lines import Lines, ReadReport, find_file
 from fullrank_trainer.collection.queries import Query, StoredQueries
-from fullrank_trainer.collection.report import ReadReport
 from fullrank_trainer.collection.schema import (
     SCHEMA,
     FieldVerdict,
@@ -51,7 +54,6 @@ from fullrank_trainer.collection.schema import (
 )
 from fullrank_trainer.collection.store import StoredDocuments
 from fullrank_trainer.collection.table import Ids, PairTable
-from fullrank_trainer.collection.weights import PEOPLE, WEIGHTS, Values, read_values
 
 
 @dataclass(frozen=True)

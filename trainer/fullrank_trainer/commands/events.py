@@ -208,8 +208,7 @@ def import_(
     The service keeps them for FULLRANK_EVENTS_DAYS from now on, however old they are.
     """
     from fullrank.events.log import Pseudonyms, read_key
-    from fullrank_trainer.clicks.imports import format_of, read_records
-    from fullrank_trainer.clicks.store import store
+    from fullrank_trainer.clicks.imports import format_of, read_records, store
 
     # Everything that can be refused at once is refused before anything is written.
     forms = [format_of(path) if form is Form.AUTO else form.value for path in files]

@@ -57,8 +57,8 @@ def retrain(
     let_threads_sleep()
     with needs("trainer"):
         from fullrank_trainer.commands.train import seconds_of
+        from fullrank_trainer.promotion.retrain import RetrainRuns
         from fullrank_trainer.promotion.retrain import retrain as run
-        from fullrank_trainer.promotion.scratch import RetrainRuns
         from fullrank_trainer.training.memory import map_large_blocks
     map_large_blocks()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fullrank_trainer.train import TrainResult
-    from fullrank_trainer.training.result import ResultRow
+    from fullrank_trainer.training.fitted import ResultRow
 
 
 COMPARED = ("map", "mrr", "ndcg@10")

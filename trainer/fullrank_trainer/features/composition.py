@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Float32, Rows
 from fullrank.models.linear import DenseSide
 from fullrank.text.features import trigram_rows
-from fullrank_trainer.features.dice import Neighbours
+from fullrank_trainer.features.related import Neighbours
 
 Matrix = sp.csr_array[np.float32]
 

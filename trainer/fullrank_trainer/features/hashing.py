@@ -16,10 +16,9 @@ from fullrank.encoding import Int64, Rows
 from fullrank.progress import Reporter
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus
-from fullrank_trainer.features.bigrams import frequent_bigrams
 from fullrank_trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
 from fullrank_trainer.features.corpus import Corpus, Totals, document_frequency
-from fullrank_trainer.features.dice import Neighbours, neighbours, sentences
+from fullrank_trainer.features.related import Neighbours, frequent_bigrams, neighbours, sentences
 from fullrank_trainer.recipes.settings import ModelSettings
 
 

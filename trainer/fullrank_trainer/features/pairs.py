@@ -12,8 +12,8 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.judgements import MIN_PEOPLE
 from fullrank_trainer.collection.table import PairTable
-from fullrank_trainer.collection.weights import MIN_PEOPLE
 from fullrank_trainer.features.lists import Lists
 
 

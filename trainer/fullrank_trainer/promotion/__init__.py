@@ -4,6 +4,5 @@ replay.py    what logged queries find, and how fast
 gates.py     conditions that a candidate must meet before people see it
 mix.py       add judgements of a collection to those of clicks
 start.py     whether training goes on from the active version
-scratch.py   the folder in which one training works; two of one model exclude each other
-retrain.py   all steps
+retrain.py   all steps, in a folder that two trainings of one model cannot share
 """

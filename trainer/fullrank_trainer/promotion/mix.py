@@ -11,7 +11,7 @@ from fullrank.errors import CollectionError
 from fullrank.events.records import normalised
 from fullrank_trainer.clicks.export import split_of
 from fullrank_trainer.collection import Collection, relevant
-from fullrank_trainer.collection.weights import WEIGHTS
+from fullrank_trainer.collection.judgements import WEIGHTS
 
 
 def add_judgements(

@@ -6,8 +6,11 @@ is killed changes nothing, and the next one begins anew.
 
 from __future__ import annotations
 
+import fcntl
 import math
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +28,48 @@ from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from fullrank_trainer.promotion.mix import add_judgements
 from fullrank_trainer.promotion.replay import Clicks, replay
-from fullrank_trainer.promotion.scratch import scratch_folder
 from fullrank_trainer.promotion.start import goes_on, recipe_of
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import train
 from fullrank_trainer.training.warm import trained_card
+
+# The folder in which one training of a model works.
+
+
+class RetrainRuns(FullrankError):
+    """Another process trains a new version of the same model."""
+
+
+@contextmanager
+def scratch_folder(folder: Path) -> Iterator[Path]:
+    """Lock a folder, remove what a killed run left in it, and remove it in the end.
+
+    The kernel releases the lock when the process dies, however it dies.
+
+    Args:
+        folder: Need not exist.
+
+    Yields:
+        The folder, which does not exist.
+
+    Raises:
+        RetrainRuns: Another process has locked it; nothing was changed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the folder, because a lock within it would be removed with it.
+    with folder.with_name(f".{folder.name}.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RetrainRuns(
+                f"{folder}: another fullrank retrain of {folder.name} runs; try again when it has ended"
+            ) from None
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
 
 RULES: tuple[Rule, ...] = ("naive", DEFAULT)
 OVERRIDES = ("valid_queries=3000", "blend.learn_valid=true")

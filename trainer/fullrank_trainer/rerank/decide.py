@@ -22,10 +22,8 @@ from fullrank_trainer.collection import Collection, count_answered
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.rerank.boosting import LEAVES
-from fullrank_trainer.rerank.candidates import Candidates, collect
-from fullrank_trainer.rerank.crossfit import FOLDS, CrossFit, cross_fit
-from fullrank_trainer.rerank.documents import document_facts, fact_settings
+from fullrank_trainer.rerank.boosting import FOLDS, LEAVES, CrossFit, cross_fit
+from fullrank_trainer.rerank.candidates import Candidates, collect, document_facts, fact_settings
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.validation import validation
 

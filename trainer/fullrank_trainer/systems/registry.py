@@ -9,12 +9,13 @@ from typing import Any
 
 from fullrank.errors import RecipeError
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names
-from fullrank_trainer.systems import expansion, memory, mentions, mixed
+from fullrank_trainer.systems import expansion, memory, mentions
+from fullrank_trainer.systems import parts as mixed
 from fullrank_trainer.systems.blend import system as blend
 from fullrank_trainer.systems.language import system as language
 from fullrank_trainer.systems.language import translation
-from fullrank_trainer.systems.linear import rules as linear_rules
 from fullrank_trainer.systems.linear import system as linear
+from fullrank_trainer.systems.linear import system as linear_system
 from fullrank_trainer.systems.pairs import system as pairs
 from fullrank_trainer.systems.projections import projection
 from fullrank_trainer.systems.rules import validate_without_hashing
@@ -63,7 +64,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 SYSTEMS: dict[str, System] = {
     "expansion": System(expansion.fit, expansion.validate),
     "language": System(language.fit, language.validate),
-    "linear": System(linear.fit, linear_rules.validate),
+    "linear": System(linear.fit, linear_system.validate),
     "pairs": System(pairs.fit, pairs.validate),
     "eigenmaps": System(eigenmaps.fit),
     "htr": System(half_transductive.fit),

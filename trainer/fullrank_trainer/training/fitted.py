@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from fullrank.encoding import Encoded, Int64
+from fullrank.measures import Estimate
 from fullrank.models.contract import Model
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.training.learned import Learned
+from fullrank_trainer.training.checkpoint import stored_arrays
 from fullrank_trainer.training.memory import ArrayFiles
-from fullrank_trainer.training.result import ResultRow
+
+# Where a fit ended, so that a later fit goes on from there.
+
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Parameters and state of a fit; they fit any learner with the same matrices.
+
+    Attributes:
+        parameters: those of the best epoch.
+        state: what the next epoch needs besides.
+        epochs: how many were taken.
+    """
+
+    parameters: Mapping[str, npt.NDArray[Any]]
+    state: Mapping[str, npt.NDArray[Any]]
+    epochs: int
+
+    @staticmethod
+    def stored(path: Path, epochs: int) -> Learned:
+        """Return where a finished run ended; the arrays stay in its checkpoint until they are read."""
+        arrays = stored_arrays(path)
+        return Learned(arrays.group("now."), arrays.group("state."), epochs)
+
+
+# One line of the table that a training prints and stores.
+
+
+BASELINES = ("tfidf", "bm25")
+"""Recipes that the table shows beside the model."""
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One line of the table that every training prints and stores.
+
+    Attributes:
+        system: the recipe.
+        split: on which it was measured.
+        queries: their number.
+        measures: mean and standard error of each measure.
+    """
+
+    system: str
+    split: str
+    queries: int
+    measures: Mapping[str, Estimate]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form: system, split, queries, each measure, and ``<measure>_se``."""
+        line: dict[str, Any] = {
+            "system": self.system, "split": self.split, "queries": self.queries
+        }  # fmt: skip
+        for name, estimate in self.measures.items():
+            line[name] = estimate.mean
+            line[f"{name}_se"] = estimate.as_dict()["standard_error"]
+        return line
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Int64
-from fullrank_trainer.evaluation.judgement import Judgement, shown_rows
+from fullrank_trainer.evaluation.evaluate import Judgement, shown_rows
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.training.validation import Validation, validation, validation_of

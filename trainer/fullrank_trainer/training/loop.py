@@ -24,7 +24,7 @@ from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.training import checkpoint as checkpoints
 from fullrank_trainer.training.checkpoint import Checkpoint, StoredArrays
-from fullrank_trainer.training.learned import Arrays, Learned
+from fullrank_trainer.training.fitted import Arrays, Learned
 from fullrank_trainer.training.validation import Validation
 from fullrank_trainer.training.warm import WarmStart
 

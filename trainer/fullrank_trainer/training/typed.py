@@ -20,8 +20,7 @@ from hashlib import blake2b
 import numpy as np
 
 from fullrank.models.contract import field_text
-from fullrank_trainer.evaluation.evaluate import evenly_chosen, evenly_spread
-from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.evaluation.evaluate import Judgement, evenly_chosen, evenly_spread
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.fields import HEAVY
 from fullrank_trainer.training.validation import Validation

@@ -13,13 +13,15 @@ from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import (
     DEPTH,
+    Judgement,
     evenly_chosen,
     evenly_spread,
+    judge,
     measure_rankings,
     measures_of,
     rank_in_batches,
+    relative_weights,
 )
-from fullrank_trainer.evaluation.judgement import Judgement, judge, relative_weights
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.training.fitted import FittedModel
 

@@ -12,7 +12,7 @@ from benchmarks.experiments.crossing import halves
 from benchmarks.harness.lab import ranked
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.evaluate import Judgement, judge
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import Candidate, Trainer
 from tests.planted import write_planted

@@ -18,7 +18,7 @@ from benchmarks.harness.derive import (
     write_splits,
 )
 from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.evaluation.evaluate import judge
 from tests.planted import write_lines, write_planted_links
 
 

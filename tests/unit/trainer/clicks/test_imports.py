@@ -14,9 +14,8 @@ from fullrank.errors import FullrankError
 from fullrank.events.log import EVENTS, LISTS, EventLog, Pseudonyms
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import list_segments
-from fullrank_trainer.clicks.imports import Record, format_of, read_records
+from fullrank_trainer.clicks.imports import Record, format_of, read_records, store
 from fullrank_trainer.clicks.join import join
-from fullrank_trainer.clicks.store import store
 from tests.clicking import MONDAY
 
 NOW = MONDAY + 86_400

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank_trainer.collection.values import Kind, kind_of
+from fullrank_trainer.collection.schema import Kind, kind_of
 
 EXAMPLES: dict[Kind | None, list[str]] = {
     Kind.WORDS: [

@@ -28,9 +28,9 @@ from fullrank_trainer.evaluation.evaluate import (
     Evaluation,
     evaluate,
     evenly_chosen,
+    judge,
     measure_rankings,
 )
-from fullrank_trainer.evaluation.judgement import judge
 from fullrank_trainer.evaluation.trec import read_run
 from fullrank_trainer.train import train
 

@@ -13,10 +13,8 @@ from fullrank.models.familiar import Familiar
 from fullrank.retrieval import Floor
 from fullrank.text.words import words
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.evaluate import query_texts
-from fullrank_trainer.evaluation.familiar import SHORTEST, random_words
-from fullrank_trainer.evaluation.floor import calibrate_floor
-from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.evaluation.evaluate import judge, query_texts
+from fullrank_trainer.evaluation.floor import SHORTEST, calibrate_floor, random_words
 from fullrank_trainer.train import train
 from tests.planted import write_planted
 

@@ -13,8 +13,7 @@ from fullrank.encoding import Encoded, Rows
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.evaluate import evaluate, measure_rankings
-from fullrank_trainer.evaluation.judgement import Judgement, judge
+from fullrank_trainer.evaluation.evaluate import Judgement, evaluate, judge, measure_rankings
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.train import train
 from fullrank_trainer.training.holdout import hold_out

@@ -10,7 +10,7 @@ from fullrank.encoding import Rows
 from fullrank.models.linear import DenseSide
 from fullrank.text.features import Vocabulary
 from fullrank_trainer.features.composition import Composition, hashed, mixed, own_rows
-from fullrank_trainer.features.dice import Neighbours
+from fullrank_trainer.features.related import Neighbours
 
 WORDS = ["ant", "bee", "cat", "dog", "eel"]
 UNSEEN = ["ants", "zzz"]

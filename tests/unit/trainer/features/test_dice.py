@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.text.features import count_corpus
-from fullrank_trainer.features.dice import most_frequent, nearest, sentences
+from fullrank_trainer.features.related import most_frequent, nearest, sentences
 
 CONTEXTS, WORDS = 60, 25
 

@@ -17,7 +17,7 @@ from fullrank_trainer.features.matrices import build_features
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear.margin import MarginLearner
-from fullrank_trainer.systems.linear.mixing import FACTORS, mix
+from fullrank_trainer.systems.linear.rates import FACTORS, mix
 from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels

@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.measures import estimate
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.judgement import judge, relative_weights
+from fullrank_trainer.evaluation.evaluate import judge, relative_weights
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import build_features
 from fullrank_trainer.recipes.settings import ModelSettings

@@ -30,8 +30,14 @@ from fullrank_trainer.clicks.export import split_of
 from fullrank_trainer.clicks.weights import Rule
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.promotion.mix import add_judgements
-from fullrank_trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
-from fullrank_trainer.promotion.scratch import RetrainRuns, scratch_folder
+from fullrank_trainer.promotion.retrain import (
+    OVERRIDES,
+    SCRATCH,
+    Retrained,
+    RetrainRuns,
+    retrain,
+    scratch_folder,
+)
 from fullrank_trainer.promotion.start import recipe_of
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import AutoSettings
@@ -198,7 +204,7 @@ def test_what_a_killed_run_left_is_removed(bundles: Path, tmp_path: Path) -> Non
 def test_two_trainings_of_one_model_exclude_each_other(bundles: Path, tmp_path: Path) -> None:
     log = logged(tmp_path / "log", clicked(range(40)))
     # As another process holds it, however it ends.
-    holding = "import sys; from pathlib import Path; from fullrank_trainer.promotion.scratch import scratch_folder\n"
+    holding = "import sys; from pathlib import Path; from fullrank_trainer.promotion.retrain import scratch_folder\n"
     holding += "with scratch_folder(Path(sys.argv[1])) as folder: folder.mkdir(); print('x', flush=True); input()"
     other = subprocess.Popen(
         [sys.executable, "-c", holding, bundles / SCRATCH / "shop"],

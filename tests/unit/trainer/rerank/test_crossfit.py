@@ -13,9 +13,8 @@ from fullrank_trainer.rerank.candidates import Candidates
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from fullrank_trainer.rerank import crossfit
-from fullrank_trainer.rerank.boosting import fit_booster
-from fullrank_trainer.rerank.crossfit import FOLDS, cross_fit, folds
+from fullrank_trainer.rerank import boosting as crossfit
+from fullrank_trainer.rerank.boosting import FOLDS, cross_fit, fit_booster, folds
 
 
 def noise(queries: int) -> Candidates:

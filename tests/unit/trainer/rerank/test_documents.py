@@ -9,7 +9,7 @@ import pytest
 from fullrank.rerank.facts import DocumentFacts
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import Corpus, count_collection
-from fullrank_trainer.rerank.documents import date_field, document_facts, fact_settings
+from fullrank_trainer.rerank.candidates import date_field, document_facts, fact_settings
 from tests.planted import write_lines, write_qrels
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import TrainingError
-from fullrank_trainer.training.lock import training_folder
+from fullrank_trainer.training.checkpoint import training_folder
 
 HOLD = """
 import sys
 from pathlib import Path
-from fullrank_trainer.training.lock import training_folder
+from fullrank_trainer.training.checkpoint import training_folder
 with training_folder(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

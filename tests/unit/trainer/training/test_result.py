@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 
 from fullrank.measures import estimates
-from fullrank_trainer.training.result import ResultRow
+from fullrank_trainer.training.fitted import ResultRow
 
 
 def test_one_query_has_no_standard_error() -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
-from fullrank_trainer.vectors.reader import read_vectors
-from fullrank_trainer.vectors.safetensors import read_tensors
+from fullrank_trainer.vectors import read_tensors, read_vectors
 
 TOKENS = ["[PAD]", "[UNK]", "ant", "##s", "bee", "Cat", "pad"]
 TABLE = np.arange(1, 22, dtype=np.float32).reshape(7, 3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
-from fullrank_trainer.vectors.reader import read_vectors
+from fullrank_trainer.vectors import read_vectors
 
 WANTED = ["ant", "bee", "cat", "été", "日本"]
 ANT, BEE = [0.5, -1.25, 3e-5], [1.0, 2.0, -3.0]

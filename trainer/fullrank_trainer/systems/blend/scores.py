@@ -14,8 +14,7 @@ from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank.retrieval import Retriever
-from fullrank_trainer.evaluation.evaluate import DEPTH, ranked_grades
-from fullrank_trainer.evaluation.judgement import Judgement, relative_weights
+from fullrank_trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades, relative_weights
 from fullrank_trainer.systems.blend import kernels
 from fullrank_trainer.systems.ragged import ragged
 from fullrank_trainer.training.fitted import FittedModel

@@ -28,18 +28,16 @@ from fullrank_trainer.features.fields import titles_of
 from fullrank_trainer.features.pairs import judged_pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.systems.blend.scores import PartScores
-from fullrank_trainer.systems.blend.trial import Trial, learns, part_run, try_part
-from fullrank_trainer.systems.blend.warm import blend_of, go_on
+from fullrank_trainer.systems.blend.trial import Trial, blend_of, go_on, learns, part_run, try_part
 from fullrank_trainer.systems.blend.weights import Scored, Typed, choose, lift_unjudged
 from fullrank_trainer.systems.memory import BESIDE_BM25, LINKS, MEMORY, POPULARITY
 from fullrank_trainer.systems.mentions import MENTIONS
 from fullrank_trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.fitted import BASELINES, FittedModel, ResultRow
 from fullrank_trainer.training.holdout import HoldOut, hold_out
 from fullrank_trainer.training.loop import TrainingRun
-from fullrank_trainer.training.result import BASELINES, ResultRow
 from fullrank_trainer.training.validation import CALIBRATING
 
 # Of memory and popularity beside BM25 where no clicks can choose the weights: shares of ln(1 + documents), which idf

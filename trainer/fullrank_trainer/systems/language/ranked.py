@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.language import LanguageModel
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.systems.linear.candidates import choose_candidates, places_of
+from fullrank_trainer.systems.linear.softmax import choose_candidates, places_of
 
 _BATCH, _CANDIDATES = 256, 1500
 _RATE, _SCALE_RATE, _BIAS_RATE = 0.05, 0.05, 0.03

@@ -13,8 +13,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.folding import stemmer
-from fullrank_trainer.evaluation.evaluate import evenly_spread
-from fullrank_trainer.evaluation.judgement import Judgement, relative_weights
+from fullrank_trainer.evaluation.evaluate import Judgement, evenly_spread, relative_weights
 from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.features.sides import kept_words
 from fullrank_trainer.recipes.recipe import Recipe

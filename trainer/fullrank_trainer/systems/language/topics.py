@@ -25,7 +25,7 @@ import numpy as np
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.recipes.settings import LanguageSettings
 from fullrank_trainer.systems.language import em
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
 

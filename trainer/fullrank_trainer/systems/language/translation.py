@@ -26,7 +26,7 @@ from fullrank_trainer.recipes.settings import TranslationSettings
 from fullrank_trainer.systems.language.ibm1 import translation_table
 from fullrank_trainer.systems.linear import system as linear
 from fullrank_trainer.systems.linear.joint import second_collection
-from fullrank_trainer.systems.linear.rules import validate_model
+from fullrank_trainer.systems.linear.system import validate_model
 from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, text_encoder

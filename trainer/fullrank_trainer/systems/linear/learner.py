@@ -11,7 +11,7 @@ from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear.parameters import Parameters, start
 from fullrank_trainer.systems.linear.scan import scan_blocks, scan_queries
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.memory import release
 from fullrank_trainer.training.validation import Validation

@@ -31,7 +31,7 @@ from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.learner import LinearLearner
 from fullrank_trainer.systems.linear.parameters import Parameters
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 
 _STEP = 5_000  # triples between two progress updates
 

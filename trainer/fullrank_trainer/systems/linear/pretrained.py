@@ -20,7 +20,7 @@ from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.systems.linear.parameters import Parameters
-from fullrank_trainer.vectors.collector import WordVectors
+from fullrank_trainer.vectors import WordVectors
 
 _ZERO = 1e-9  # unit vectors: a shorter difference from their mean is a rounding error
 

@@ -20,22 +20,160 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.phi import Phi
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear import kernels, softmax_kernels
-from fullrank_trainer.systems.linear.batches import ByColumn, by_column, number, renumber, take
-from fullrank_trainer.systems.linear.candidates import choose_candidates, places_of
+from fullrank_trainer.systems.linear.batches import (
+    ByColumn,
+    by_column,
+    count_columns,
+    fill_columns,
+    number,
+    renumber,
+    take,
+)
 from fullrank_trainer.systems.linear.learner import LinearLearner
 from fullrank_trainer.systems.linear.parameters import Parameters, level_biases
-from fullrank_trainer.systems.linear.postings import Postings, postings_of
 from fullrank_trainer.systems.linear.scratch import Scratch
 from fullrank_trainer.systems.linear.towers import Encoder
 from fullrank_trainer.systems.ragged import ragged
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.memory import drop_pages
+
+# The candidates of a step by word, as the kernels of the lexical part read them.
+
+
+# A word in more than this share of the candidates is read as a whole row, which is faster than a long list.
+_COMMON = 1 / 16
+
+
+Postings = tuple[Int64, Int32, Float32, Int32, Float32]
+
+
+def postings_of(
+    z: Rows, documents: Int64, asked: int, places: Int32, common: float = _COMMON
+) -> Postings:
+    """Return posting lists of the words of queries; common words get a row with a weight for every candidate instead.
+
+    Args:
+        z: documents, (documents, words).
+        documents: rows of the candidates.
+        asked: number of words of the queries.
+        places: int32 (words,), the number of each of them, and -1 for the other words.
+        common: a word is common if more than this share of the candidates have it.
+
+    Returns:
+        starts: int64 (asked + 1,); word w has the entries starts[w]:starts[w + 1], and a common word has none.
+        texts: int32 (entries,), candidates, ascending inside a word.
+        weights: float32 (entries,).
+        row: int32 (asked,), the row of a common word in ``table``; -1 for other words.
+        table: float32 (common words, candidates).
+    """
+    counts = count_columns(z, documents, asked, places)
+    often = np.flatnonzero(counts.sum(axis=0) > common * len(documents))
+    row = np.full(asked, -1, np.int32)
+    row[often] = np.arange(len(often))
+    table = np.zeros((len(often), len(documents)), np.float32)
+    return *fill_columns(z, documents, counts, places, row, table), row, table
+
+
+# The candidates of a softmax step: the judged documents of its queries, those that people passed over, and a sample.
+#
+# A training repeats the step thousands of times, so nothing here allocates an array with an entry for every document
+# of the collection: rows are sorted, and a small hash table gives the place of each. One list is longer than the
+# candidates: numpy shuffles all rows of a pool of which it draws more than a fiftieth.
+
+
+def choose_candidates(
+    pairs: Pairs,
+    queries: Int64,
+    positives: Int64,
+    pool: int | Int64,
+    count: int,
+    rng: np.random.Generator,
+) -> Int64:
+    """Choose the candidates of a step.
+
+    Args:
+        pairs: the judged pairs.
+        queries: rows of the queries of the step.
+        positives: rows of the documents that the queries learn from; all of them become candidates.
+        pool: rows of the documents to sample from; a number stands for all rows below it.
+        count: sample this many candidates less those that are chosen without a sample, as far as the pool allows.
+        rng: draws the sample, which can contain documents that are candidates already.
+
+    Returns:
+        int64 (candidates,), rows of documents, ascending.
+    """
+    chosen = _distinct(np.concatenate([positives, *_passed_over(pairs, queries)]))
+    missing = min(count, pool if isinstance(pool, int) else len(pool)) - len(chosen)
+    if missing <= 0:
+        return chosen
+    # Given a number, numpy draws the same rows as from a list of all rows.
+    return _distinct(np.concatenate([chosen, rng.choice(pool, missing, replace=False)]))
+
+
+def places_of(candidates: Int64, documents: Int64) -> Int64:
+    """Return the place of each document among the candidates; -1 if it is no candidate.
+
+    Args:
+        candidates: distinct rows of documents.
+        documents: rows of documents, in any order; -1 is no candidate.
+
+    Example:
+        >>> places_of(np.array([2, 5, 7]), np.array([7, 3, -1, 2]))
+        array([ 2, -1, -1,  0])
+    """
+    bits = 1 + len(candidates).bit_length()  # at most half of the slots are in use
+    places = np.empty(len(documents), np.int64)
+    _look_up(candidates, documents, np.full(1 << bits, -1, np.int32), 64 - bits, places)
+    return places
+
+
+def _passed_over(pairs: Pairs, queries: Int64) -> list[Int64]:
+    """Return the judged documents that people passed over after some queries: negatives that are hard to tell apart."""
+    if not pairs.passed_over:
+        return []
+    rows = pairs.passed_over.of_rows(queries).entries
+    judged = pairs.documents
+    places = np.searchsorted(judged, rows)
+    places[places == len(judged)] = 0
+    return [rows[judged[places] == rows]]
+
+
+def _distinct(rows: Int64) -> Int64:
+    """Return the distinct rows, ascending; for a few thousand ten times as fast as np.unique."""
+    rows = np.sort(rows)
+    first = np.ones(len(rows), np.bool_)
+    np.not_equal(rows[1:], rows[:-1], out=first[1:])
+    return rows[first]
+
+
+@compiled()
+def _slot(row: int, shift: int) -> np.int64:
+    """Return where to start looking for a row: the upper bits of its product with 2⁶⁴ / golden ratio."""
+    return np.int64((np.uint64(row) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(shift))
+
+
+@compiled()
+def _look_up(candidates: Int64, documents: Int64, table: Int32, shift: int, places: Int64) -> None:
+    """Write the place of each document; ``table`` has 2^(64 − shift) slots of -1, more than there are candidates."""
+    last = len(table) - 1
+    for place in range(len(candidates)):
+        slot = _slot(candidates[place], shift)
+        while table[slot] >= 0:
+            slot = (slot + 1) & last
+        table[slot] = place
+    for i in range(len(documents)):
+        slot = _slot(documents[i], shift)
+        while table[slot] >= 0 and candidates[table[slot]] != documents[i]:
+            slot = (slot + 1) & last
+        places[i] = table[slot]
+
 
 Float64 = npt.NDArray[np.float64]
 

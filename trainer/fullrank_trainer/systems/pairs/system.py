@@ -39,8 +39,7 @@ from fullrank_trainer.systems.linear.margin import sample
 from fullrank_trainer.systems.pairs import kernels
 from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import FittedModel
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
 

@@ -28,7 +28,7 @@ from fullrank_trainer.systems.linear.scratch import Scratch
 from fullrank_trainer.systems.linear.towers import transpose
 from fullrank_trainer.systems.projections import components
 from fullrank_trainer.systems.projections.components import Space
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
 

@@ -25,7 +25,7 @@ from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.systems.linear.kernels import add_row
 from fullrank_trainer.systems.linear.margin import best_rate
-from fullrank_trainer.systems.transductive.learner import STEP, HalfTransductiveLearner
+from fullrank_trainer.systems.transductive.half_transductive import STEP, HalfTransductiveLearner
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun

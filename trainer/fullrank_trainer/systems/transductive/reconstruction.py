@@ -25,10 +25,9 @@ from fullrank_trainer.systems.transductive.factored import (
     must_fold,
     squared_error,
 )
-from fullrank_trainer.systems.transductive.learner import STEP, HalfTransductiveLearner
+from fullrank_trainer.systems.transductive.half_transductive import STEP, HalfTransductiveLearner
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import FittedModel
-from fullrank_trainer.training.learned import Arrays
+from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 
 

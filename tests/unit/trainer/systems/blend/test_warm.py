@@ -14,8 +14,7 @@ from fullrank.models.mixed import Lift, MixedModel
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.queries import Query
-from fullrank_trainer.evaluation.evaluate import evaluate, measure_rankings
-from fullrank_trainer.evaluation.judgement import judge
+from fullrank_trainer.evaluation.evaluate import evaluate, judge, measure_rankings
 from fullrank_trainer.systems.blend.weights import Scored
 from fullrank_trainer.systems.linear import warm as going_on
 from fullrank_trainer.train import train

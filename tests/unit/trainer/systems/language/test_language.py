@@ -18,7 +18,7 @@ from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
 from fullrank.text.folding import stemmer
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.judgement import Judgement
+from fullrank_trainer.evaluation.evaluate import Judgement
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.language import system
 from fullrank_trainer.systems.language.system import count_texts, mixed_scores, with_weights

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
 from fullrank_trainer.systems.linear.batches import by_column, number, renumber, take
-from fullrank_trainer.systems.linear.postings import postings_of
 from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.softmax import postings_of
 from tests.random_cases import cases
 
 

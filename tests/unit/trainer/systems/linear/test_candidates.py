@@ -16,7 +16,7 @@ from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import softmax
-from fullrank_trainer.systems.linear.candidates import choose_candidates, places_of
+from fullrank_trainer.systems.linear.softmax import choose_candidates, places_of
 from tests.planted import write_planted
 
 SETTINGS = ModelSettings(

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from fullrank.encoding import Rows
 from fullrank_trainer.systems.linear import kernels, softmax_kernels
 from fullrank_trainer.systems.linear.batches import by_column, number, renumber
-from fullrank_trainer.systems.linear.postings import Postings, postings_of
 from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.softmax import Postings, postings_of
 from fullrank_trainer.systems.linear.towers import transpose
 
 FEATURES, WIDTH = 30, 8

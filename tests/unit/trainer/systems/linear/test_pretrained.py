@@ -26,7 +26,7 @@ from fullrank_trainer.systems.linear.pretrained import project, start_rows
 from fullrank_trainer.train import Trainer, train
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.loop import TrainingRun
-from fullrank_trainer.vectors.collector import WordVectors
+from fullrank_trainer.vectors import WordVectors
 from tests.planted import TOPICS, write_planted
 
 QUIET = Reporter(quiet=True)
