@@ -61,6 +61,10 @@ class Trees:
     def __len__(self) -> int:
         return len(self.leaf)
 
+    def take(self, start: int, stop: int) -> Trees:
+        """Return the trees from one place up to before another."""
+        return Trees(**{name: getattr(self, name)[start:stop] for name in DTYPES})
+
     @cached_property
     def base(self) -> float:
         """The sum of the roots' values: the score before any feature is known."""

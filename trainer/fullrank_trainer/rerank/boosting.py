@@ -1,7 +1,8 @@
 """LambdaMART by LightGBM: fit trees on groups of documents, and take them over as arrays.
 
-The weight of a query is that of each of its documents: it multiplies their gradients, and the query's average precision
-where that stops the fit. Weights that differ between documents would take away one side of a pair of documents.
+The weight of a query is that of each of its documents: it multiplies their gradients, and the query's average
+precision where that chooses how many trees there are. Weights that differ between documents would take away one side
+of a pair of documents.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ except OSError as error:  # its wheel needs a library that slim images lack
 LEAVES = 8
 # More trees would not be evaluated in the time that a query may take.
 MAX_TREES = 200
-_PATIENCE = 40
 # LightGBM counts a grade as 2^grade − 1; its table ends here.
 _MAX_GRADE = 30
 _SETTINGS: dict[str, Any] = {
@@ -52,7 +52,6 @@ _SETTINGS: dict[str, Any] = {
 def fit_booster(
     candidates: Candidates,
     fit: Sequence[int],
-    stop: Sequence[int],
     *,
     trees: int = MAX_TREES,
     seed: int,
@@ -63,29 +62,18 @@ def fit_booster(
     Args:
         candidates: the first documents of all queries.
         fit: the queries to learn from.
-        stop: other queries, whose MAP stops the fit; empty fits all trees.
         trees: how many, at most.
         seed: of the random numbers.
         threads: of LightGBM.
     """
     settings = {**_SETTINGS, "seed": seed, "num_threads": threads}
-    data = _dataset(candidates, fit, settings)
-    if not len(stop):
-        return lightgbm.train(settings, data, trees)
-    return lightgbm.train(
-        settings,
-        data,
-        trees,
-        valid_sets=[_dataset(candidates, stop, settings, data)],
-        callbacks=[lightgbm.early_stopping(_PATIENCE, verbose=False)],
-    )
+    return lightgbm.train(settings, _dataset(candidates, fit, settings), trees)
 
 
 def _dataset(
     candidates: Candidates,
     queries: Sequence[int],
     settings: dict[str, Any],
-    reference: lightgbm.Dataset | None = None,
 ) -> lightgbm.Dataset:
     features: list[Float32] = [candidates.features[i] for i in queries]
     labels: list[Int64] = [np.minimum(candidates.labels(i), _MAX_GRADE) for i in queries]
@@ -97,7 +85,6 @@ def _dataset(
         np.concatenate(labels),
         weight=weights,
         group=[len(rows) for rows in features],
-        reference=reference,
         params=dict(settings),
         free_raw_data=False,
     )
@@ -109,8 +96,7 @@ def trees_of(booster: lightgbm.Booster) -> Trees:
     Raises:
         TrainingError: a tree has a node that `Trees` cannot hold.
     """
-    count = booster.best_iteration if booster.best_iteration > 0 else None
-    dumped = booster.dump_model(num_iteration=count)["tree_info"]
+    dumped = booster.dump_model()["tree_info"]
     shape = (len(dumped), LEAVES - 1)
     arrays = {name: np.zeros(shape, dtype) for name, dtype in DTYPES.items()}
     arrays["leaf"] = np.zeros((len(dumped), LEAVES))
@@ -170,15 +156,16 @@ def float32_below(threshold: float) -> float:
 
 # Cross-fitting: every query is judged by trees that did not see it.
 #
-# The base model has learned the training queries, so their scores look too good there, and a second stage that
-# learned from them would trust the scores too much. Only held-out queries show what it will meet: those of the
-# validation split. They are few, so none is spent on judging alone. They are cut into FOLDS parts; each part is
-# judged by trees that were fitted on all other parts but one, and stopped on that one. The second stage of the bundle
-# is fitted on all parts, with the mean number of trees, and therefore on more queries than the trees that were
-# judged.
+# The base model has learned the training queries, so their scores look too good there, and a second stage that learned
+# from them would trust the scores too much. Only held-out queries show what it will meet: those of the validation
+# split. They are few, so none is spent on judging alone. They are cut into FOLDS parts; each part is judged by trees
+# that were fitted on all others, and by as many of them as rank the other parts best. The second stage of the bundle is
+# fitted on all parts, with the number of trees that ranks all of them best.
 
 
 FOLDS = 5
+# Between the numbers of trees that are tried.
+_STEP = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +175,7 @@ class CrossFit:
     Attributes:
         scores: second scores of the first documents of each query, by trees that did not see it.
         trees: fitted on all queries.
-        sizes: number of trees of each fold.
+        sizes: number of trees that judged each fold.
     """
 
     scores: list[Float64]
@@ -215,20 +202,26 @@ def cross_fit(
         seed: of the random numbers.
         threads: of LightGBM.
     """
-    fold = folds(queries)
-    scores: list[Float64] = [np.zeros(0)] * len(candidates)
-    sizes = []
+    fold, counts = folds(queries), range(_STEP, MAX_TREES + 1, _STEP)
+    scores: list[list[Float64]] = [[np.zeros(0)] * len(candidates) for _ in counts]
     for judged in range(FOLDS):
-        stop = (judged + 1) % FOLDS
-        fit = np.flatnonzero((fold != judged) & (fold != stop)).tolist()
-        booster = fit_booster(
-            candidates, fit, np.flatnonzero(fold == stop).tolist(), seed=seed, threads=threads
-        )
-        trees = trees_of(booster)
-        sizes.append(len(trees))
-        for query in np.flatnonzero(fold == judged).tolist():
-            scores[query] = trees.predict(candidates.features[query])
-    count = max(1, round(float(np.mean(sizes))))
+        fit = np.flatnonzero(fold != judged).tolist()
+        trees = trees_of(fit_booster(candidates, fit, seed=seed, threads=threads))
+        part = np.flatnonzero(fold == judged).tolist()
+        features = [candidates.features[query] for query in part]
+        rows, ends = np.concatenate(features), np.cumsum([len(own) for own in features])
+        found = np.zeros(len(rows))
+        for place, count in enumerate(counts):
+            found = found + trees.take(count - _STEP, count).predict(rows)
+            for query, own in zip(part, np.split(found, ends[:-1]), strict=True):
+                scores[place][query] = own
+    ranked = np.array([candidates.measure(found)["map"] for found in scores])
+    if candidates.weights is not None:
+        ranked = ranked * candidates.weights
+    sums = np.stack([ranked[:, fold == part].sum(axis=1) for part in range(FOLDS)])
+    best = np.argmax(sums.sum(axis=0) - sums, axis=1)
+    count = counts[int(np.argmax(sums.sum(axis=0)))]
     everything = list(range(len(candidates)))
-    whole = fit_booster(candidates, everything, [], trees=count, seed=seed, threads=threads)
-    return CrossFit(scores, trees_of(whole), sizes)
+    whole = fit_booster(candidates, everything, trees=count, seed=seed, threads=threads)
+    honest = [scores[best[fold[query]]][query] for query in everything]
+    return CrossFit(honest, trees_of(whole), [counts[place] for place in best.tolist()])

@@ -27,7 +27,7 @@ from fullrank_trainer.rerank.candidates import Candidates, collect, document_fac
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.validation import validation
 
-# The judged trees learn from three fifths of the queries, and so gain less than those of the bundle.
+# The judged trees learn from four fifths of the queries, and so gain less than those of the bundle.
 MIN_GAIN = 0.005
 _SURE = 2  # standard errors of the gain
 MAX_MS = 2.0

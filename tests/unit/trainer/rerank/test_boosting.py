@@ -29,14 +29,12 @@ def candidates(queries: int, seed: int = 1) -> Candidates:
     return Candidates(features, grades, [np.ones(2, np.int64)] * queries, ("a", "b", "c", "d"))
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_the_arrays_predict_what_lightgbm_predicts(early: bool) -> None:
-    found = candidates(120)
-    stop = list(range(80, 120)) if early else []
-    booster = fit_booster(found, list(range(80)), stop, trees=60, seed=1, threads=1)
+def test_the_arrays_predict_what_lightgbm_predicts() -> None:
+    found = candidates(80)
+    booster = fit_booster(found, list(range(80)), trees=60, seed=1, threads=1)
     trees = trees_of(booster)
     trees.check(4)
-    assert len(trees) == (booster.best_iteration if early else 60)
+    assert len(trees) == 60
     rows = np.concatenate(candidates(50, seed=2).features)
     # Rows at the thresholds themselves are where a rounding would show.
     at = np.unique(trees.threshold)
@@ -45,11 +43,14 @@ def test_the_arrays_predict_what_lightgbm_predicts(early: bool) -> None:
     rows = np.concatenate([rows, edges, above]).astype(np.float32)
     expected = np.asarray(booster.predict(rows.astype(np.float64)))
     np.testing.assert_allclose(trees.predict(rows), expected, rtol=0, atol=1e-12)
+    parts = trees.take(0, 25).predict(rows) + trees.take(25, 60).predict(rows)
+    np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-12)
+    assert not trees.take(60, 80).predict(rows).any()
 
 
 def test_lambdamart_learns_an_order_that_no_single_feature_has() -> None:
     found = candidates(300)
-    booster = fit_booster(found, list(range(200)), list(range(200, 250)), seed=1, threads=1)
+    booster = fit_booster(found, list(range(250)), seed=1, threads=1)
     trees = trees_of(booster)
     assert len(trees) <= MAX_TREES
     assert trees.leaf.shape[1] == LEAVES
@@ -62,7 +63,7 @@ def test_lambdamart_learns_an_order_that_no_single_feature_has() -> None:
 def test_node_values_are_the_means_of_the_training_rows() -> None:
     found = candidates(60)
     everything = list(range(60))
-    trees = trees_of(fit_booster(found, everything, [], trees=20, seed=1, threads=1))
+    trees = trees_of(fit_booster(found, everything, trees=20, seed=1, threads=1))
     rows = np.concatenate(found.features)
     assert trees.base == pytest.approx(trees.predict(rows).mean(), abs=1e-9)
 
@@ -87,27 +88,10 @@ def test_weight_two_is_the_query_twice() -> None:
     }
     scores = {}
     for name, (given, queries) in fits.items():
-        booster = fit_booster(given, queries, [], trees=3, seed=1, threads=1)
+        booster = fit_booster(given, queries, trees=3, seed=1, threads=1)
         scores[name] = trees_of(booster).predict(rows)
     np.testing.assert_allclose(scores["weighted"], scores["twice"], atol=1e-6)
     assert np.abs(scores["weighted"] - scores["plain"]).max() > 1e-3
-
-
-def test_the_weights_of_queries_stop_the_fit() -> None:
-    """Queries of no weight do not count in the MAP that stops it."""
-    found = candidates(120)
-    flipped = [g if i < 100 else (g == 0).astype(np.int64) for i, g in enumerate(found.grades)]
-    weights = np.where(np.arange(120) < 100, 1.0, 1e-30)
-    fit, stop = list(range(60)), list(range(60, 120))
-    sizes = [
-        fit_booster(some, fit, wanted, seed=1, threads=1).best_iteration
-        for some, wanted in (
-            (replace(found, grades=flipped, weights=weights), stop),
-            (found, stop[:40]),
-            (replace(found, grades=flipped), stop),
-        )
-    ]
-    assert sizes[0] == sizes[1] != sizes[2]
 
 
 def test_equal_weights_keep_the_bits() -> None:
@@ -115,7 +99,7 @@ def test_equal_weights_keep_the_bits() -> None:
     alike = replace(found, weights=np.ones(60))
     rows = np.concatenate(found.features)
     scores = [
-        trees_of(fit_booster(some, list(range(60)), [], trees=20, seed=1, threads=1)).predict(rows)
+        trees_of(fit_booster(some, list(range(60)), trees=20, seed=1, threads=1)).predict(rows)
         for some in (found, alike)
     ]
     np.testing.assert_array_equal(scores[0], scores[1])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
-from fullrank.rerank.trees import Trees
 from fullrank_trainer.rerank.candidates import Candidates
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from fullrank_trainer.rerank import boosting as crossfit
-from fullrank_trainer.rerank.boosting import FOLDS, cross_fit, fit_booster, folds
+from fullrank_trainer.rerank.boosting import FOLDS, MAX_TREES, cross_fit, fit_booster, folds
 
 
 def noise(queries: int) -> Candidates:
@@ -33,38 +31,29 @@ def test_folds_are_equal_and_follow_from_the_ids() -> None:
     assert folds([ids[i] for i in shuffled]).tolist() == found[shuffled].tolist()
 
 
-def test_each_query_is_judged_without_it_and_without_its_fold(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found, ids = noise(40), [f"q{i}" for i in range(40)]
-    fits: list[tuple[set[int], set[int]]] = []
-    real = fit_booster
-
-    def recorded(given: Candidates, fit: Sequence[int], stop: Sequence[int], **options: Any) -> Any:
-        fits.append((set(fit), set(stop)))
-        return real(given, fit, stop, **options)
-
-    judged: list[set[int]] = []
-    by_features = {id(features): i for i, features in enumerate(found.features)}
-    predict = Trees.predict
-
-    def watched(self: Trees, features: Any) -> Any:
-        if judged == [] or len(judged) < len(fits):
-            judged.append(set())
-        judged[-1].add(by_features[id(features)])
-        return predict(self, features)
-
-    monkeypatch.setattr(crossfit, "fit_booster", recorded)
-    monkeypatch.setattr(Trees, "predict", watched)
-    cross_fit(found, ids, seed=1, threads=1)
-    assert len(judged) == FOLDS
-    assert set().union(*judged) == set(range(40))
-    assert sum(map(len, judged)) == 40
-    for (fit, stop), fold in zip(fits, judged, strict=False):
-        assert not fit & stop
-        assert not fold & (fit | stop)
-        assert fit | stop | fold == set(range(40))
-    assert fits[-1] == (set(range(40)), set())
+def test_a_fold_is_judged_by_trees_of_the_others_as_many_as_rank_those_best() -> None:
+    """A brute-force twin: LightGBM fitted without each fold, and its MAP at each number of trees."""
+    ids = [f"q{i}" for i in range(60)]
+    weights = np.linspace(0.1, 1.9, 60)
+    given = replace(noise(60), weights=weights)
+    crossed, fold = cross_fit(given, ids, seed=1, threads=1), folds(ids)
+    counts = list(range(20, MAX_TREES + 1, 20))
+    scores = {count: [np.zeros(0)] * 60 for count in counts}
+    for part in range(FOLDS):
+        fit = np.flatnonzero(fold != part).tolist()
+        booster = fit_booster(given, fit, seed=1, threads=1)
+        for count, query in product(counts, np.flatnonzero(fold == part).tolist()):
+            rows = given.features[query]
+            scores[count][query] = np.asarray(booster.predict(rows, num_iteration=count))
+    ranked = {count: weights * given.measure(scores[count])["map"] for count in counts}
+    best = [
+        max(counts, key=lambda count: ranked[count][fold != part].sum()) for part in range(FOLDS)
+    ]
+    assert crossed.sizes == best
+    assert len(crossed.trees) == max(counts, key=lambda count: ranked[count].sum())
+    for query, part in enumerate(fold.tolist()):
+        wanted = scores[best[part]][query]
+        np.testing.assert_allclose(crossed.scores[query], wanted, rtol=0, atol=1e-12)
 
 
 def test_grades_that_nothing_predicts_show_no_gain() -> None:
