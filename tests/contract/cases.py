@@ -120,3 +120,6 @@ CASES = [
     Case("translation bm25", "translation-tfidf", ("match=bm25", "fields=each", "phrases=true")),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
 ]
+
+EVERYDAY = {"auto", "bm25", "clicked", "fielded", "fielded links", "titles", "word-translation"}
+"""Cases of what most bundles are; `make test` runs these, and `make test-long` all others too."""

@@ -43,12 +43,12 @@ from fullrank_trainer.systems.linear.scan import scan_documents, scan_queries
 from fullrank_trainer.train import Candidate, Trainer, train
 from tests.api.support import running
 from tests.clicked import with_clicks
-from tests.contract.cases import CASES, Case
+from tests.contract.cases import CASES, EVERYDAY, Case
 from tests.contract.twins import twin_of
 from tests.live import flat
 from tests.planted import write_lines, write_planted, write_planted_links
 
-pytestmark = [pytest.mark.usefixtures("one_thread", "few_made_up_words"), pytest.mark.sweep]
+pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 
 QUIET = Reporter(quiet=True)
 NASTY = [
@@ -107,7 +107,17 @@ class Trained:
         return trainer, trainer.search(self.recipe)
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label.replace(" ", "-"))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            case,
+            id=case.label.replace(" ", "-"),
+            marks=[] if case.label in EVERYDAY else pytest.mark.sweep,
+        )
+        for case in CASES
+    ],
+)
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Train one case with one thread and seed 1."""
     case: Case = request.param
