@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "bundles/planted"
-TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "related", "demo")
+TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "demo")
 BUNDLES_COMMANDS = ("activate", "rollback", "compact", "prune")
 SERVICE_COMMANDS = ("serve", "keys", "documents", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
 CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")
@@ -180,8 +180,6 @@ def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Pa
     installed.run("train collection --out bundles --name mine --recipe bm25")
     assert installed.json("evaluate bundles/mine collection")
     installed.run("index bundles/mine collection --out bundles --name again")
-    word = json.loads((tmp_path / "collection" / "corpus.jsonl").read_text().splitlines()[0])
-    installed.run(f"related collection {str(word['text']).split()[0]}")
     assert "bundles" in installed.run("demo --no-serve --seconds 5 --out demo")
     assert "fullrank[service]" in installed.fails("serve --bundles bundles")
 

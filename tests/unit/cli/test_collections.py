@@ -1,4 +1,4 @@
-"""Commands that read a collection: ``fullrank evaluate``, ``index`` and ``related``."""
+"""Commands that read a collection: ``fullrank evaluate`` and ``index``."""
 
 from __future__ import annotations
 
@@ -130,17 +130,3 @@ def test_index_refuses_repeated_ids(run: Run, root: Path, collection: Path, tmp_
     )
     assert run("index", root, file).code == 2
     assert not (tmp_path / "indexed").exists()
-
-
-def test_related_prints_the_nearest_frequent_words(run: Run, collection: Path) -> None:
-    """As a table and as JSON; an unknown word is one line on stderr."""
-    got = run("related", collection, "ant", "--top", "1")
-    assert got.code == 0
-    assert got.out.splitlines()[1].split() == ["ant", "1", "bee", "0.50"]
-    answer = json.loads(run("related", collection, "ant", "--top", "1", "--json").out)
-    assert answer["related"] == [
-        {"term": "ant", "occurs": 1, "nearest": [{"word": "bee", "dice": 0.5}]}
-    ]
-    bad = run("related", collection, "dragon")
-    assert (bad.code, bad.out) == (1, "")
-    assert "'dragon' occurs in no document" in bad.err

@@ -32,7 +32,7 @@ def test_help_imports_no_numerical_library_and_lists_every_command() -> None:
     *help_text, loaded = done.stdout.splitlines()
     assert loaded == "[]"
     listed = {line.split()[1] for line in help_text if re.match(r"│ \w", line)}
-    assert {"search", "bundles", "train", "evaluate", "index", "related", "recipes"} <= listed
+    assert {"search", "bundles", "train", "evaluate", "index", "recipes"} <= listed
     assert {"demo", "serve", "keys"} <= listed
 
 

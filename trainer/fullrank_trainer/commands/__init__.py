@@ -1,1 +1,1 @@
-"""The commands of this package, registered as entry points: train, evaluate, index, related, recipes, demo."""
+"""The commands of this package, registered as entry points: train, evaluate, index, recipes, demo."""
