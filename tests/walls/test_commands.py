@@ -129,7 +129,7 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
         ("trainer", "trainer"),
         ("ray", "fleet"),
         ("service", "fleet"),
-        *((extra, "dev") for extra in ("parquet", "postgresql", "qdrant", "tracing", "dev")),
+        *((extra, "dev") for extra in ("postgresql", "qdrant", "tracing", "dev")),
     ],
 )
 @pytest.mark.parametrize("python", PYTHON_VERSIONS)

@@ -37,7 +37,6 @@ ONLY_IN = {
     "psycopg": ("fullrank/engines", "service/fullrank_service/documents"),
     "qdrant_client": ("fullrank/engines",),
     "qdrant_edge": ("fullrank/engines",),
-    "pyarrow": ("trainer",),
     "fsspec": ("fleet",),
     "ray": ("fleet",),
     "llvmlite": ("fullrank/kernels",),

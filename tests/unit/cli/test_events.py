@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from secrets import token_hex
@@ -80,34 +79,6 @@ def test_export_writes_a_collection(run: Run, log: Path, collection: Path, tmp_p
     again = run("events", "export", log, collection, out / "coec")
     assert again.code == 1
     assert "exists already" in again.err.splitlines()[-1]
-
-
-def test_export_writes_the_log_as_parquet(run: Run, log: Path, tmp_path: Path) -> None:
-    out = tmp_path / "parquet"
-    got = run("events", "export", log.parent, "--parquet", out, "--json")
-    assert json.loads(got.out) == {"folder": str(out), "lists": 200, "events": 200}
-    assert len(list(out.glob("*.parquet"))) == 2
-    again = run("events", "export", log, "--parquet", out)
-    assert again.code == 1
-    assert "exists already" in again.err.splitlines()[-1]
-
-
-def test_parquet_without_pyarrow_names_the_extra(
-    run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "fullrank_trainer.clicks.parquet", raising=False)
-    got = run("events", "export", log, "--parquet", tmp_path / "out")
-    assert got.code == 1
-    assert got.err == "fullrank: needs pyarrow; install it with: pip install 'fullrank[parquet]'\n"
-    assert not (tmp_path / "out").exists()
-
-
-def test_export_needs_one_of_its_forms(run: Run, log: Path, tmp_path: Path) -> None:
-    for arguments in ([], [tmp_path], [tmp_path, tmp_path / "x", "--parquet", tmp_path / "y"]):
-        got = run("events", "export", log, *arguments)
-        assert got.code == 2
-        assert "--parquet" in got.err
 
 
 def test_export_leaves_other_models_out_if_asked(

@@ -8,7 +8,6 @@ mixture.py     how likely a clicked document answers the query
 weights.py     how relevant a clicked document is
 imports.py     click logs of other programs, CSV and TSV among them, into the log of events
 export.py      a collection: queries, judgements, weights
-parquet.py     the log itself, as Parquet
 """
 
 from fullrank_trainer.clicks.export import write_collection

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fullrank.cli.arguments import Json, log_places
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.events.log import DAYS, MEGABYTES, SHRINK_TO
@@ -102,13 +101,13 @@ def status(log: LogFolder, json: Json = False) -> None:
 def export_(
     log: LogFolder,
     corpus: Annotated[
-        Path | None,
+        Path,
         typer.Argument(metavar="CORPUS", help="Folder with the corpus.jsonl of the documents."),
-    ] = None,
+    ],
     collection: Annotated[
-        Path | None,
+        Path,
         typer.Argument(metavar="COLLECTION", help="Folder to write; it must not exist."),
-    ] = None,
+    ],
     weights: Annotated[
         RuleName, typer.Option("--weights", help="How clicks become weights.")
     ] = RuleName.MIXTURE,
@@ -128,14 +127,6 @@ def export_(
         bool,
         typer.Option("--dwell", help="Count a click in proportion if people left within 30 s."),
     ] = False,
-    parquet: Annotated[
-        Path | None,
-        typer.Option(
-            "--parquet",
-            metavar="FOLDER",
-            help="Write the log itself there, as Parquet, instead of a collection.",
-        ),
-    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -146,17 +137,10 @@ def export_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a collection of what people clicked, to train on; or the log, to analyse."""
+    """Write a collection of what people clicked, to train on."""
     from fullrank_trainer.clicks import fit_propensities, rank_by_text, write_collection
     from fullrank_trainer.clicks.export import require_new, split_votes
 
-    if parquet is not None:
-        if corpus is not None:
-            raise typer.BadParameter("--parquet takes no CORPUS and no COLLECTION")
-        _print({"folder": parquet, **_write_parquet(_existing(log), parquet)}, json)
-        return
-    if corpus is None or collection is None:
-        raise typer.BadParameter("name CORPUS and COLLECTION, or --parquet FOLDER")
     votes, _ = _join(_existing(log), model)
     propensities = fit_propensities(votes.coins)
     if weights is not RuleName.NAIVE:
@@ -177,16 +161,6 @@ def export_(
         dwell=dwell,
     )
     _print({"collection": collection, **counts, **propensities.as_dict()}, json)
-
-
-def _write_parquet(folder: Path, out: Path) -> dict[str, int]:
-    with needs("parquet"):
-        from fullrank_trainer.clicks.parquet import write_parquet
-    from fullrank.events.log import EventLog
-
-    log = EventLog(folder)
-    with Reporter() as report, report.stage("read the log") as stage:
-        return write_parquet(_counted(log.lists(), stage), _counted(log.events(), stage), out)
 
 
 @app.command("import")
