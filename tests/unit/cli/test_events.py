@@ -64,7 +64,7 @@ def test_status_counts_what_could_be_learned(run: Run, log: Path) -> None:
 
 def test_export_writes_a_collection(run: Run, log: Path, collection: Path, tmp_path: Path) -> None:
     out = tmp_path / "clicked"
-    for rule in ("coec", "naive", "ips"):
+    for rule in ("mixture", "naive"):
         folder = out / rule
         folder.parent.mkdir(exist_ok=True)
         got = run("events", "export", log, collection, folder, "--weights", rule, "--json")
@@ -76,7 +76,7 @@ def test_export_writes_a_collection(run: Run, log: Path, collection: Path, tmp_p
         assert counts["recent"] == 40
         assert counts["train"] > 20
         assert all(grades == {"a": -1, "b": 1} for grades in found.qrels("train").values())
-    again = run("events", "export", log, collection, out / "coec")
+    again = run("events", "export", log, collection, out / "naive")
     assert again.code == 1
     assert "exists already" in again.err.splitlines()[-1]
 

@@ -175,11 +175,10 @@ def _weighed(
     is_known = np.any([rows for name, rows in splits.items() if name != "recent"], axis=0)
     known = votes.take(is_known & votes.is_listed)
     mixture = fit_mixture(Clicked.of(*clicks_of(known, **options)), propensities)
-    least = MIN_WEIGHT if rule in ("mixture", "coec") else 0.0
     found = {
         name: measure(part, mixture, least=MIN_WEIGHT, **options) for name, part in parts.items()
     }
-    train = weigh(parts["train"], propensities, rule, mixture=mixture, least=least, **options)
+    train = weigh(parts["train"], propensities, rule, mixture=mixture, least=MIN_WEIGHT, **options)
     return {**found, "train": train}
 
 

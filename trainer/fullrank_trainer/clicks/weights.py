@@ -1,25 +1,15 @@
 """How relevant a clicked document is to a query: weights of judgements.
 
-Σ runs over the votes on a document for a query: c is 1 for a click, p_k how likely its place was looked at.
+Σ runs over the votes on a document for a query; c is 1 for a click.
 
     mixture  γ Σ c, γ how likely the document answers the query, given its votes: see `mixture`
-    coec     (r − m) Σ c, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all
     naive    Σ c
-    ips      Σ c / max(p_k, 1/10)
 
-So weights are numbers of clicks: what many people chose for a query outweighs what one did. γ and r − m are scaled, so
-that their squares sum to 1 on average over the queries. A document counts as relevant if it was clicked; for coec also
-if r exceeds m. Subtracting m takes away what any document would get in its place: clicks by mistake, and clicks out of
-trust in the first places.
+So weights are numbers of clicks: what many people chose for a query outweighs what one did. γ is scaled so that
+its squares over a query sum to 1 on average. A document counts as relevant if it was clicked.
 
-Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and every rule is Σ c.
+Where only clicks are known, not what was shown, nothing tells how likely a place was looked at, and both rules are Σ c.
 Such clicks are added to those that have a list.
-
-In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
-linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
-e = c − p_k m_k of different people who saw the same document, E[e e'] = p p' τ², with m_k the mean at place k. The best
-linear estimate of documents that are either right or wrong has a small a, where one click by mistake far down outweighs
-many clicks further up: a is 3 or more.
 """
 
 from __future__ import annotations
@@ -35,14 +25,12 @@ from fullrank_trainer.clicks.join import Bool, Votes
 from fullrank_trainer.clicks.mixture import Clicked, Mixture, fit_mixture
 from fullrank_trainer.clicks.propensity import Propensities
 
-Rule = Literal["mixture", "coec", "naive", "ips"]
+Rule = Literal["mixture", "naive"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 DEFAULT: Rule = "mixture"
 
-MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
-"""Range of a of coec."""
 MIN_WEIGHT = 0.5
-"""Least γ or r − m, where a query has 1 on average. Most judgements below it are clicks by mistake, and
+"""Least γ, where a query has 1 on average. Most judgements below it are clicks by mistake, and
 those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
 MAX_INVERSE = 10.0
 """A judgement that measures counts at most so often because it was unlikely to be noticed."""
@@ -83,7 +71,6 @@ def weigh(
     rule: Rule = DEFAULT,
     *,
     mixture: Mixture | None = None,
-    shrinkage: float | None = None,
     position_1: bool = False,
     dwell: bool = False,
     least: float = 0.0,
@@ -95,11 +82,10 @@ def weigh(
         propensities: p_k.
         rule: how clicks become weights.
         mixture: of all splits; None: fitted to these votes.
-        shrinkage: a of coec; None: estimated.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
-        least: judgements with a smaller γ or r − m, scaled, are left out.
+        least: judgements with a smaller γ, scaled, are left out.
 
     Example:
         >>> judged = weigh(votes, fit_propensities(votes.coins))
@@ -111,16 +97,8 @@ def weigh(
     is_relevant = clicks > 0
     if rule == "naive":
         judged = _judged(votes, counted, clicks, is_relevant)
-    elif rule == "ips":
-        p = propensities.of(counted.place)
-        inverse = counted.total(counted.clicks / np.maximum(p, 1 / MAX_INVERSE))
-        judged = _judged(votes, counted, inverse, is_relevant)
     else:
-        if rule == "mixture":
-            sure = (mixture or fit_mixture(counted, propensities)).posterior(counted)
-        else:
-            sure = _coec(votes, c, counted, propensities, shrinkage)
-            is_relevant &= sure > 0
+        sure = (mixture or fit_mixture(counted, propensities)).posterior(counted)
         judged = _judged(votes, counted, sure, is_relevant)
         scaled = _scaled(judged.weight, judged.query)
         judged = replace(judged, weight=scaled * clicks[is_relevant]).take(scaled >= least)
@@ -193,41 +171,6 @@ def _judged(votes: Votes, counted: Clicked, weight: Float64, chosen: Bool) -> Ju
     people = _people(counted.of_votes, votes.person, votes.clicked, len(counted.pairs))
     query, document = np.divmod(counted.pairs, max(1, len(votes.documents)))
     return Judged(votes.queries, votes.documents, query, document, weight, people).take(chosen)
-
-
-def _coec(
-    votes: Votes,
-    c: Float64,
-    counted: Clicked,
-    propensities: Propensities,
-    shrinkage: float | None,
-) -> Float64:
-    """Return r − m of each pair."""
-    p = propensities.of(votes.place)
-    clicks, views = counted.total(counted.clicks), np.bincount(counted.of_votes, p)
-    mean = float(clicks.sum() / views.sum()) if len(clicks) else 0.0
-    a = shrinkage_of(votes.place, counted.of_votes, c, p, mean) if shrinkage is None else shrinkage
-    rate: Float64 = (clicks + a * mean) / (views + a)
-    # r is a share: propensities that fall too fast must not let the last places outweigh the first.
-    return np.minimum(rate, 1.0) - mean
-
-
-def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float) -> float:
-    """Estimate a = m/τ².
-
-    Args:
-        place, pair: int64, of each vote: its place, and a number of its query and document.
-        c, p: of each vote.
-        mean: m.
-    """
-    at_place = np.bincount(place, p)
-    shares = np.bincount(place, c) / np.maximum(at_place, 1e-12)
-    e = c - p * shares[place]
-    products = float((np.bincount(pair, e) ** 2).sum() - (e**2).sum())
-    scale = float((np.bincount(pair, p) ** 2).sum() - (p**2).sum())
-    if products <= 0 or scale <= 0:  # no document was seen by two people, or all are alike
-        return MAX_SHRINKAGE if scale > 0 else MIN_SHRINKAGE
-    return float(np.clip(mean * scale / products, MIN_SHRINKAGE, MAX_SHRINKAGE))
 
 
 def _people(at: Int64, person: Int64, clicked: Bool, pairs: int) -> Int64:

@@ -60,9 +60,7 @@ class RuleName(StrEnum):
     """How clicks become weights."""
 
     MIXTURE = "mixture"
-    COEC = "coec"
     NAIVE = "naive"
-    IPS = "ips"
 
 
 class Form(StrEnum):

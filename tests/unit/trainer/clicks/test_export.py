@@ -196,7 +196,7 @@ def test_a_clicked_document_is_never_a_negative(tmp_path: Path, corpus: Path) ->
         lists.append(listing(f"l{n}", ["d1", "d2", "d0"], "query", user=f"u{n}"))
         events.append(click(f"l{n}", "d0" if n else "d1", user=f"u{n}"))
     votes = join(lists, events)
-    write_collection(votes, ETA_1, corpus, tmp_path / "c", rule="coec", recent_share=0)
+    write_collection(votes, ETA_1, corpus, tmp_path / "c", recent_share=0)
     found = read_collection(tmp_path / "c")
     [split] = found.splits
     [grades] = found.qrels(split).values()
