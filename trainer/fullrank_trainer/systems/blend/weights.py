@@ -267,9 +267,13 @@ class Typed:
         return found[:-1], max(float(found[-1]), least)
 
     def allowed(self, weights: Float64, lift: Lift, most_lost: float) -> Lift:
-        """Return a lift, but none if it costs typed queries more than a share of their average precision."""
-        before, after = (self._value(weights, each) for each in (NO_LIFT, lift))
-        return lift if after >= (1 - most_lost) * before else NO_LIFT
+        """Return a lift, or the half or quarter of it that costs typed queries no more than a share of their MAP."""
+        least = (1 - most_lost) * self._value(weights, NO_LIFT)
+        for part in (1.0, 0.5, 0.25):
+            found = lift._replace(added=part * lift.added)
+            if self._value(weights, found) >= least:
+                return found
+        return NO_LIFT
 
     def _value(self, weights: Float64, lift: Lift) -> float:
         found = np.append(*self.choose(weights, lift))
