@@ -29,7 +29,7 @@ except OSError as error:  # its wheel needs a library that slim images lack
 
 LEAVES = 8
 # More trees would not be evaluated in the time that a query may take.
-MAX_TREES = 200
+MAX_TREES = 140
 # LightGBM counts a grade as 2^grade − 1; its table ends here.
 _MAX_GRADE = 30
 _SETTINGS: dict[str, Any] = {
