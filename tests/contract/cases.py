@@ -16,7 +16,6 @@ _FIELDED = (*_SOFTMAX, "latent_terms=7", "match_terms=6")
 _CFH = (
     *_SOFTMAX,
     "loss=softmax",
-    "context=sentence",
     "bins=3",
     "bin_words=80",
     "bigrams=2",
@@ -100,7 +99,6 @@ CASES = [
     *map(_case, recipe_names()),
     Case("ssi-tied links", "ssi-tied", ("dimension=8", *_MARGIN), links=True),
     Case("cl-lsa languages", "cl-lsa", ("dimension=8", "tied=false")),
-    Case("s2net adagrad", "s2net", ("dimension=8", "train.epochs=6", "optimiser=adagrad")),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
     Case("clicked", "fielded", ("dimension=8", *_FIELDED, "clicked=on")),

@@ -14,11 +14,11 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Int64, Rows
 from fullrank.progress import Reporter
-from fullrank.text.bigrams import Bigrams, is_bigram
+from fullrank.text.bigrams import Bigrams
 from fullrank.text.features import count_corpus
 from fullrank_trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
 from fullrank_trainer.features.corpus import Corpus, Totals, document_frequency
-from fullrank_trainer.features.related import Neighbours, frequent_bigrams, neighbours, sentences
+from fullrank_trainer.features.related import Neighbours, frequent_bigrams, neighbours
 from fullrank_trainer.recipes.settings import ModelSettings
 
 
@@ -61,14 +61,9 @@ def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
 
 def find_neighbours(corpus: Corpus, settings: ModelSettings, reporter: Reporter) -> Neighbours:
     """Find the nearest frequent words of every word and 2-gram that the corpus counts."""
-    key = ("neighbours", settings.context, settings.bin_words, settings.bins)
+    key = ("neighbours", settings.bin_words, settings.bins)
     if key not in corpus.cache:
         words, contexts = corpus.counts.words, training_contexts(corpus)
-        if settings.context == "sentence":
-            counter = Bigrams(filter(is_bigram, words)).count
-            pieces = sentences(corpus.training_texts())
-            counts = count_corpus([pieces], processes=corpus.processes, counter=counter)
-            words, contexts = counts.words, counts.columns[0]
         with reporter.stage("nearest words", len(words)) as stage:
             corpus.cache[key] = neighbours(
                 words, contexts, settings.bin_words, settings.bins, progress=stage.advance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,7 +115,6 @@ def _keys(text: str, known: Mapping[str, int]) -> Int64:
 Float64 = npt.NDArray[np.float64]
 
 _CHUNK = 2048  # words between two reports of progress
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,8 +263,3 @@ def neighbours(
     places, _ = nearest(contexts, frequent, np.arange(len(words)), k, progress=progress)
     bins = [words[i] for i in frequent.tolist()]
     return Neighbours(bins, {word: i for i, word in enumerate(words)}, places)
-
-
-def sentences(texts: Iterable[str]) -> list[str]:
-    """Cut texts at line ends and after full stops, question and exclamation marks."""
-    return [piece for text in texts for piece in _SENTENCE.split(text) if piece]

@@ -143,9 +143,29 @@ def parse_recipe(name: str, text: str) -> Recipe:
     return _of_table(name, table)
 
 
+_LEFT: dict[str, dict[str, Any]] = {
+    "model": {"context": "document"},
+    "train": {"document_dropout": 0.0},
+    "htr": {"neighbours": 10},
+    "language": {
+        "topic_prior": 1.1,
+        "word_prior": 1.01,
+        "folding": 20,
+        "translation_floor": 1e-4,
+        "mix_queries": 200,
+    },
+    "projection": {"noise": 1.0, "scale": 10.0, "optimiser": "lbfgs", "iterations": 10},
+}
+"""Settings that older bundles store, and the value that training has had for each since the setting left."""
+
+
 def stored_recipe(facts: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``Recipe.as_dict`` wrote. Raises RecipeError if another version did."""
-    return _of_table(str(facts["name"]), {k: v for k, v in facts.items() if k != "name"})
+    """Return the recipe that ``Recipe.as_dict`` wrote. Raises RecipeError if training can no longer follow it."""
+    table = {key: value for key, value in facts.items() if key != "name"}
+    for section, left in _LEFT.items():
+        if isinstance(table.get(section), dict):
+            table[section] = dict(i for i in table[section].items() if i not in left.items())
+    return _of_table(str(facts["name"]), table)
 
 
 def _of_table(name: str, table: Mapping[str, Any]) -> Recipe:

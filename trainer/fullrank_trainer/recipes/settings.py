@@ -66,8 +66,6 @@ class ModelSettings:
     # k, the rows of a hashed word, and F, the number of frequent words that have rows
     bins: int = setting(1, low=1, high=100)
     bin_words: int = setting(30_000, low=1, high=_SIZE)
-    # words are near if they often occur in the same context
-    context: str = setting("document", choices=("document", "sentence"))
     # dense part: keep the heaviest words of a text; 0: all
     latent_terms: int = setting(0, high=_SIZE)
     # widths of tanh layers above U and V; empty: the dense part is linear
@@ -153,9 +151,8 @@ class TrainSettings:
     sampled_from: str = setting("all", choices=("all", "judged"))
     # softmax: share of documents that a step treats as never clicked: no clicked text, the median bias
     cold_dropout: float = setting(0.0, high=0.95)
-    # softmax: share of words that a step leaves out of queries, and of documents (dense part only)
+    # softmax: share of words that a step leaves out of queries
     word_dropout: float = setting(0.33, high=0.95)
-    document_dropout: float = setting(0.0, high=0.95)
     # softmax: mean lexical score of a judged pair in each field at the start
     start: float = setting(2.0, high=1000)
 
@@ -190,8 +187,6 @@ class HtrSettings:
     items: str = setting("functional", choices=("functional", "random", "lsi"))
     # rank by the cosine of v_i and Wφ(x) instead of their product
     cosine: bool = setting(False)
-    # htr-graph without links: number of nearest documents by tf-idf that count as linked
-    neighbours: int = setting(10, low=1, high=_SIZE)
 
 
 @dataclass(frozen=True)
@@ -204,22 +199,13 @@ class LanguageSettings:
     learn_from: str = setting("pairs", choices=("pairs", "documents"))
     # queries and documents share one word distribution for each topic
     merged: bool = setting(False)
-    # α and β: Dirichlet priors of a text's topics and of a topic's words
-    topic_prior: float = setting(1.1, low=1, high=1000)
-    word_prior: float = setting(1.01, low=1, high=1000)
     # most steps of the projection of a pair's posteriors to equal topic shares; 0: no projection
     projection_steps: int = setting(0, high=10_000)
     # end the projection when the topic shares of both sides differ by at most this, summed over topics
     projection_tolerance: float = setting(0.001, high=2)
-    # EM iterations to fold in a document
-    folding: int = setting(20, low=1, high=10_000)
-    # drop smaller translation probabilities
-    translation_floor: float = setting(1e-4, high=1)
     # weights of the collection and of the document's own words: validation picks one; without it the first
     lambda1: tuple[float, ...] = setting((0.2,), low=1e-6, high=1)
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
-    # most validation queries to pick them; 0: all
-    mix_queries: int = setting(200, high=_SIZE)
     # a word that a document has n times counts 1 + ln n times
     damped: bool = setting(False)
     # p: shares of a document's words are counts over |D|^p L^(1 - p), L the mean length; 1: over the length
@@ -241,16 +227,8 @@ class ProjectionSettings:
     method: str = setting("lsa", choices=("lsa", "cl-lsa", "opca", "s2net"))
     # a pair is a query and a judged document, or a query and the document it describes
     pairs: str = setting("judged", choices=("judged", "mates"))
-    # opca: γ, in units of the mean variance of a word
-    noise: float = setting(1.0, low=1e-6, high=1e6)
-    # s2net: γ, the factor on a difference of cosines
-    scale: float = setting(10.0, high=1000)
     # s2net: random other documents for each pair, a new sample each epoch
     others: int = setting(4, low=1, high=1000)
-    # s2net: "lbfgs" over all pairs, or "adagrad" on batches of them (train.rate, train.batch)
-    optimiser: str = setting("lbfgs", choices=("lbfgs", "adagrad"))
-    # s2net: L-BFGS iterations per epoch
-    iterations: int = setting(10, low=1, high=10_000)
 
 
 @dataclass(frozen=True)

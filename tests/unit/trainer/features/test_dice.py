@@ -1,4 +1,4 @@
-"""DICE coefficients against a count with plain sets, and the paper's kind of nearest words on real sentences."""
+"""DICE coefficients against a count with plain sets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from fullrank.text.features import count_corpus
-from fullrank_trainer.features.related import most_frequent, nearest, sentences
+from fullrank_trainer.features.related import most_frequent, nearest
 
 CONTEXTS, WORDS = 60, 25
 
@@ -77,20 +76,3 @@ def test_reported_progress_adds_up() -> None:
     rows = contexts()
     nearest(rows, np.arange(3), np.arange(WORDS), 1, progress=lambda n: done.update(words=n))
     assert done["words"] == WORDS
-
-
-def test_sentence_contexts_favour_words_of_one_sentence() -> None:
-    texts = [
-        "The crab has a shell. A bow is no sword!\nAxes and swords",
-        "Shrimp, crab. 剣と弓。斧",
-    ]
-    assert sentences(texts) == [
-        "The crab has a shell.", "A bow is no sword!", "Axes and swords", "Shrimp, crab.",
-        "剣と弓。", "斧",
-    ]  # fmt: skip
-    counts = count_corpus([sentences(texts)])
-    place = {word: i for i, word in enumerate(counts.words)}
-    frequent = np.array([place["bow"], place["shell"]])
-    places, scores = nearest(counts.columns[0], frequent, np.array([place["sword"]]), 2)
-    assert places.tolist() == [[0, -1]]
-    assert scores.tolist() == [[1.0, 0.0]]

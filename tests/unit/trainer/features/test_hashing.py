@@ -74,17 +74,6 @@ def test_words_that_only_queries_have_get_neighbours(corpus: Corpus) -> None:
     assert found["sun"] == []
 
 
-def test_sentence_contexts_are_narrower_than_documents(corpus: Corpus) -> None:
-    """ "spock" and "star" occur in the same article, but not in the same sentence."""
-    settings = ModelSettings(latent="learned", hashing="all", bin_words=3, bins=1)
-    documents = find_neighbours(corpus, settings, QUIET)
-    assert documents.places[documents.index["spock"]].tolist() == [0]
-    settings = ModelSettings(latent="learned", hashing="all", bin_words=3, context="sentence")
-    pieces = find_neighbours(corpus, settings, QUIET)
-    assert pieces.places[pieces.index["spock"]].tolist() == [-1]
-    assert pieces.index.keys() <= documents.index.keys()
-
-
 def test_bigrams_are_not_in_the_lexical_part(corpus: Corpus) -> None:
     """ "star" and "star trek" are two features of φ, but the identity is over words and lengths count words."""
     plain = build_features(corpus, ModelSettings(latent="learned", match="bm25"))

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import RecipeError
-from fullrank_trainer.recipes.recipe import SECTIONS, load_recipe, parse_recipe, recipe_names
+from fullrank_trainer.recipes.recipe import (
+    SECTIONS,
+    load_recipe,
+    parse_recipe,
+    recipe_names,
+    stored_recipe,
+)
 from fullrank_trainer.systems.registry import validate
 
 
@@ -194,3 +200,15 @@ def test_a_recipe_can_be_loaded_by_path(tmp_path: Path) -> None:
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
     with pytest.raises(RecipeError, match=r"no recipe 'magic'; there are: auto, .*bm25, .*\.toml"):
         load_recipe("magic")
+
+
+def test_a_stored_recipe_may_have_settings_that_left() -> None:
+    """At their default they change nothing; training cannot follow another value."""
+    recipe = load_recipe("s2net")
+    facts = recipe.as_dict()
+    facts["projection"] |= {"optimiser": "lbfgs", "scale": 10.0}
+    facts["model"]["context"] = "document"
+    assert stored_recipe(json.loads(json.dumps(facts))) == recipe
+    facts["projection"]["optimiser"] = "adagrad"
+    with pytest.raises(RecipeError, match=r"unknown setting 'projection\.optimiser'"):
+        stored_recipe(facts)

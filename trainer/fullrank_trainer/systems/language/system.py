@@ -20,13 +20,16 @@ from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import LanguageSettings, ModelSettings
 from fullrank_trainer.systems.language.ibm1 import translation_table
 from fullrank_trainer.systems.language.ranked import trained_table
-from fullrank_trainer.systems.language.topics import TopicLearner
+from fullrank_trainer.systems.language.topics import TOPIC_PRIOR, TopicLearner
 from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
 
+_FOLDING = 20  # EM iterations to fold in a document
+_TRANSLATION_FLOOR = 1e-4  # smaller translation probabilities are dropped
+_MIX_QUERIES = 200  # most validation queries that pick λ₁ and λ₂
 STEMS = ("none", "english")
 """What `language.stem = "auto"` tries."""
 
@@ -50,7 +53,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         return _best_stem(context, recipe, run)
     corpus, settings = context.corpus, recipe.language
     # The learned part depends neither on the weights nor on the time limit of a trial.
-    kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0, ranked=False)
+    kept = replace(settings, lambda1=(), lambda2=(), ranked=False)
     key = ("language", recipe.model, kept, replace(recipe.train, seconds=0.0))
     learned, documents, facts = context.cached(key, lambda: _learn(context, recipe, run))
     model = with_weights(learned, settings.lambda1[0], settings.lambda2[0])
@@ -216,8 +219,8 @@ def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
             "latent": settings.smoothing,
             "lambda1": settings.lambda1[0],
             "lambda2": settings.lambda2[0],
-            "iterations": settings.folding,
-            "prior": settings.topic_prior - 1,
+            "iterations": _FOLDING,
+            "prior": TOPIC_PRIOR - 1,
             **({"damped": True} if settings.damped else {}),
             **_length(texts, settings),
             **({} if settings.stem == "none" else {"stem": settings.stem}),
@@ -278,7 +281,7 @@ def _translation(
             texts.documents,
             queries,
             iterations=recipe.train.epochs,
-            floor=recipe.language.translation_floor,
+            floor=_TRANSLATION_FLOOR,
             progress=progress,
         )
     by_query_word = table.T.tocsr().astype(np.float32)
@@ -316,7 +319,7 @@ def try_weights(
         One {"lambda1", "lambda2", "map"} for each pair of weights.
     """
     grid = list(product(settings.lambda1, settings.lambda2))
-    chosen = evenly_spread(len(valid.judgements), settings.mix_queries).tolist()
+    chosen = evenly_spread(len(valid.judgements), _MIX_QUERIES).tolist()
     weights = relative_weights([valid.judgements[i] for i in chosen])
     total = np.zeros(len(grid))
     for nth, i in enumerate(chosen):

@@ -29,6 +29,8 @@ from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
 
+TOPIC_PRIOR, WORD_PRIOR = 1.1, 1.01
+"""α and β."""
 _STEP = 4096  # pairs between two checks for Ctrl-C
 
 
@@ -149,7 +151,7 @@ class TopicLearner(RestoresInPlace):
 
     def _prior(self) -> float:
         """Return (α − 1) Σ w ln θ + (β − 1) Σ ln φ."""
-        alpha, beta = self.settings.topic_prior - 1, self.settings.word_prior - 1
+        alpha, beta = TOPIC_PRIOR - 1, WORD_PRIOR - 1
         total = alpha * (self.weights[:, None] * np.log(self.theta)).sum() if alpha else 0.0
         if beta:
             total += beta * np.log(self.phi_d[self._of_document]).sum()
@@ -162,7 +164,7 @@ class TopicLearner(RestoresInPlace):
         q, d, settings = self.query, self.document, self.settings
         em.pairs_step(
             start, stop, q.indptr, q.words, q.counts, d.indptr, d.words, d.counts, self.phi_q, self.phi_d,
-            self.theta, self.multipliers, settings.topic_prior - 1, settings.projection_steps,
+            self.theta, self.multipliers, TOPIC_PRIOR - 1, settings.projection_steps,
             settings.projection_tolerance, self._tilted_q, self._tilted_d, q.shares, d.shares, found,
         )  # fmt: skip
 
@@ -177,7 +179,7 @@ class TopicLearner(RestoresInPlace):
         ):
             shares = side.weighted(self.weights)
             em.words_step(side.starts, side.pairs, side.entries, shares, tilted, phi, out)
-        beta = self.settings.word_prior - 1
+        beta = WORD_PRIOR - 1
         self.phi_d[...] = _columns_to_one(of_d + beta * self._of_document[:, None])
         if not self.settings.merged:
             self.phi_q[...] = _columns_to_one(of_q + beta * self._of_query[:, None])

@@ -342,8 +342,6 @@ def _step(
     if latent:
         xq = dropout(take(features.xq, queries), train.word_dropout, rng)
         xd = Phi(take(features.xd.words, candidates), features.xd.parts)
-        if train.document_dropout:
-            xd = Phi(dropout(xd.composed(), train.document_dropout, rng))
         drop_pages(*features.arrays)
         query_tape = state.query.forward(Phi(xq), gamma, scratch.of("query"))
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0, scratch.of("document"))

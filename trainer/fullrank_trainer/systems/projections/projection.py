@@ -23,6 +23,7 @@ from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 
+_NOISE = 1.0  # γ of opca, in units of the mean variance of a word
 _Projection = tuple[Float32, dict[str, Any]]
 
 
@@ -37,8 +38,7 @@ def _components(
 
 
 def _opca(context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun) -> _Projection:
-    noise = recipe.projection.noise
-    return components.opca(space, recipe.model.dimension, context.seed, noise), {}
+    return components.opca(space, recipe.model.dimension, context.seed, _NOISE), {}
 
 
 def _s2net(context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun) -> _Projection:

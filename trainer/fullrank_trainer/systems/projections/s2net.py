@@ -7,8 +7,8 @@ With y = Aᵀx of a text, ŷ = y/‖y‖ and h = ∂L/∂Δ = −γ / (1 + e^{γ
     ∂L/∂ŷ_q = Σ h (ŷ₊ − ŷ₋)        ∂L/∂ŷ₊ = Σ h ŷ_q        ∂L/∂ŷ₋ = −Σ h ŷ_q
     ∂L/∂y = (∂L/∂ŷ − (ŷ·∂L/∂ŷ) ŷ) / ‖y‖                    ∂L/∂A = Σ_texts x (∂L/∂y)ᵀ
 
-A starts from LSA. Each epoch draws new d⁻ and takes a few L-BFGS iterations over all pairs, or AdaGrad steps on
-batches. The epoch with the best validation MAP wins.
+A starts from LSA. Each epoch draws new d⁻ and takes a few L-BFGS iterations over all pairs. The epoch with the best
+validation MAP wins.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from fullrank.errors import TrainingError
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.systems.linear import kernels
-from fullrank_trainer.systems.linear.scratch import Scratch
-from fullrank_trainer.systems.linear.towers import transpose
 from fullrank_trainer.systems.projections import components
 from fullrank_trainer.systems.projections.components import Space
 from fullrank_trainer.training.fitted import Arrays
@@ -33,6 +31,8 @@ from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
+_SCALE = 10.0  # γ, the factor on a difference of cosines
+_ITERATIONS = 10  # of L-BFGS in an epoch
 _LBFGS_HISTORY = 5  # steps that L-BFGS stores
 
 
@@ -88,14 +88,12 @@ class S2NetLearner(RestoresInPlace):
         self, features: Features, space: Space, recipe: Recipe, rng: np.random.Generator, seed: int
     ) -> None:
         self.features, self.space, self.rng = features, space, rng
-        self.train, self.settings = recipe.train, recipe.projection
+        self.others = recipe.projection.others
         # With two vocabularies, queries and documents share components only if pairs are added up.
         begin = components.cl_lsa if space.query_columns else components.lsa
         self.A = begin(space, recipe.model.dimension, seed)
         # The cosine does not depend on A's scale, but a step does: rows start at a norm of about 1.
         self.A /= np.sqrt(np.mean(np.sum(np.square(self.A), axis=1)))
-        self.squares = np.zeros(len(self.A), np.float32)
-        self._scratch = Scratch()
         self.texts = Rows.from_csr(sp.csr_array(sp.vstack([space.queries, space.documents], "csr")))
         self.known = space.known()
         self.pairs = self._usable()
@@ -121,19 +119,12 @@ class S2NetLearner(RestoresInPlace):
         """Take one pass over the pairs, each with new negatives."""
         queries = self.space.query_of[self.pairs]
         documents = np.column_stack([self.space.document_of[self.pairs], self._negatives(queries)])
-        if self.settings.optimiser == "lbfgs":
-            yield len(queries), self._descend(queries, documents)
-            return
-        order, size = self.rng.permutation(len(queries)), self.train.batch
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            rate = self.train.rate * (1 - 0.9 * min(1.0, done + share * start / len(order)))
-            yield len(batch), self._step(queries[batch], documents[batch], rate)
+        yield len(queries), self._descend(queries, documents)
 
     def _negatives(self, queries: Int64) -> Int64:
         """Draw documents that are neither judged nor mates of the query, int64 (B, K)."""
         count = self.features.documents
-        drawn = self.rng.integers(0, count, (len(queries), self.settings.others))
+        drawn = self.rng.integers(0, count, (len(queries), self.others))
         while True:
             keys = queries[:, None] * count + drawn
             place = np.minimum(np.searchsorted(self.known, keys), len(self.known) - 1)
@@ -150,7 +141,7 @@ class S2NetLearner(RestoresInPlace):
         def objective(flat: Float64) -> tuple[float, Float64]:
             A = flat.reshape(self.A.shape).astype(np.float32)
             Y = embed(self.texts, A)
-            loss, gradient = loss_and_gradient(Y, queries, candidates, self.settings.scale)
+            loss, gradient = loss_and_gradient(Y, queries, candidates, _SCALE)
             return loss, np.asarray(transposed @ gradient, np.float64).ravel()
 
         # Imported here: scipy.optimize takes 17 MiB of every process.
@@ -161,21 +152,10 @@ class S2NetLearner(RestoresInPlace):
             self.A.astype(np.float64).ravel(),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": self.settings.iterations, "maxcor": _LBFGS_HISTORY},
+            options={"maxiter": _ITERATIONS, "maxcor": _LBFGS_HISTORY},
         )
         self.A[...] = found.x.reshape(self.A.shape)
         return float(found.fun)
-
-    def _step(self, queries: Int64, documents: Int64, rate: float) -> float:
-        """Take one AdaGrad step on the words of a batch of pairs; return its loss before the step."""
-        candidates = documents + self.space.queries.shape[0]
-        rows, place = np.unique(np.column_stack([queries, candidates]), return_inverse=True)
-        place = place.reshape(len(queries), -1)
-        x = self.texts.take(rows)
-        Y = embed(x, self.A)
-        loss, gradient = loss_and_gradient(Y, place[:, 0], place[:, 1:], self.settings.scale)
-        kernels.adagrad_table(*transpose(x, self._scratch), gradient, self.A, self.squares, rate)
-        return loss
 
     def measure(self, valid: Validation) -> float:
         """Return the MAP of the cosine alone on validation."""
@@ -189,8 +169,8 @@ class S2NetLearner(RestoresInPlace):
         return {"A": self.A}
 
     def state(self) -> Arrays:
-        """Return AdaGrad's sums."""
-        return {"squares": self.squares}
+        """Return nothing: L-BFGS starts anew in each epoch."""
+        return {}
 
 
 def _encoded(Y: Float32) -> Encoded:

@@ -30,6 +30,7 @@ from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 
+_NEIGHBOURS = 10  # nearest documents by tf-idf that count as linked where there are no links
 Pairs = tuple[Int64, Int64, npt.NDArray[np.bool_]]
 """First nodes, second nodes, and whether they are adjacent; (T,) each."""
 
@@ -305,6 +306,6 @@ def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.fl
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Fit a graph recipe. Raises TrainingError if there is no edge."""
     features = context.features(recipe.model)
-    graph = graph_of(features, context.collection.documents_are_queries, recipe.htr.neighbours)
+    graph = graph_of(features, context.collection.documents_are_queries, _NEIGHBOURS)
     rng = np.random.default_rng(context.seed)
     return GraphLearner(features, recipe, rng, graph).fitted(run)

@@ -86,13 +86,13 @@ def twin(phi_q: Float64, phi_d: Float64, settings: LanguageSettings, epochs: int
     """φ^q, φ^d and θ after some iterations."""
     theta = np.full((len(PAIRS), phi_q.shape[1]), 1 / phi_q.shape[1])
     for _ in range(epochs):
-        of_q = np.where(phi_q > 0, settings.word_prior - 1, 0.0)
-        of_d = of_q if settings.merged else np.where(phi_d > 0, settings.word_prior - 1, 0.0)
+        of_q = np.where(phi_q > 0, 0.01, 0.0)
+        of_d = of_q if settings.merged else np.where(phi_d > 0, 0.01, 0.0)
         for i, (query, document) in enumerate(PAIRS):
             p, r = posteriors(query, phi_q, theta[i]), posteriors(document, phi_d, theta[i])
             if settings.projection_steps and query and document:
                 p, r = project(query, document, p, r)
-            theta[i] = settings.topic_prior - 1
+            theta[i] = 0.1
             for text, posterior, into in ((query, p, of_q), (document, r, of_d)):
                 for w, line in zip(text, counts(text) * posterior, strict=True):
                     theta[i] += line
