@@ -15,9 +15,12 @@ from fullrank.cli.output import print_json
 def recipes(json: Json = False) -> None:
     """List the recipes, a line each."""
     with needs("trainer"):
-        from fullrank_trainer.systems.registry import described
+        from fullrank_trainer.recipes.recipe import load_recipe, recipe_names
 
-    found = described()
+    found = [
+        {"recipe": r.name, "system": r.system, "paper": r.paper, "about": r.about}
+        for r in map(load_recipe, recipe_names())
+    ]
     if json:
         print_json(found)
         return
@@ -26,8 +29,6 @@ def recipes(json: Json = False) -> None:
     table.add_column("recipe", no_wrap=True, min_width=longest)
     table.add_column("about", no_wrap=True, overflow="ellipsis")
     for line in found:
-        marks = "" if line["new_queries"] else " q"
-        marks += "" if line["new_documents"] else " d"
-        table.add_row(escape(line["recipe"]) + marks, escape(line["about"]))
+        table.add_row(escape(line["recipe"]), escape(line["about"]))
     Console(highlight=False).print(table)
-    typer.echo("Marks: q ranks no new queries, d no new documents. With papers, in full: --json")
+    typer.echo("With papers, in full: --json")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from fullrank.errors import RecipeError
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names
+from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.systems import expansion, memory, mentions
 from fullrank_trainer.systems import parts as mixed
 from fullrank_trainer.systems.blend import system as blend
@@ -37,14 +36,10 @@ class System:
     Attributes:
         fit: fits a recipe; raises TrainingError.
         validate: raises RecipeError if the settings of a recipe do not go together.
-        new_queries: its models answer queries that training did not see.
-        new_documents: its models embed documents that training did not see.
     """
 
     fit: Callable[[TrainingContext, Recipe, TrainingRun], FittedModel]
     validate: Callable[[Recipe], None] = validate_without_hashing
-    new_queries: bool = True
-    new_documents: bool = True
 
 
 def validate(recipe: Recipe) -> None:
@@ -87,26 +82,3 @@ def system_of(recipe: Recipe) -> System:
         raise RecipeError(
             f"recipe {recipe.name}: no system {recipe.system!r}; there are: {', '.join(SYSTEMS)}"
         ) from None
-
-
-def described() -> list[dict[str, Any]]:
-    """Describe every recipe that comes with Fullrank.
-
-    Returns:
-        One object a recipe: recipe, system, paper, about, new_queries, new_documents.
-    """
-    found = []
-    for name in recipe_names():
-        recipe = load_recipe(name)
-        system = system_of(recipe)
-        found.append(
-            {
-                "recipe": name,
-                "system": recipe.system,
-                "paper": recipe.paper,
-                "about": recipe.about,
-                "new_queries": system.new_queries,
-                "new_documents": system.new_documents,
-            }
-        )
-    return found
