@@ -61,6 +61,21 @@ def test_the_mixture_counts_the_clicks_that_answer(votes: Votes) -> None:
     assert weights(weigh(votes, ETA_1)) == pytest.approx(wanted, rel=1e-6, abs=1e-9)
 
 
+def test_the_mixture_ranks_what_answers_first_where_counts_do_not() -> None:
+    """The documents that answer least are shown first, so they get the most clicks."""
+    relevance = np.tile([0.2, 0.3, 0.4, 0.6, 0.8], (4, 1))
+    votes = join(*simulate(8000, lambda k: 1 / k, relevance, 3, coin=0.0))
+
+    def order(rule: Rule) -> list[int]:
+        total = np.zeros(5)
+        for (_, document), weight in weights(weigh(votes, ETA_1, rule)).items():
+            total[int(document.split("-")[1])] += weight
+        return np.argsort(-total).tolist()
+
+    assert order("mixture")[0] == 4
+    assert order("naive")[0] == 0
+
+
 def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
     lists = [
         listing("l1", "ab", user="ann"),
@@ -73,6 +88,7 @@ def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
     votes = join(lists, clicks)
     counted = weigh(votes, Propensities.of_power(3), "naive", position_1=True)
     assert weights(counted) == {("red shoes", "a"): 1, ("boots", "c"): 1}
+    assert weights(weigh(votes, ETA_1, position_1=True)).keys() == weights(counted).keys()
 
 
 def test_where_people_are_named_all_others_are_one() -> None:
