@@ -63,7 +63,6 @@ def test_the_commands_of_the_page_run(
         "events export",
         "train",
         "evaluate",
-        "events export",
         "bundles activate",
         "retrain",
         "experiment start",
@@ -75,8 +74,8 @@ def test_the_commands_of_the_page_run(
         "events forget",
         "events compact",
     ]
-    first, third = serving[6], serving[12]
-    assert serving == [None] * 6 + [first] * 6 + [third] + [first] * 3
+    first, third = serving[5], serving[11]
+    assert serving == [None] * 5 + [first] * 6 + [third] + [first] * 3
     versions = {path.name for path in (folder / "bundles" / "shop").iterdir()}
     assert {first, third} < versions
     assert len(versions) == 3
