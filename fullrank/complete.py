@@ -30,9 +30,8 @@ from fullrank.text.words import query_words
 # text has between the same neighbours. The part before the edit must be the beginning of some text, so the search
 # ends at the first letter that continues no text.
 
-
 MIN_LETTERS = 4
-"""Shortest prefix of which an edit is forgiven."""
+"""A prefix of this many letters or more may have one typing error."""
 _STEP, _MERGED_AT_ONCE = 2_000, 200
 _NONE = np.zeros(0, np.int64)
 _LAST = "\U0010ffff"  # after every letter of a word
@@ -168,7 +167,6 @@ class SortedTexts:
 # that stand with all other typed words in some query or title come before words that do not, and a number completes
 # only so. Two texts that are equal after folding are one, of the first kind. An edit of the last letter is tried only
 # if nothing else is found, because every text with the letters before it fits.
-
 
 _WORD_LETTERS = 3
 _LOOKED_AT = 50

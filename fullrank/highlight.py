@@ -186,7 +186,6 @@ def split_fields(
 #
 # The weight of a marked word is its share in the score, at least 0.
 
-
 MAX_MEANING = 8
 LEAST_MEANING = 0.1
 MAX_CHARS = 20_000
@@ -278,7 +277,6 @@ def meaning_words(
 #
 # A word that occurs twice in a window counts once. Of equal windows the one with more marked words wins, then the
 # first. It is then moved so that its marked words have as many words before as after them.
-
 
 Kind = Literal["word", "meaning"]
 KINDS: tuple[Kind, Kind] = ("word", "meaning")

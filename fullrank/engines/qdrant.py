@@ -132,7 +132,6 @@ def _sparse(features: Any, weights: Any) -> dict[str, list[Any]]:
 # FOLDER/<name>                  a link to the newest one
 # FOLDER/.<…>.partial/           an unfinished export, which the next one deletes
 
-
 _PARTIAL = ".partial"
 
 
@@ -277,7 +276,6 @@ def _locked(folder: Path) -> Iterator[None]:
 #
 # An unfinished export leaves a collection without an alias; the next export of the name deletes it, so only one may
 # run at a time.
-
 
 _POINTS = "_points"
 

@@ -11,7 +11,6 @@ from fullrank.encoding import Float64, Int64
 
 # Limit what one person can do to a ranking: votes are capped.
 
-
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
 MAX_VIEWS_A_DAY = 10
@@ -80,7 +79,6 @@ def _clicks_before(person: Int64, group: Int64, time: Float64, clicked: Bool) ->
 
 
 # Tell programs from people by how often they click.
-
 
 MAX_CLICKS_AN_HOUR = 100
 """A person with more is a program."""

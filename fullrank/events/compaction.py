@@ -283,7 +283,6 @@ def _shrink(folder: Path, max_bytes: int) -> int:
 
 # Merge small segments: a worker that restarts often leaves many.
 
-
 SMALL_BYTES = 8 << 20
 MAX_BYTES = 64 << 20
 _LINES_AT_ONCE = 1_000

@@ -22,7 +22,6 @@ from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, s
 
 # Where a service keeps the log and the key of its pseudonyms, and for how long: the defaults of its settings.
 
-
 FOLDER, KEY = ".events", ".events.key"
 DAYS, MEGABYTES = 90, 10_000
 SHRINK_TO = 0.9
@@ -64,7 +63,6 @@ def places(
 
 
 # People in the log: pseudonyms, and who has been erased.
-
 
 ERASED = "erased.json"
 _LOCK = ".erased.lock"

@@ -214,7 +214,6 @@ def _dwell(value: object) -> float | None:
 # What UBI does not name stands in `query_attributes`. Places count from 0 at the first document of the list; `offset`
 # says how many documents stood before it.
 
-
 PEOPLE = ("user_id", "client_id", "session_id")
 """Who asked: the first of these that is known counts as the person."""
 MAX_TEXT_CHARS = 2_000
@@ -342,7 +341,6 @@ def parse_list(line: bytes) -> ServedList:
 
 # Lists that a client reports, as queries of User Behavior Insights 1.3.
 
-
 _MAX_IDS = 1_000
 _USED = ("user_query", "query_response_hit_ids")
 
@@ -399,7 +397,6 @@ def _ids(given: object) -> list[str]:
 # Events in the shape of Algolia's Insights API → events of User Behavior Insights.
 #
 # https://www.algolia.com/doc/rest-api/insights describes the shape.
-
 
 _ACTIONS = {"click": "click", "view": "impression", "conversion": "conversion"}
 _SUBTYPES = {"purchase": "purchase", "addToCart": "add_to_cart"}

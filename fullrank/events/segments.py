@@ -202,7 +202,6 @@ def _seal(path: Path) -> Path:
 
 # Sealed segments: compressed, and only ever replaced or removed as a whole, each with its checksum.
 
-
 SEALED, CHECKSUM = ".jsonl.gz", ".jsonl.gz.sha256"
 _IMPORTED, _REMARK = "i", re.compile(r"^# imported (\d+)$", re.MULTILINE)
 TIME = "%Y%m%dT%H%M%SZ"
@@ -319,7 +318,6 @@ def _pack(path: Path, pieces: Iterable[bytes]) -> str:
 #
 # The merged segment appears by one rename. From then on those that it holds are no longer listed, whether they are
 # still there, or come back when the files of a machine are copied once more.
-
 
 _MERGED = "m"
 _MERGED_REMARK = re.compile(r"^# since (\d+) holds (.+)$", re.MULTILINE)

@@ -23,7 +23,6 @@ from fullrank.storage.files import replace_file
 # is 1 at any time, so by Ville's inequality it ever reaches 20 with a probability of at most 1/20, however often
 # somebody looks and whenever the test ends. (P. Grünwald, R. de Heide, W. Koolen: Safe testing, 2020.)
 
-
 LEVEL = 20.0
 SHARE, MAX_DAYS = 0.2, 14.0
 """Defaults: of the searches that an experiment interleaves, and the days after which it ends undecided."""
@@ -90,7 +89,6 @@ def tally_of(wins: int, losses: int) -> Tally:
 # What `fullrank loop` decided: loop.json in the folder of bundles.
 #
 # A bundle never changes, so its card cannot take what is decided about it later; `fullrank bundles show` prints both.
-
 
 DECISIONS = "loop.json"
 LOOP_LOCK = ".loop.lock"

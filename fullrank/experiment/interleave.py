@@ -69,7 +69,6 @@ def interleave(a: Sequence[str], b: Sequence[str], count: int, coin: Random) -> 
 # (FairPairs: F. Radlinski, T. Joachims, AAAI 2006). A document from further below in a place of the first page shows
 # whether it deserves one. Neither lifts a document without clicks after the query above one that has some.
 
-
 SHOWN = 10
 DEPTH = 50
 """Documents that must be ranked to insert one."""

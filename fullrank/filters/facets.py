@@ -29,7 +29,6 @@ from fullrank.filters.query import Value, column_of, listed
 
 # Fields with values on a scale, and what to say about the others.
 
-
 _NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
 
 
@@ -286,7 +285,6 @@ def _json_number(number: float) -> float:
 
 
 # Ranges of a field: how many of the matching documents have a value in each.
-
 
 Bound = float | str | None
 """A number; of a field of times ISO 8601 with an offset from UTC; None: no bound."""

@@ -16,7 +16,6 @@ from fullrank.kernels.compiler import helper
 
 # The types of arrays, by what they hold.
 
-
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Int8 = npt.NDArray[np.int8]
@@ -29,7 +28,6 @@ Mask = npt.NDArray[np.bool_]
 
 
 # Ask for memory before it is needed: documents and scores lie anywhere, and a kernel knows the next ones.
-
 
 _NUMBER, _FLAG = ir.IntType(64), ir.IntType(32)
 
@@ -63,7 +61,6 @@ def prefetch_row(table: Float32 | Int8 | Int32, row: int, numbers: int) -> None:
 
 
 # Bounds on what float32 rounds.
-
 
 UNIT_ROUNDOFF = 2.0**-24
 _LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)

@@ -34,7 +34,6 @@ from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
 # Slots to estimate: those read that are likely, those of chosen cells, and those that may reach a score.
 
-
 DONE = np.float32(np.inf)
 """Stands for the sum of a slot that is estimated."""
 

@@ -29,7 +29,6 @@ from fullrank.kernels.words import (
 #
 # A phrase is followed word by word, until no phrase begins so.
 
-
 _SPACE = 32
 _HALF, _ONE = np.uint64(32), np.uint64(1)
 
@@ -157,7 +156,6 @@ def find_whole(blob: UInt8, offsets: Int64, slots: UInt64, names: UInt8, bounds:
 # find_joined    which of them may be a form of a known word: a key that some table has by its CRC-32 alone passes, so a
 #                few others pass too; `fullrank.text.forms` looks up what passes
 # weigh_buckets  which buckets of unknown words they have (fullrank.models.unseen.keys)
-
 
 _E, _I, _S, _U, _X, _Z, _O, _H, _C, _Y = (np.uint8(ord(letter)) for letter in "eisuxzohcy")
 

@@ -172,7 +172,6 @@ code_product = helper(_vnni_product if has_vnni() else _plain_product)
 # because one side of that instruction has no sign; 128 Σ q is subtracted from the result. All sums are integers below
 # 2³¹, so every processor gets the same number.
 
-
 GROUP, TOGETHER = 16, 4
 """How many documents a group has, and how many numbers of each are side by side."""
 _GROUP_BYTES = GROUP * TOGETHER

@@ -44,7 +44,6 @@ from fullrank.storage.strings import StringTable
 # The copies are made in kernels and by whole arrays, so that a merge on a background thread rarely holds the
 # interpreter.
 
-
 _EVERY_FEATURE = np.zeros(0, np.int32)
 
 

@@ -105,7 +105,6 @@ def reordered(
 #
 # No model knows how often these words occur, so the shortest come first: those with the least left to type.
 
-
 _CACHED = 1 << 8
 # Words with one beginning that are looked at.
 _MOST_READ = 1000

@@ -22,7 +22,6 @@ from fullrank.text.words import query_words, words
 
 # Queries that are read once: the models of a blend share their words and counts.
 
-
 _FEW = 16
 
 

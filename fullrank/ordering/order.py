@@ -36,7 +36,6 @@ from fullrank.retrieval.ranking import remaining
 # A document with several values belongs to the group of each value and is left out if one of these is full. A
 # document without a value is in no group. Values of different kinds are different.
 
-
 Group = tuple[str, object]
 
 
@@ -113,7 +112,6 @@ def possible(documents: Iterable[Sequence[Group]], limit: int, unordered: int = 
 #
 # r is the score, from 0 for the least to 1 for the best of the first hits; sim is the cosine of [v | t].
 # Ties go to the better score.
-
 
 DEPTH = 100
 """How many of the first hits are put into another order."""

@@ -20,7 +20,6 @@ from fullrank.filters.facets import columns_of_field, kinds_of, usable_fields
 # A field has numbers, true and false, or times. Of several values of a document the smallest counts in ascending
 # order, the largest in descending order. Documents without a value come last in both.
 
-
 MAX_KEYS = 4
 
 
@@ -94,7 +93,6 @@ def first_rows(values: Float64, rows: Int64, count: int) -> Int64:
 #     log     weight · ln(1 + x), 0 for x below 0
 #
 # A document without a value gets 0. A document with several values gets the largest result before the weight.
-
 
 MAX_BOOSTS = 8
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

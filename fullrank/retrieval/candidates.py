@@ -258,7 +258,6 @@ def index_candidates(
 # A filter that leaves a share p of the documents leaves that share of each list and cell, so more of them are read.
 # Where it leaves fewer documents than the cells of a search have, all of these are estimated.
 
-
 _NO_SLOTS = np.zeros(0, np.int64)
 # Estimating so many documents one by one takes as long as the rest of a search.
 _ESTIMATED = 16_384
@@ -320,10 +319,9 @@ def fast_candidates(
 # An index gives both parts of all scores within bounds on the error; the few documents that may lie on either side of
 # a floor are scored in float64, as hits are.
 
-
 COUNTED = 10_000
 """Answers count exactly up to here."""
-# Of a part of a score, and of its threshold in float32.
+# Rounding errors between a part of a score and its threshold in float32, at most.
 _ROUNDINGS = 12
 
 

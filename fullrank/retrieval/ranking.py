@@ -24,7 +24,6 @@ from fullrank.kernels.select import places_left
 # A word weighs ln(1 + n / f), so common words are given up before rare ones, and one rare word alone decides nothing.
 # Parts of the documents choose together: which words occur at all, and which words the best document of all has.
 
-
 Match = Literal["all", "any", "auto"]
 MATCHES: tuple[Match, ...] = get_args(Match)
 

@@ -231,7 +231,6 @@ def _time(given: Mapping[str, Any], name: str) -> float | None:
 # `is` compares all words, `contains` finds the words in a row anywhere, `prefix` compares the first letters of the
 # folded query: "cof" is a prefix of "coffee beans".
 
-
 _HEAD = 4  # letters
 
 

@@ -20,7 +20,6 @@ from fullrank.text.words import words
 
 # Stems of words by Snowball (Porter 2001), so that listing, listed and lists are one word.
 
-
 LANGUAGES: tuple[str, ...] = tuple(snowballstemmer.algorithms())
 """Names of the languages that have a stemmer."""
 

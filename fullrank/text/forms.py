@@ -34,7 +34,6 @@ from fullrank.text.words import words
 # KeyedRows   words, or compounds, under a key
 # FormTables  the folded keys of words, their keys in the singular, and the forms of each known word
 
-
 RowTuple = tuple[int, ...]
 """The row of a word, or those of the words of a compound."""
 

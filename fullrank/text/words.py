@@ -26,7 +26,6 @@ import numpy as np
 # part of them depends on whether the syllable before it ends in a consonant, which tells 와이파이 (Wi-Fi) from a word
 # with the particle 이.
 
-
 _AFTER_CONSONANT = "은 을 이 과 이나 이라는 이란 이며 으로 으로부터 으로서 으로써"
 _AFTER_VOWEL = "는 를 가 와 나 라는 란 며"
 _AFTER_VOWEL_OR_L = "로 로부터 로서 로써"

@@ -130,7 +130,6 @@ class Repeater:
 # A thread takes all waiting items, writes them together and wakes their requests. While it waits for the disk further
 # ones queue up, so the number of syncs per item falls as the number of writers rises.
 
-
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 

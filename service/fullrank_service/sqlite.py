@@ -1,7 +1,7 @@
 """One SQLite file that the workers of a machine share: opened when it is first used, closed after an error.
 
-Rules (rules/store.py) open their file anew for each call, and the log of documents (documents/log.py) checks that its
-file is still in place; both keep their own connections.
+Rules (rules/rules.py) open their file anew for each call, and the log of documents (documents/sqlitelog.py) checks that
+its file is still in place; both keep their own connections.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from fullrank_trainer.training.validation import CALIBRATING, Validation
 
 # Queries of the collection that a bundle is written with.
 
-
 _GOLDEN = 20  # replayed whenever the bundle is opened
 _TUNING = 400  # half tune the fast mode, half measure its recall
 _MAX_CHARACTERS = 400

@@ -13,7 +13,7 @@ HELPERS = (
     Path(kernels.__file__).parent,
     Path(__file__).parent / "systems" / "linear" / "kernels.py",
 )
-"""Where loops of other modules have helpers from."""
+"""Modules whose helpers are compiled into loops of other modules; a change to them recompiles all loops."""
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:

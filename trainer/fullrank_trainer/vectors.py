@@ -105,7 +105,6 @@ def _refused(path: Path, reason: str) -> TrainingError:
 # ``mapping``, the row of each token. Tokens of parts of words are left out. The tensor ``weights`` is not needed,
 # because every vector gets the same length later.
 
-
 _NAMES = ("embeddings", "embedding.weight")  # of model2vec and of sentence-transformers
 _WORD_STARTS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies mark the start of a word
 
@@ -208,7 +207,6 @@ def _whole_words(tokens: Mapping[str, int]) -> dict[str, int]:
 # Read the text format of word2vec, GloVe and fastText: one word and its numbers a line, separated by spaces.
 #
 # word2vec and fastText write a first line with the number of words and of numbers; GloVe does not.
-
 
 _LARGEST = float(np.finfo(np.float32).max)
 

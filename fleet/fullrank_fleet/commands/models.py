@@ -20,7 +20,6 @@ from fullrank_fleet.sets.manifest import SET
 
 # Check that the fleet of a cluster is the one that a command means; there is one fleet in a cluster.
 
-
 _LOCAL = ("file://", "local://")
 
 

@@ -38,7 +38,6 @@ from fullrank_trainer.collection.lines import find_file
 
 # Merge the words of all pieces, and number them.
 
-
 VOCABULARY = "vocabulary.npz"
 
 

@@ -29,7 +29,6 @@ from fullrank_trainer.features.counting import phrases_in
 
 # Arrays and words of one object.
 
-
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 

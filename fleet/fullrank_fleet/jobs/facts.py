@@ -30,7 +30,6 @@ from fullrank_service.models.outline import (
 # Beyer et al.: On synopses for distinct-value estimation under multiset operations, SIGMOD 2007). Samples of shards
 # merge into that of all: of the hashes of both the k smallest. The number of fewer than k values is exact.
 
-
 K = 4_096
 """Hashes of a sample: a standard error of 1.6 %."""
 _RANGE = 1 << 64

@@ -33,9 +33,9 @@ COORDINATOR, _SHARD_NAME = "coordinator", "shard"
 _STOP_S = 60.0
 # Ray starts a process again however often it dies.
 _ALWAYS = -1
-# Of a core. Replicas share the cores of their node; the number only tells Ray that they need something.
+# Cores that Ray reserves for a replica: nearly none, because replicas share the cores of their node.
 _CORES = 0.01
-# Of the head's resource (fullrank_fleet.cluster).
+# Ray puts an actor on the head if it asks for any amount of the head's resource (fullrank_fleet.cluster).
 _LITTLE = 0.001
 # Calls that a replica accepts at once; all but a few wait (ShardServer). Each worker of a router makes two at most.
 _CALLS = 64

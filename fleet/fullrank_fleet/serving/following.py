@@ -36,7 +36,6 @@ from fullrank_service.telemetry.metrics import Metrics
 
 # The sets that one router has loaded, and which of them serves.
 
-
 _log = getLogger(__name__)
 
 

@@ -25,7 +25,6 @@ from fullrank_service.telemetry.metrics import Metrics
 
 # A circuit breaker: a replica that fails again and again is left alone for a while.
 
-
 FAILURES = 3
 """Failures in a row that open the breaker."""
 OPEN_S = 1.0
@@ -93,7 +92,6 @@ class Breaker:
 # A call of Ray costs its caller nearly the same processor time whether it carries one request or four, and a replica
 # answers few calls at once anyway. So the requests of one round of the event loop travel together; a busy router has
 # several in a round. A request that finds enough calls under way waits, and travels with the others that wait.
-
 
 Answers = Sequence[bytes | Exception]
 

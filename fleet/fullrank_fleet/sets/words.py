@@ -19,7 +19,6 @@ from fullrank_service.usage.usage import MAX_TITLES, title_fields, title_of
 #
 # A router encodes a query once for all shards, so it needs these words of all of them.
 
-
 WORDS = "words.json"
 
 
@@ -78,7 +77,6 @@ def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
 #
 # A set has as many as the service reads of one bundle (``fullrank_service.usage.usage``): those of all
 # documents, or as many of each shard.
-
 
 TITLES = "titles.json"
 

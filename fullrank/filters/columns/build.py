@@ -31,7 +31,6 @@ from fullrank.storage.strings import StringTable
 #
 # Building keeps a row and a number for each value (12 bytes at most), and each different keyword once.
 
-
 MAX_KEYWORD_BYTES = 256
 MAX_KEYWORDS = 1 << 22
 MAX_FIELDS = 256
@@ -243,7 +242,6 @@ def _write_codes(
 # <i>.keyword.values      string table, ascending by code point
 # <i>.<kind>.codes        int8, int16 or int32 (n,), or (entries,) with lists
 # <i>.<kind>.indptr       int64 (n + 1,), with lists
-
 
 _CODES = frozenset(map(np.dtype, (np.int8, np.int16, np.int32)))
 _FOLDER = "columns/"

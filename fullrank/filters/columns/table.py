@@ -19,7 +19,6 @@ from fullrank.storage.strings import StringTable
 # A time is ISO 8601 text: 2026-11-23, or 2026-11-23T12:00:00+01:00. A day is its midnight, and what a document stores
 # without an offset is in UTC. Times count as seconds since 1970.
 
-
 Scale = Literal["number", "boolean", "time"]
 """What the values of a column are on: numbers, false and true as 0 and 1, or times."""
 
@@ -129,7 +128,6 @@ def largest(part: ColumnPart, values: Float64, documents: int) -> Float64:
 #                             codes[indptr[i]:indptr[i + 1]]
 #
 # Codes are int8, int16 or int32: the smallest type that fits their part's values.
-
 
 Mask = npt.NDArray[np.bool_]
 Int64 = npt.NDArray[np.int64]

@@ -28,7 +28,6 @@ from fullrank.retrieval.index.codes import Create, encode
 # point with about √C centres, the last one with the centres in the few groups next to it; plain k-means compares each
 # point with all C ten times.
 
-
 _GROUPED, _IN_GROUPS, _OVERALL = 8, 6, 1  # iterations
 # Groups of centres that are searched for the nearest one of a vector. A centre in another group is rarely nearer, and
 # more groups take more time.

@@ -2,8 +2,8 @@
 
     v̂_d = a_d c_d      a_d = max_j |v_dj| / 127,   c_d = round(v_d / a_d)
 
-A query is coded in the same way, û = a_q c_q (query.py), so a product is integer arithmetic over N bytes. By Cauchy and
-Schwarz its error is at most
+A query is coded in the same way, û = a_q c_q (CodedQuery), so a product is integer arithmetic over N bytes. By Cauchy
+and Schwarz its error is at most
 
     |u·v_d − û·v̂_d| ≤ ‖u‖ max_d ‖v_d − v̂_d‖ + ‖u − û‖ max_d ‖v̂_d‖
 """
@@ -92,7 +92,7 @@ def _up(value: float) -> float:
 #     v = B h + r        B: H orthonormal directions; h = Bᵀv as int8 codes ĥ, of r only the length
 #     u = B a + p        a query, a with a code â of its own
 #
-#     u·v ≤ â·ĥ + ‖p‖ ‖r‖ + ‖a‖ max ‖h − ĥ‖ + ‖a − â‖ max ‖ĥ‖        (Cauchy and Schwarz; query.py adds the rounding)
+#     u·v ≤ â·ĥ + ‖p‖ ‖r‖ + ‖a‖ max ‖h − ĥ‖ + ‖a − â‖ max ‖ĥ‖        (Cauchy and Schwarz; CodedQuery adds the rounding)
 #
 # The directions are near the first eigenvectors of Σ v vᵀ; the bound holds for any. An exact search reads the
 # outlines of all documents, and the codes of those that may still be among the best.
@@ -115,7 +115,7 @@ class Outline:
 
     Attributes:
         directions: B, float32 (N, H); (N, 0) where h is v, and zeros up to a width that 4 divides.
-        codes: uint8 (⌈n / 16⌉, 16 H), in the order of kernels/groups.py.
+        codes: uint8 (⌈n / 16⌉, 16 H), in the order of fullrank.kernels.products.
         scales: float32 (n,).
         rest: ‖r‖, rounded up, float32 (n,).
         error: max ‖h − ĥ‖, rounded up.
@@ -227,14 +227,13 @@ def _outline_up(value: float) -> float:
 
 # A query as the index compares it with documents: codes of u, and bounds on what they are off by.
 
-
 _LARGEST = float(np.finfo(np.float32).max)
 # Of norms and of float32 numbers made of float64 ones.
 _UP = 1 + 1e-6
 
 
 class CodedQuery(NamedTuple):
-    """The codes of u, and of its outline a: u = B a + p (codes.py, outline.py).
+    """The codes of u, and of its outline a: u = B a + p.
 
     Attributes:
         code: int8 (N,).

@@ -128,7 +128,6 @@ def build_postings(
 # the MAX_SIGNED_WORDS most frequent of the words that are in more than MIN_SIGNED_DOCUMENTS documents. The lists of
 # all other words are short enough to be read from the postings.
 
-
 MAX_LIST_LENGTH = 8192
 MAX_SIGNED_WORDS = 512
 MIN_SIGNED_DOCUMENTS = 1024

@@ -40,7 +40,6 @@ def check_not_sharded(bundle: str) -> None:
 
 # ``fullrank bundles activate`` and ``rollback``.
 
-
 Timeout = Annotated[
     float,
     typer.Option(
@@ -219,7 +218,6 @@ def _compact_set(bundle: str, ray: str | None, activate: bool, json: bool) -> No
 
 
 # ``fullrank bundles prune``.
-
 
 KeepOption = Annotated[
     int | None,

@@ -33,7 +33,7 @@ from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.repeating import Failed, Full, GroupCommit, Stopping, uncounted
 from fullrank_service.telemetry.metrics import Metrics
 
-# The documents that an app answers from: those of bundles and of a log (live.py), or others.
+# The documents that an app answers from: those of bundles and of a log (LiveDocuments), or of a fleet.
 
 
 class Stored(NamedTuple):

@@ -20,7 +20,6 @@ from fullrank_service.sqlite import connect, write_ahead
 # A worker that has opened the log once refuses to write to another one in its place. Otherwise it would acknowledge
 # writes into a new log, without the documents that it has already acknowledged and serves from memory.
 
-
 FILE = "documents.sqlite"
 
 

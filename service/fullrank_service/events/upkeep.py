@@ -25,7 +25,6 @@ from fullrank_service.telemetry.metrics import Metrics
 
 # Whether the log of events may grow.
 
-
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

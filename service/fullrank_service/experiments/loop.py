@@ -6,7 +6,7 @@
 
 Each step ends with one atomic change of a file, and begins by reading what is there; so the loop may be killed at any
 moment, and called as often as one likes. A training goes on when its loop is killed; no other loop begins until it has
-ended, and the next one takes up what it published (training.py). loop.json beside the bundles has the decisions and
+ended, and the next one takes up what it published. loop.json beside the bundles has the decisions and
 their numbers.
 """
 
@@ -52,7 +52,6 @@ from fullrank_service.settings import Settings
 # Its file has one line that says what was begun, then what the process printed. The process keeps the lock of the
 # loop. So a loop that has the lock and finds the file knows: the training has ended, and nobody has acted on its
 # result.
-
 
 FULLRANK = (sys.executable, "-m", "fullrank")
 

@@ -16,7 +16,6 @@ from fullrank_service.http.strict import QueryString
 
 # Read JSON bodies strictly, as fullrank.storage.strict_json defines it.
 
-
 _JSON, _TEXT = b"application/json", b"text/plain"
 
 

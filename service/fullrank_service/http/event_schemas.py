@@ -12,7 +12,6 @@ from fullrank_service.http.strict import FieldName, QueryString, Reply, longest
 
 # Define the requests and replies of events and analytics; fullrank.events.records checks each event.
 
-
 MAX_EVENTS = 1_000
 
 _EVENT: dict[str, Any] = {
@@ -103,7 +102,6 @@ class AnalyticsReply(Reply):
 
 
 # Define the requests and replies of /v1/complete and /v1/documents/{id}/together.
-
 
 MAX_COMPLETIONS = 50
 MAX_PREFIX_CHARS = 256

@@ -18,7 +18,6 @@ SAFETY_HEADERS = (
 
 # Ids of requests and answers that nobody can guess.
 
-
 _ID_BYTES = 16
 _DRAWN_AT_ONCE = 256
 

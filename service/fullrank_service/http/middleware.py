@@ -33,7 +33,6 @@ from fullrank_service.telemetry.metrics import Metrics
 # the bytes transferred: a slow but steady client passes. Slow or endless headers, silent connections and connections
 # per client are bounded by the reverse proxy in front (deploy/nginx.conf).
 
-
 MIN_BYTES_PER_SECOND = 1 << 14
 # A client that is still sending a large body when the response is ready gets this long to finish. Closing at once would
 # reset the connection, and the response would be lost with it.

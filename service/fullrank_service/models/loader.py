@@ -20,7 +20,6 @@ from fullrank_service.heap import trim_heap
 # Files of a bundle are mapped: all workers share the pages, and the system takes them back when memory is short.
 # So only the private memory of each worker is counted.
 
-
 MEMINFO = Path("/proc/meminfo")
 OWN_GROUP = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")

@@ -20,7 +20,7 @@ from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
 from fullrank_service.telemetry.metrics import Metrics
 
-# The models that an app answers from: those of a folder (registry.py), or others.
+# The models that an app answers from: those of a folder (Registry), or of a fleet.
 
 
 class Models(Protocol):

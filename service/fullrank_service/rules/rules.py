@@ -33,7 +33,6 @@ from fullrank_service.sqlite import connect
 # the locks that a writer in the same process has (https://sqlite.org/howtocorrupt.html), and two workers would write
 # at once.
 
-
 FILE = "rules.sqlite"
 MAX_RULES = 10_000
 _SCHEMA = 1
@@ -335,7 +334,7 @@ class Rules:
         for collection, rule in known.values():
             if rule is not None:
                 by_collection[collection].append(rule)
-        # Of these rules, not of all that were ever read: a file that was empty for a moment is read again as a whole.
+        # The highest number in the file as it is now. If the file was empty for a moment, all rules are read again.
         self._known, self._last = known, max(known, default=0)
         self._indexes = {name: RuleIndex(rules) for name, rules in by_collection.items()}
 

@@ -1,4 +1,4 @@
-"""Rank in this process: on a bounded pool of threads, or on the event loop for a short search (mode_policy.py)."""
+"""Rank in this process: on a bounded pool of threads, or on the event loop for a short search (ranking.py chooses)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from fullrank_service.errors import Internal, Invalid
 # ``base64url(content).base64url(signature)``: the content is a JSON array, the signature the first 16 bytes of its
 # HMAC-SHA256. The key is derived from that of the log of events, which all workers share.
 
-
 FIRST = "*"
 """Asks for the first page."""
 MAX_CHARS = 4_000

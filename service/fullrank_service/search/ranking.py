@@ -42,7 +42,6 @@ from fullrank_service.telemetry.tracing import Stages
 # To read the processor time of a thread is a system call, of up to 30 µs on a busy virtual machine. So it is measured
 # for every search on another thread, and for a share of those on the event loop.
 
-
 _WEIGHT = 1 / 16
 _EXACT_TRIAL = 64
 _MEASURED_SHARE = 1 / 8

@@ -36,7 +36,7 @@ class RankRequest:
     exclude      ids of documents that must not be returned; unknown ids are ignored
     filter       JSON of fullrank.filters.query; filter_path is its name in errors
     with_clicks  the explanation of each hit has its clicks, without anything else unless `explain` asks for it
-    mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
+    mode         "exact", "fast" where the bundle has that mode, or "auto" (ranking.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
     after        begin after this hit instead of at the offset; the order is then that of the score alone

@@ -25,7 +25,6 @@ from fullrank.live import View
 # A result depends on the documents and the filter alone, so its key is made of the key of the documents (the bundle's
 # id) and the filter's canonical JSON. The cache is bounded in bytes: a bitmap takes one byte a document.
 
-
 Mask = npt.NDArray[np.bool_]
 
 # What an entry takes besides its bitmap: key, array object, place in the table.

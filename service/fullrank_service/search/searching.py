@@ -27,7 +27,6 @@ from fullrank_service.search.restricting import Bitmaps, Mask, matching_document
 
 # The values and the ranges of fields, counted over the documents that are found.
 
-
 Counted = tuple[dict[str, Any], dict[str, Any]]
 """Facets and ranges by field, ready for JSON."""
 

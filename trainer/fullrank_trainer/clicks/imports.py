@@ -54,7 +54,6 @@ from fullrank_trainer.collection.lines import open_bytes
 # Other columns are left out. A row that is not part of a list with others is a list of one document at its position.
 # A list without `shown` and `clicked` has only what was clicked.
 
-
 MAX_POSITION = 10_000
 """People do not look further down, and training keeps an array as long as the longest list."""
 _MILLISECONDS = 1e11  # seconds since 1970 are below it until the year 5138
@@ -178,7 +177,6 @@ def _time(text: str | None, now: float) -> float:
 
 
 # Put imported records into a log: a segment for each day and kind, kept as long as if its records were made now.
-
 
 _DAY_S = 86_400
 

@@ -35,7 +35,6 @@ from fullrank_trainer.collection.lines import (
 
 # Documents of a corpus file.
 
-
 _TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
 # Without an end of an element, <p> may be a key to press.
 _MARKUP = re.compile(r"</[a-z][a-z0-9]*>|<br\s*/?>", re.I)

@@ -175,7 +175,6 @@ def count_answered(qrels: Mapping[str, Mapping[str, int]]) -> int:
 # A judgement without a weight has weight 1 if the split has weights. A query becomes clicked text of a document if at
 # least two people clicked, or if the file does not say how many: else one person could write text into documents.
 
-
 Values = Mapping[str, Mapping[str, float]]
 """query id → document id → value."""
 

@@ -19,7 +19,6 @@ from fullrank.storage.strict_json import JsonError
 
 # Counts of what a collection holds and of what is odd about it.
 
-
 _MAX_EXAMPLES = 3
 
 _REMARKS = {
@@ -84,7 +83,7 @@ class ReadReport:
         return {name: n for name, n in vars(self).items() if isinstance(n, int) and n}
 
     def unknown_remark(self) -> str | None:
-        """Return one sentence about judgements of unknown ids, or None if there are none."""
+        """Return a warning about judgements of unknown ids; None without any."""
         if not self.unknown_ids:
             return None
         examples = ", ".join(self.unknown_examples)

@@ -45,7 +45,6 @@ from fullrank_trainer.evaluation.evaluate import Judgement
 # Both are lowered to what the real queries need that have a known piece. Shorter words than `SHORTEST` are not looked
 # at: most strings of one to three letters are words, or parts of words, of some document.
 
-
 SHORTEST = MIN_LETTERS
 _FAMILIAR_WORDS = 2_000
 _ODDS, _FAMILIAR_SHARE = 0.998, 0.99

@@ -17,7 +17,6 @@ from fullrank_trainer.compiled import compiled
 
 # Find frequent 2-grams in bounded memory.
 
-
 _MAX_BIGRAMS = 8_000_000  # distinct 2-grams in memory, 16 bytes each
 _BUFFER = 2_000_000  # 2-grams of texts between two merges
 
@@ -110,7 +109,6 @@ def _keys(text: str, known: Mapping[str, int]) -> Int64:
 #
 # The kernel walks contexts, not pairs of words: the cost of a word is the number of frequent words in its contexts,
 # and memory is one counter per frequent word and thread.
-
 
 Float64 = npt.NDArray[np.float64]
 

@@ -162,7 +162,6 @@ def float32_below(threshold: float) -> float:
 # that were fitted on all others, and by as many of them as rank the other parts best. The second stage of the bundle is
 # fitted on all parts, with the number of trees that ranks all of them best.
 
-
 FOLDS = 5
 # Between the numbers of trees that are tried.
 _STEP = 20

@@ -20,7 +20,6 @@ from fullrank_trainer.training.memory import ArrayFiles
 
 # Where a fit ended, so that a later fit goes on from there.
 
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -46,7 +45,6 @@ class Learned:
 
 
 # One line of the table that a training prints and stores.
-
 
 BASELINES = ("tfidf", "bm25")
 """Recipes that the table shows beside the model."""

@@ -36,7 +36,6 @@ from fullrank_service.http.problems import documented_problems as problems
 
 # The route of search-insights.js: its key comes in a header or the query string, and its body as plain text too.
 
-
 KEY = "X-Algolia-API-Key"
 
 

@@ -21,7 +21,6 @@ from fullrank_service.telemetry.metrics import CONTENT_TYPE
 
 # Report liveness, readiness and metrics.
 
-
 router = APIRouter(tags=["health"])
 
 
@@ -60,7 +59,6 @@ async def metrics(services: ServicesDep) -> Response:
 
 
 # Serve the files of the search page, with their hash as the entity tag.
-
 
 _MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",

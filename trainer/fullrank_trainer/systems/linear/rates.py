@@ -59,7 +59,6 @@ def start_at_best_rate(
 #
 # f = (U F x + c U' H x)·(V F y + c V' H y) + …           c = 0: frequent words only
 
-
 FACTORS = (0.0, 0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 
 

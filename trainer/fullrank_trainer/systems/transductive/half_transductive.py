@@ -46,7 +46,6 @@ from fullrank_trainer.training.validation import Validation
 # The served model is linear: W is the table of queries and of documents, so a document added later gets the vector
 # Wφ(y). The documents of the corpus are stored with their v_i.
 
-
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
 STEP = 5_000  # steps between two progress updates
 
