@@ -259,7 +259,7 @@ class Completions:
         for number in by_text(prefix, limit):
             text = self._whole[number]
             found[text.key] = Completion(text.text, text.kind)
-        head, last = _last_word(typed, prefix)
+        head, last = _last_word(typed)
         others = prefix.split()[:-1]
         if last and all(word in self._by_word for word in others):
             words = [self._words[number] for number in by_word(last, limit + _LOOKED_AT)]
@@ -318,7 +318,7 @@ class _Together:
         return self._texts[:0] if found is None else found
 
 
-def _last_word(typed: str, prefix: str) -> tuple[str, str]:
+def _last_word(typed: str) -> tuple[str, str]:
     """Return the text before the last word as typed, and the folded last word; "" if the text ends between words."""
     parts = typed.split()
     if typed[-1:].isspace() or " " in folded_prefix(parts[-1]):

@@ -1,4 +1,4 @@
-"""Points and requests of Qdrant, as JSON.
+"""Export to Qdrant, to a server or a local shard, and query it there.
 
 A point has up to three vectors:
 
@@ -172,7 +172,7 @@ def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
 def search(
     shard: edge.EdgeShard, request: Mapping[str, Any], filter: edge.Filter | None = None
 ) -> list[edge.ScoredPoint]:
-    """Search a shard by a request of `qdrant.Queries`.
+    """Search a shard by a request of `Queries`.
 
     Args:
         shard: qdrant_edge.EdgeShard.load(folder / queries.collection).

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
 
-# Limit what one person can do to a ranking: votes are capped.
-
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
 MAX_VIEWS_A_DAY = 10

@@ -1,4 +1,4 @@
-"""The log as a reader sees it: served lists and events, without those of people who were erased."""
+"""The log as a reader sees it, without people who were erased; where it is kept, and its pseudonyms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Team-draft interleaving: one list of two rankings, each of which picks documents in turn.
+"""One list of two rankings (team-draft interleaving), or of one ranking that explores.
 
 What both rankings begin with belongs to neither. Then, round by round, a coin decides who picks first, and each picks
 its best document that is not in the list yet. A click on a picked document is a vote for the ranking that picked it.

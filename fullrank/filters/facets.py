@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from fullrank.encoding import Int64, Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER
 from fullrank.filters.columns.table import (
+    KIND_NAMES,
     KINDS,
     Column,
-    Int64,
-    Mask,
     Scale,
     dictionary,
     largest,
@@ -29,8 +29,6 @@ from fullrank.filters.query import Value, column_of, listed
 
 # Fields with values on a scale, and what to say about the others.
 
-_NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
-
 
 def columns_of_field(parts: Sequence[Columns], field: str, path: str) -> list[Column]:
     """Return the column of a field in each part. Raises FilterError for an unknown field."""
@@ -40,7 +38,7 @@ def columns_of_field(parts: Sequence[Columns], field: str, path: str) -> list[Co
 def kinds_of(columns: Sequence[Column]) -> str:
     """Name the kinds of values of a field."""
     kinds = {kind for column in columns for kind in column.kinds}
-    return " and ".join(name for kind, name in _NAMES.items() if kind in kinds) or "no values"
+    return " and ".join(name for kind, name in KIND_NAMES.items() if kind in kinds) or "no values"
 
 
 def usable_fields(parts: Sequence[Columns], scales: Collection[Scale]) -> str:
@@ -53,7 +51,7 @@ def usable_fields(parts: Sequence[Columns], scales: Collection[Scale]) -> str:
     return listed(names) or "none of this model"
 
 
-# Facets: how often each value of a field occurs among the matching documents.
+# Values of a field.
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,11 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
+from fullrank.encoding import Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
-from fullrank.filters.columns.table import KINDS, Mask, parse_time, times_of
+from fullrank.filters.columns.table import KIND_NAMES, KINDS, parse_time, times_of
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
@@ -36,7 +37,6 @@ MAX_VALUES = 10_000
 _MAX_LISTED_FIELDS = 20  # in an error on an unknown field
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = ("in", *_BOUNDS, "exists")
-_NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
 
 Value: TypeAlias = bool | float | str
 
@@ -370,8 +370,8 @@ def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
     kinds = column.kinds
     if kind in kinds or not kinds:
         return column.parts.get(kind)
-    found = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)
-    raise FilterError(path, f"this field has {found}, not {_NAMES[kind]}")
+    found = " and ".join(KIND_NAMES[kind] for kind in KINDS if kind in kinds)
+    raise FilterError(path, f"this field has {found}, not {KIND_NAMES[kind]}")
 
 
 # Filters that match every document, or none, whatever the documents hold.

@@ -219,8 +219,6 @@ def unread_marked(
     return size
 
 
-# How many slots ahead memory is prefetched.
-
 # So many slots of cells are estimated together: more share the wait for memory, fewer know better estimates.
 _TOGETHER = 128
 # Cells that are estimated before the others.

@@ -256,7 +256,7 @@ _products: Callable[..., None] = _typed_products
 
 @helper
 def group_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
-    """Write the products of a code and of the 16 codes of a group, with 128 Σ q on top (products.sum_shift).
+    """Write the products of a code and of the 16 codes of a group, with 128 Σ q on top (sum_shift).
 
     Args:
         code: int8 (H,), H divisible by 4.

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Float64
+from fullrank.kernels.arrays import Mask
 from fullrank.scoring import Scorer, TermShare
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.models.contract import Mask, Parts
+from fullrank.encoding import Encoded, Float64, Int64, Mask
+from fullrank.models.contract import Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 

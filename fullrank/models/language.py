@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
-from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
+from fullrank.models.contract import Parts, field_text
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares

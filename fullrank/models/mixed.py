@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
 from fullrank.kernels.rows import put_part
-from fullrank.models.contract import Mask, Model, Parts
+from fullrank.models.contract import Model, Parts
 from fullrank.models.memory import LinkModel, MemoryModel
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore

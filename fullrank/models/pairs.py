@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
-from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
+from fullrank.models.contract import Parts, field_text
 from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares

@@ -6,8 +6,7 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64
-from fullrank.models.contract import Mask
+from fullrank.encoding import Encoded, Float64, Mask
 
 
 def are_in(words: Sequence[str], asked: Container[str]) -> Mask:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Rows
-from fullrank.models.contract import Mask, Parts
+from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
+from fullrank.models.contract import Parts
 from fullrank.models.linear import LinearModel
 from fullrank.models.reading import Reading
 from fullrank.scoring import TermShare

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int64
-from fullrank.models.contract import Mask
+from fullrank.encoding import Float32, Float64, Int64, Mask
 from fullrank.rerank.facts import MOST_ASKED, NO_DATE, DocumentFacts, UInt32, numbered
 from fullrank.text.counting import TextCounter
 from fullrank.text.words import count_words

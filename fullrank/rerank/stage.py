@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64, Int64
-from fullrank.models.contract import Mask
+from fullrank.encoding import Float32, Float64, Int64, Mask
 from fullrank.rerank.facts import DocumentFacts, FactSettings
 from fullrank.rerank.features import FirstStage, Statistics, compute, in_list, names, was_chosen
 from fullrank.rerank.trees import Trees

@@ -9,8 +9,9 @@ tune.py         choose the effort of the fast mode by its measured recall
 index/          the index: built with a bundle, or in memory
 """
 
+from fullrank.encoding import Mask
 from fullrank.retrieval.floor import Floor
-from fullrank.retrieval.ranking import MATCHES, Mask, Match, Ranking, Required
+from fullrank.retrieval.ranking import MATCHES, Match, Ranking, Required
 from fullrank.retrieval.retriever import Retriever
 
 __all__ = ["MATCHES", "Floor", "Mask", "Match", "Ranking", "Required", "Retriever"]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
 from fullrank.kernels.arrays import UInt8, rounding
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
 from fullrank.kernels.exact import rows_in_reach
@@ -19,7 +19,7 @@ from fullrank.records import Documents
 from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import CodedQuery
-from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
+from fullrank.retrieval.ranking import NONE_DELETED, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 

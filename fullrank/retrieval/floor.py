@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32
-from fullrank.retrieval.ranking import Mask
+from fullrank.encoding import Float64, Int32, Mask
 
 # A part of a score; documents that share nothing with a query have 0.
 _ANY = 1e-6

@@ -1,4 +1,4 @@
-"""The result of one query."""
+"""Which words a document must have, and the result of one query."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from operator import or_
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
+from fullrank.kernels.arrays import Mask
 from fullrank.kernels.evidence import choose_words, lack_words
 from fullrank.kernels.select import places_left
 
@@ -91,7 +91,6 @@ class Required(NamedTuple):
         return sum(weight for place, weight in enumerate(self.weights) if bits >> place & 1)
 
 
-Mask = npt.NDArray[np.bool_]
 NONE_DELETED: Mask = np.zeros(0, np.bool_)
 """For kernels, which take no None."""
 # Where at most one document in so many is left, most groups of 32 have none, and a kernel finds them sooner than numpy.

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.records import Documents, Records
 from fullrank.retrieval.candidates import (
@@ -32,7 +32,7 @@ from fullrank.retrieval.candidates import (
 from fullrank.retrieval.floor import Floor, least_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import CodedQuery, coded
-from fullrank.retrieval.ranking import Mask, Ranking, Required, remaining
+from fullrank.retrieval.ranking import Ranking, Required, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import Ranked, Scorer, TermShare, WordScore
 

@@ -24,9 +24,9 @@ from fullrank_trainer.training.validation import CALIBRATING, Validation
 
 # Queries of the collection that a bundle is written with.
 
-_GOLDEN = 20  # replayed whenever the bundle is opened
-_TUNING = 400  # half tune the fast mode, half measure its recall
-_MAX_CHARACTERS = 400
+GOLDEN = 20  # replayed whenever the bundle is opened
+TUNING = 400  # half tune the fast mode, half measure its recall
+MAX_CHARACTERS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Sampled:
 
     def golden(self) -> list[str]:
         """Return queries whose results the bundle stores and checks whenever it is opened."""
-        return self._texts(evenly_chosen(self.corpus.public_queries, _GOLDEN))
+        return self._texts(evenly_chosen(self.corpus.public_queries, GOLDEN))
 
     def tuning(self) -> list[str]:
         """Return queries to tune the fast mode with, of the validation split if there is one."""
@@ -54,10 +54,10 @@ class Sampled:
             if self.valid is None
             else [judgement.query for judgement in self.valid.judgements]
         )
-        texts = self._texts(evenly_chosen(ids, _TUNING))
+        texts = self._texts(evenly_chosen(ids, TUNING))
         if self._typed is None:
             return texts
-        return texts[::2] + (self._typed.spread(_TUNING // 2).texts or [])
+        return texts[::2] + (self._typed.spread(TUNING // 2).texts or [])
 
     def floor(self, documents: Encoded) -> CalibratedFloor | None:
         """Choose the evidence that a document needs to be found, by validation queries if there are any.
@@ -84,7 +84,7 @@ class Sampled:
 
     def _texts(self, ids: Sequence[str]) -> list[str]:
         texts = query_texts(self.corpus.collection, self.model, ids)
-        return [text[:_MAX_CHARACTERS] for text in texts]
+        return [text[:MAX_CHARACTERS] for text in texts]
 
 
 def model_card(

@@ -1,11 +1,4 @@
-"""Read the tensors of a safetensors file.
-
-    8 bytes    little-endian length n of the header
-    n bytes    JSON: name → {"dtype": "F32", "shape": [rows, columns], "data_offsets": [begin, end]}, "__metadata__"
-    the rest   the numbers, little-endian, row by row; offsets count from here and leave no gap
-
-https://huggingface.co/docs/safetensors describes the format. Nothing in it can run code.
-"""
+"""Read word vectors: of model2vec, and in the text format of word2vec, GloVe and fastText."""
 
 from __future__ import annotations
 
@@ -25,6 +18,14 @@ from fullrank.errors import CollectionError, TrainingError
 from fullrank.storage import strict_json
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.lines import Lines
+
+# Tensors of a safetensors file.
+#
+#     8 bytes    little-endian length n of the header
+#     n bytes    JSON: name → {"dtype": "F32", "shape": [rows, columns], "data_offsets": [begin, end]}, "__metadata__"
+#     the rest   the numbers, little-endian, row by row; offsets count from here and leave no gap
+#
+# https://huggingface.co/docs/safetensors describes the format. Nothing in it can run code.
 
 _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",

@@ -10,7 +10,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from fullrank.errors import CollectionError
 from fullrank.kernels.arrays import UInt8
 from fullrank.models.contract import field_text
+from fullrank.rerank.facts import word_number
 from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, count_corpus
 from fullrank_fleet.jobs.pieces import Piece
@@ -137,7 +137,7 @@ def _write(plan: Plan, number: int, piece: Piece) -> None:
     frequency = counts.document_frequency()
     if are_queries:
         frequency = np.zeros_like(frequency)
-    buckets = np.array([_hash(word) % plan.buckets for word in counts.words], np.int64)
+    buckets = np.array([word_number(word) % plan.buckets for word in counts.words], np.int64)
     order = np.argsort(buckets, kind="stable")
     arrays = {"texts": np.array(len(ids)), "ids": np.array(digest_of(ids)), "order": order}
     for bucket in range(plan.buckets):
@@ -150,10 +150,6 @@ def _write(plan: Plan, number: int, piece: Piece) -> None:
             arrays[f"indices-{column}"] = rows.indices
             arrays[f"values-{column}"] = rows.values
     write_arrays(Folder(plan.folder), tally_name(number), arrays)
-
-
-def _hash(word: str) -> int:
-    return crc32(word.encode("utf-8", "surrogatepass"))
 
 
 def _count(kind: Kind, columns: Sequence[Sequence[str]]) -> Counts:

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.encoding import Int64
 from fullrank.errors import BundleError
-from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, ColumnPart, Columns, Int64, Kind
+from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, ColumnPart, Columns, Kind
 from fullrank.storage.checks import check_finite, check_ids, check_rows
 from fullrank.storage.strings import StringTable
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.kernels.arrays import Float64, Int64, Mask
 from fullrank.storage.strings import StringTable
 
 # Numbers, and times in text fields, of the documents of a column.
@@ -129,13 +130,11 @@ def largest(part: ColumnPart, values: Float64, documents: int) -> Float64:
 #
 # Codes are int8, int16 or int32: the smallest type that fits their part's values.
 
-Mask = npt.NDArray[np.bool_]
-Int64 = npt.NDArray[np.int64]
-Float64 = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.signedinteger[Any]]
 
 Kind = Literal["boolean", "number", "keyword"]
 KINDS: tuple[Kind, ...] = ("boolean", "number", "keyword")
+KIND_NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
 BOOLEANS = (False, True)
 
 # Each comparison reads all codes, so many ranges are faster with one lookup in a table of wanted codes.

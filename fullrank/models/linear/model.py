@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Rows
-from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
+from fullrank.models.contract import Parts, field_text
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.linear.shares import dense_shares, terms
 from fullrank.models.linear.sides import DenseSide, SparseSide, Tower

@@ -19,9 +19,8 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Int32, Rows
+from fullrank.encoding import Int32, Mask, Rows
 from fullrank.kernels.rows import sort_rows
-from fullrank.models.contract import Mask
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.rules import Rule
 from fullrank.text.bigrams import is_bigram

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
-from fullrank.models.contract import Mask, Model, Parts
+from fullrank.encoding import Encoded, Float64, Int32, Int64, Mask, Rows
+from fullrank.models.contract import Model, Parts
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets

@@ -105,8 +105,11 @@ _SAMPLE = 4096
 _SEED, _ITERATIONS = 1, 4
 # Of documents at a time; a multiple of GROUP, because whole groups are written.
 _OUTLINE_CHUNK = 1 << 14
+# Norms, and float32 numbers made of float64 ones, are rounded up by this factor.
+_UP = 1 + 1e-6
+_LARGEST = float(np.finfo(np.float32).max)
 # Products of longer vectors may overflow.
-_MOST = float(np.finfo(np.float32).max) / 4
+_MOST = _LARGEST / 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +195,7 @@ def build_outline(
         error, length = max(error, off), max(length, long)
         longest = max(longest, float(sizes.max()))
         progress("outlines", start + len(chunk), count)
-    return Outline(
-        directions, codes, scales, rest, *(_outline_up(n) for n in (error, length, longest))
-    )
+    return Outline(directions, codes, scales, rest, *(_UP * n for n in (error, length, longest)))
 
 
 def _directions(vectors: Float32) -> Float32:
@@ -220,16 +221,7 @@ def _squares(vectors: Float32) -> Float64:
     return found
 
 
-def _outline_up(value: float) -> float:
-    """Round a computed norm up by more than its rounding error."""
-    return value * (1 + 1e-6)
-
-
 # A query as the index compares it with documents: codes of u, and bounds on what they are off by.
-
-_LARGEST = float(np.finfo(np.float32).max)
-# Of norms and of float32 numbers made of float64 ones.
-_UP = 1 + 1e-6
 
 
 class CodedQuery(NamedTuple):
@@ -266,7 +258,7 @@ def coded(u: Float32, codes: Codes, outline: Outline) -> CodedQuery:
     )
     # A product is scaled by the query first, and may overflow before the document's scale makes it small.
     is_safe = float(scale) * CODE_LEVELS**2 * len(u) < _LARGEST
-    is_safe &= max(length, 1.0) * max(outline.longest, 1.0) < _LARGEST / 4
+    is_safe &= max(length, 1.0) * max(outline.longest, 1.0) < _MOST
     if not is_safe:
         nothing = np.float32(0)
         return CodedQuery(code, scale, np.inf, part, part_scale, nothing, np.inf, length, np.inf)

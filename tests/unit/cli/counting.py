@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Rows
-from fullrank.models.contract import Mask, Parts
+from fullrank.encoding import Encoded, Float64, Mask, Rows
+from fullrank.models.contract import Parts
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document

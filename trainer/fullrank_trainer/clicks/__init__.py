@@ -1,7 +1,6 @@
 """From the log of events to a collection with weights.
 
 join.py        votes: who saw which document at which place, and whether they clicked it
-caps.py        how many votes one person has
 propensity.py  how likely a place is looked at, from pairs whose order a coin decided
 texts.py       how well each document fits its query, learned from clicks on other queries
 mixture.py     how likely a clicked document answers the query
@@ -14,10 +13,9 @@ from fullrank_trainer.clicks.export import write_collection
 from fullrank_trainer.clicks.join import Coins, Votes, join
 from fullrank_trainer.clicks.propensity import Propensities, fit_propensities
 from fullrank_trainer.clicks.texts import rank_by_text
-from fullrank_trainer.clicks.weights import RULES, Judged, weigh
+from fullrank_trainer.clicks.weights import Judged, weigh
 
 __all__ = [
-    "RULES",
     "Coins",
     "Judged",
     "Propensities",

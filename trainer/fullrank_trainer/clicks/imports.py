@@ -227,7 +227,6 @@ def store(
 
 
 Record = ServedList | Event
-FORMATS = ("ubi", "algolia", "table")
 
 _MAX_AGE_S = float("inf")  # a log may be as old as it likes
 
@@ -262,7 +261,7 @@ def read_records(
 
     Args:
         path: plain or .gz.
-        form: one of FORMATS.
+        form: "ubi", "algolia" or "table".
         now: in seconds since 1970; records without a time get it, and those from later are refused.
         refused: counts what cannot be read, by reason.
         first_position: of tables, the position of the first document: 0 or 1.

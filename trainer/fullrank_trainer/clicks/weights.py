@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from fullrank_trainer.clicks.mixture import Clicked, Mixture, fit_mixture
 from fullrank_trainer.clicks.propensity import Propensities
 
 Rule = Literal["mixture", "naive"]
-RULES: tuple[Rule, ...] = get_args(Rule)
 DEFAULT: Rule = "mixture"
 
 MIN_WEIGHT = 0.5

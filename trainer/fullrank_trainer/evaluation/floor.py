@@ -9,7 +9,7 @@ A document that has a word of the query, as it is, in another form or without it
 has none gets its s·t from what training has learned about several words, so it needs more for each of them, as much as
 keeps the judged documents among the first hundred.
 
-A query of which the model knows no word well enough is unfamiliar (fullrank_trainer.evaluation.floor) and is
+A query of which the model knows no word well enough is unfamiliar (fullrank.models.familiar) and is
 found by u·v alone, which must be clearly above that of made-up unfamiliar queries. Judged documents keep their places
 there too.
 """

@@ -40,7 +40,7 @@ def training_frequency(corpus: Corpus) -> Int64:
 
 
 def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
-    """Add counts of the 2-grams that occur in at min_texts ``min_texts`` training texts; 0 adds none."""
+    """Add counts of the 2-grams that occur in at least ``min_texts`` training texts; 0 adds none."""
     if min_texts == 0:
         return corpus
     if ("bigrams", min_texts) not in corpus.cache:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from numba import prange
 
-from fullrank.encoding import Int32, Int64, Rows
+from fullrank.encoding import Float64, Int32, Int64, Rows
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.words import words
 from fullrank_trainer.compiled import compiled
@@ -102,7 +101,7 @@ def _keys(text: str, known: Mapping[str, int]) -> Int64:
 #
 #     DICE(i, j) = 2 · cooccur(i, j) / (occur(i) + occur(j))              Bai et al. 2009, section 2.2.1
 #
-# occur(i) is the number of contexts (documents, or sentences) that contain i, cooccur(i, j) the number that contain
+# occur(i) is the number of contexts (training texts) that contain i, cooccur(i, j) the number that contain
 # both. The paper counts co-occurrence by context but may count single occurrences of words. Counting both in contexts
 # keeps the coefficient at most 1, and 1 only for words that always occur together. It also keeps a word that one
 # article repeats forty times from looking frequent.
@@ -110,7 +109,6 @@ def _keys(text: str, known: Mapping[str, int]) -> Int64:
 # The kernel walks contexts, not pairs of words: the cost of a word is the number of frequent words in its contexts,
 # and memory is one counter per frequent word and thread.
 
-Float64 = npt.NDArray[np.float64]
 
 _CHUNK = 2048  # words between two reports of progress
 

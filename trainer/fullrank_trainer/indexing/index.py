@@ -26,6 +26,7 @@ from fullrank.bundle.write import Batch
 from fullrank.live.segments import with_clicks
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
+from fullrank_trainer.card import GOLDEN, MAX_CHARACTERS, TUNING
 from fullrank_trainer.collection import read_queries
 from fullrank_trainer.collection.corpus import CorpusFile
 from fullrank_trainer.indexing.encoders import Documents, encode_batches
@@ -33,10 +34,7 @@ from fullrank_trainer.indexing.encoders import Documents, encode_batches
 BATCH = 4096
 # Of batches for each worker; this process has encoded fewer before a worker has opened the model.
 _LEAST_BATCHES = 4
-_GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
-_TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
 _QUERY_WORDS = 10
-_QUERY_CHARACTERS = 400
 _SEED = 1
 
 
@@ -125,10 +123,10 @@ def index(
                 name or manifest.name,
                 model=model,
                 batches=batches,
-                golden_queries=_sample(given, _GOLDEN_QUERIES, _SEED)
-                or _make_queries(source, model, _GOLDEN_QUERIES, _SEED),
-                sample_queries=_sample(given, _TUNING_QUERIES, _SEED + 1)
-                or _make_queries(source, model, _TUNING_QUERIES, _SEED + 1),
+                golden_queries=_sample(given, GOLDEN, _SEED)
+                or _make_queries(source, model, GOLDEN, _SEED),
+                sample_queries=_sample(given, TUNING, _SEED + 1)
+                or _make_queries(source, model, TUNING, _SEED + 1),
                 card=_card(manifest, source, counts),
                 log_position=log_position,
                 second_stage=None if kept is None else kept.stage,
@@ -180,7 +178,7 @@ def _sample(given: Sequence[str], count: int, seed: int) -> list[str]:
     """Draw some of the queries by a seed; empty ones are left out."""
     texts = [text for text in given if text.strip()]
     places = np.random.default_rng(seed).permutation(len(texts))[:count]
-    return [texts[i][:_QUERY_CHARACTERS] for i in np.sort(places).tolist()]
+    return [texts[i][:MAX_CHARACTERS] for i in np.sort(places).tolist()]
 
 
 def _make_queries(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
@@ -196,7 +194,7 @@ def _make_queries(source: CorpusFile, model: Model, count: int, seed: int) -> li
         title = model.query_text({"title": fields.get("title")}).strip() if i % 2 == 0 else ""
         text = title or " ".join(words[first : first + _QUERY_WORDS])
         if text:
-            queries.append(text[:_QUERY_CHARACTERS])
+            queries.append(text[:MAX_CHARACTERS])
     return queries
 
 

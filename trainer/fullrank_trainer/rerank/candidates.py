@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64
+from fullrank.encoding import Encoded, Float32, Int32, Int64, Mask
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
-from fullrank.models.contract import Mask, field_text
+from fullrank.models.contract import field_text
 from fullrank.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of
 from fullrank.rerank.features import was_chosen
 from fullrank.rerank.stage import DEPTH, SecondStage, first_of, order_of

@@ -1,4 +1,4 @@
-"""The parts of a recipe that adds up other recipes: load them, check them, add the fitted models."""
+"""The parts of a recipe that adds up other recipes: load them, check them, add the fitted models; fit a mix of two."""
 
 from __future__ import annotations
 

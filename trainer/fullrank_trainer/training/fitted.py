@@ -1,4 +1,4 @@
-"""The result of fitting a recipe by any system."""
+"""The result of fitting a recipe by any system, where the fit ended, and its line in the table."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ class Learned:
         arrays = stored_arrays(path)
         return Learned(arrays.group("now."), arrays.group("state."), epochs)
 
-
-# One line of the table that a training prints and stores.
 
 BASELINES = ("tfidf", "bm25")
 """Recipes that the table shows beside the model."""

@@ -267,7 +267,13 @@ class Typed:
         return found[:-1], max(float(found[-1]), least)
 
     def allowed(self, weights: Float64, lift: Lift, most_lost: float) -> Lift:
-        """Return a lift, or the half or quarter of it that costs typed queries no more than a share of their MAP."""
+        """Return a lift, a half or a quarter of it: the largest that costs typed queries little enough, else none.
+
+        Args:
+            weights: float64 (parts,), of documents as queries.
+            lift: of unjudged documents.
+            most_lost: the largest share of their MAP that typed queries may lose.
+        """
         least = (1 - most_lost) * self._value(weights, NO_LIFT)
         for part in (1.0, 0.5, 0.25):
             found = lift._replace(added=part * lift.added)

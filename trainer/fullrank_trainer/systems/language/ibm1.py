@@ -16,13 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 
-Float64 = npt.NDArray[np.float64]
 Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
 
 
@@ -96,14 +94,10 @@ def expectation(
     """
     expected = np.zeros(len(table.data))
     likelihood: float = _pairs(
-        _ragged(source), _ragged(target), table.indptr.astype(np.int64),
+        source.arrays, target.arrays, table.indptr.astype(np.int64),
         table.indices.astype(np.int32, copy=False), table.data, expected,
     )  # fmt: skip
     return expected, likelihood
-
-
-def _ragged(rows: Rows) -> Ragged:
-    return rows.indptr, rows.indices, rows.values
 
 
 def translation_table(

@@ -151,13 +151,11 @@ class TopicLearner(RestoresInPlace):
 
     def _prior(self) -> float:
         """Return (α − 1) Σ w ln θ + (β − 1) Σ ln φ."""
-        alpha, beta = TOPIC_PRIOR - 1, WORD_PRIOR - 1
-        total = alpha * (self.weights[:, None] * np.log(self.theta)).sum() if alpha else 0.0
-        if beta:
-            total += beta * np.log(self.phi_d[self._of_document]).sum()
-            if not self.settings.merged:
-                total += beta * np.log(self.phi_q[self._of_query]).sum()
-        return float(total)
+        of_topics = (self.weights[:, None] * np.log(self.theta)).sum()
+        of_words = np.log(self.phi_d[self._of_document]).sum()
+        if not self.settings.merged:
+            of_words += np.log(self.phi_q[self._of_query]).sum()
+        return float((TOPIC_PRIOR - 1) * of_topics + (WORD_PRIOR - 1) * of_words)
 
     def _pairs(self, start: int, stop: int, found: Float64) -> None:
         """Take the E-step of some pairs and the M-step of their θ."""

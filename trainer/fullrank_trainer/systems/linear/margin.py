@@ -22,7 +22,7 @@ from typing import Protocol
 import numba
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.errors import TrainingError
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.pairs import Pairs
@@ -235,9 +235,9 @@ def run(
         positives,
         np.ascontiguousarray(negatives if negatives.ndim == 2 else negatives[:, None]),
         min(numba.get_num_threads(), max(1, len(queries))),
-        _csr(features.xq),
-        _csr(features.xd.composed()),
-        _csr(features.s),
+        features.xq.arrays,
+        features.xd.composed().arrays,
+        features.s.arrays,
         tuple(z.indptr for z in features.z),
         tuple(z.indices for z in features.z),
         tuple(z.values for z in features.z),
@@ -253,7 +253,3 @@ def run(
         update,
     )
     return losses
-
-
-def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
-    return rows.indptr, rows.indices, rows.values

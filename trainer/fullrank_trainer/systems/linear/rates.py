@@ -1,4 +1,4 @@
-"""Choose the learning rate of the softmax loss on validation: an epoch at each rate, and the best one goes on."""
+"""Choices on validation: the learning rate before a fit, the weight of the second table after it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.pairs import Pairs
@@ -174,8 +174,6 @@ def _look_up(candidates: Int64, documents: Int64, table: Int32, shift: int, plac
             slot = (slot + 1) & last
         places[i] = table[slot]
 
-
-Float64 = npt.NDArray[np.float64]
 
 _MAX_POSITIVES = 64  # judged documents of one query in one step
 

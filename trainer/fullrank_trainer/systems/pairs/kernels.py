@@ -47,14 +47,6 @@ def _score(
 
 
 @compiled()
-def score_pairs(qi: Int32, qv: Float32, xd, starts: Int64, table: Float32, out: Float32) -> None:  # type: ignore[no-untyped-def]
-    """Compute out[d] = qᵀW d of one query and every document, pair by pair: |q||d| multiplications each."""
-    for d in range(len(out)):
-        a, b = xd[0][d], xd[0][d + 1]
-        out[d] = _score(qi, qv, xd[1][a:b], xd[2][a:b], starts, table, False)
-
-
-@compiled()
 def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
     """Return q·d of two rows with ascending indices."""
     total = 0.0

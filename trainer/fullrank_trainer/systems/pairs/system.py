@@ -197,8 +197,8 @@ class PairLearner:
             kernels.pair_sgd(
                 triples,
                 min(numba.get_num_threads(), len(triples)),
-                _csr(self.texts.xq),
-                _csr(self.texts.xd),
+                self.texts.xq.arrays,
+                self.texts.xd.arrays,
                 self.starts,
                 self.table,
                 self.alpha,
@@ -319,7 +319,3 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 def _encode(model: PairModel, xq: Rows, rows: Int64) -> Encoded:
     return model.encode_query_rows(xq.take(rows))
-
-
-def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
-    return rows.indptr, rows.indices, rows.values

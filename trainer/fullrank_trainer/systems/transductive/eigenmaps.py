@@ -13,13 +13,13 @@ For nodes of the graph the formula is exact: z(y_i) = z_i.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.linalg import eigsh, svds
+from scipy.sparse.linalg import svds
 
 from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
@@ -33,81 +33,10 @@ from fullrank_trainer.training.loop import TrainingRun
 Float64 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Eigenmap:
-    """The coordinates of a graph's nodes, and their extension to new nodes.
-
-    Attributes:
-        coordinates: float64 (m, N), z_i, largest μ first; each column of D^½ z has length one.
-        values: float64 (N,), μ of each coordinate, at most 1.
-    """
-
-    coordinates: Float64
-    values: Float64
-
-    def extend(self, kernel: sp.csr_array[np.float64] | Float64) -> Float64:
-        """Return z(x) of new nodes from kernel (B, m), K(x, y_i) ≥ 0; a row without neighbours stays zero."""
-        degree = np.asarray(kernel.sum(axis=1)).ravel()
-        degree[degree == 0] = 1
-        return np.asarray((kernel @ self.coordinates) / degree[:, None] / self.values)
-
-
-def fit_eigenmaps(kernel: sp.csr_array[np.float64], dimension: int, *, seed: int = 1) -> Eigenmap:
-    """Embed the nodes of a graph.
-
-    Args:
-        kernel: (m, m) symmetric, K_ij ≥ 0, of a connected graph. Each further component adds a coordinate with μ = 1
-            that only says which component a node is in.
-        dimension: N.
-        seed: of the eigensolver's first vector.
-
-    Raises:
-        TrainingError: there are too few nodes, or a node has no neighbour, not even itself.
-    """
-    m = kernel.shape[0]
-    if dimension + 1 >= m:
-        raise TrainingError(f"{dimension} coordinates need at least {dimension + 2} nodes, not {m}")
-    degree = np.asarray(kernel.sum(axis=1), np.float64).ravel()
-    if (degree <= 0).any():
-        raise TrainingError(f"node {int(np.argmin(degree))} has no neighbour")
-    scale = sp.diags_array(degree**-0.5)
-    first = np.random.default_rng(seed).standard_normal(m)
-    values, vectors = eigsh(
-        sp.csr_array(scale @ kernel @ scale), k=dimension + 1, which="LA", v0=first
-    )
-    order = np.argsort(-values)[1:]  # the first is trivial
-    return Eigenmap(_signed(vectors[:, order]) / np.sqrt(degree)[:, None], values[order])
-
-
 def _signed(columns: Float64) -> Float64:
     """Make the largest entry of each column positive, because an eigenvector's sign is arbitrary."""
     largest = columns[np.abs(columns).argmax(axis=0), np.arange(columns.shape[1])]
     return columns * np.where(largest < 0, -1.0, 1.0)
-
-
-def nearest(
-    queries: Float64, nodes: Float64, k: int, *, itself: bool = False
-) -> sp.csr_array[np.float64]:
-    """Return (B, m) with ones at the k nearest nodes of each query (Euclidean, ties by row).
-
-    With ``itself`` the queries are the nodes, and a node is not its own neighbour.
-    """
-    squares = np.einsum("ij,ij->i", nodes, nodes)
-    distance = squares[None, :] - 2 * (queries @ nodes.T)
-    if itself:
-        np.fill_diagonal(distance, np.inf)
-    found = np.argsort(distance, axis=1, kind="stable")[:, :k]
-    indptr = np.arange(len(queries) + 1) * found.shape[1]
-    return sp.csr_array(
-        (np.ones(found.size), found.ravel(), indptr), shape=(len(queries), len(nodes))
-    )
-
-
-def symmetric(neighbours: sp.csr_array[np.float64]) -> sp.csr_array[np.float64]:
-    """Return ones where either node is a neighbour of the other, and on the diagonal."""
-    both = sp.csr_array(neighbours + neighbours.T + sp.eye_array(neighbours.shape[0]))
-    both.data[:] = 1
-    return both
 
 
 def cosine_projection(x: sp.csr_array[np.float32], dimension: int, *, seed: int = 1) -> Float32:

@@ -288,17 +288,13 @@ class SupervisedLearner(HalfTransductiveLearner):
         queries, positives, negatives = triples
         supervised_sgd(
             queries, positives, negatives, shards,
-            _csr(features.xq), _csr(self.x), _csr(features.s),
+            features.xq.arrays, self.x.arrays, features.s.arrays,
             tuple(z.indptr for z in features.z),
             tuple(z.indices for z in features.z),
             tuple(z.values for z in features.z),
             self._D, W, vectors, self.settings.gamma, rate, losses, update,
         )  # fmt: skip
         return losses
-
-
-def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
-    return rows.indptr, rows.indices, rows.values
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:

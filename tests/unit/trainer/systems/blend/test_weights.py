@@ -248,4 +248,5 @@ def test_typed_queries_decide_whether_documents_without_links_are_raised() -> No
     typed = Typed(of_parts(valid, parts), biases, ["title"] * 200)
     assert typed.allowed(np.ones(1), Lift(1.0, 0.01), 0.01) == Lift(1.0, 0.01)
     assert typed.allowed(np.ones(1), Lift(1.0, 1.0), 0.01) == Lift(1.0, 0.5)
+    assert typed.allowed(np.ones(1), Lift(1.0, 2.0), 0.01) == Lift(1.0, 0.5)
     assert typed.allowed(np.ones(1), Lift(1.0, 8.0), 0.01) == NO_LIFT

@@ -235,18 +235,3 @@ def test_shards_cover_every_triple() -> None:
     )  # fmt: skip
     numba.set_num_threads(1)
     np.testing.assert_array_equal(losses, run(PRIME, table, alpha, TRIPLES, 0.0, update=False))
-
-
-def test_scores_by_pairs_equal_the_matrix_product() -> None:
-    """Scores of one query for every text equal the product."""
-    table = random_table(23)
-    W = Twin(PRIME, table, 0.0, off_diagonal=False).W()
-    x = TEXT_ROWS.csr().toarray()
-    for q, (indices, values) in enumerate(TEXTS):
-        out = np.zeros(len(TEXTS), np.float32)
-        kernels.score_pairs(
-            np.array(indices, np.int32), np.array(values, np.float32),
-            (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values),
-            window_starts(WIDTH, PRIME, 23), table, out,
-        )  # fmt: skip
-        np.testing.assert_allclose(out, x[q] @ W @ x.T, atol=1e-6)
