@@ -114,7 +114,7 @@ pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; comm
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(PIN) --upgrade --all-extras -o requirements/dev.txt pyproject.toml requirements/build.in >/dev/null
 	$(PIN) --extra service -c requirements/dev.txt -o requirements/service.txt pyproject.toml >/dev/null
-	$(PIN) --extra ray --extra service -c requirements/dev.txt -o requirements/fleet.txt pyproject.toml >/dev/null
+	$(PIN) --extra ray -c requirements/dev.txt -o requirements/fleet.txt pyproject.toml >/dev/null
 	$(PIN) --extra trainer -c requirements/dev.txt -o requirements/trainer.txt pyproject.toml >/dev/null
 	$(PIN) -c requirements/dev.txt -o requirements/build.txt requirements/build.in >/dev/null
 

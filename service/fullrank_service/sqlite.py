@@ -74,11 +74,6 @@ class SqliteFile:
         self._synchronous = synchronous
         self._file: sqlite3.Connection | None = None
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether nothing was ever written; a reader need not create the file."""
-        return self._file is None and not self._path.exists()
-
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Use the connection; create the file if it is missing. Raises the error of this file."""

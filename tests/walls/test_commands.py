@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -73,8 +74,11 @@ def environment_of(python: str) -> dict[str, str]:
 def own_requirements(extra: str) -> list[Requirement]:
     """Read what pyproject.toml asks for, without any extra and with one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    lines = project["dependencies"] + project["optional-dependencies"][extra]
-    return [Requirement(line) for line in lines]
+    found = [*map(Requirement, project["dependencies"])]
+    for need in map(Requirement, project["optional-dependencies"][extra]):
+        own = need.name == project["name"]
+        found += chain(*map(own_requirements, need.extras)) if own else [need]
+    return found
 
 
 @cache
@@ -128,7 +132,6 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
         ("service", "service"),
         ("trainer", "trainer"),
         ("ray", "fleet"),
-        ("service", "fleet"),
         *((extra, "dev") for extra in ("postgresql", "qdrant", "tracing", "dev")),
     ],
 )

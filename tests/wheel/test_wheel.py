@@ -224,4 +224,3 @@ def test_the_ray_extra_indexes_and_trains_on_a_cluster(wheel: Path, tmp_path: Pa
     train = f"train collection --out bundles --name mine --recipe fielded {few}"
     installed.run(f"{train} --ray local --slices 2")
     assert installed.json("evaluate bundles/mine collection")
-    assert "fullrank[service]" in installed.fails("serve --bundles sets --ray 127.0.0.1:9")

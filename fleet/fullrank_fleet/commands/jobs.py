@@ -24,8 +24,6 @@ from fullrank_service.process.run import read_settings
 from fullrank_trainer.train import TrainResult
 from fullrank_trainer.train import train as train_model
 
-# ``fullrank index --ray``.
-
 
 def index(
     bundle: str,
@@ -57,9 +55,6 @@ def index(
             queries=None if queries is None else absolute(queries),
             reporter=Reporter(),
         )
-
-
-# ``fullrank bundles compact`` of a sharded bundle.
 
 
 def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, Any]:
@@ -130,9 +125,6 @@ def _activated(made: CompactedSet, root: str) -> int | None:
     if served is None or served.version != made.parent:
         return None
     return swapped(made.version).generation
-
-
-# ``fullrank train --ray``.
 
 
 def train(

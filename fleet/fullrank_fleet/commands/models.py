@@ -139,9 +139,6 @@ def _doubt(method: str) -> str:
     return "" if change is None else f" during the {change}, which is done or has changed nothing"
 
 
-# ``fullrank bundles activate --ray`` and ``rollback --ray``.
-
-
 def activate(bundle: str, *, address: str) -> Snapshot:
     """Serve a sharded bundle from the fleet of a cluster.
 
@@ -181,9 +178,6 @@ def swapped(name_or_version: str) -> Snapshot:
     """Serve a version, or the newest version of a name, from the fleet of the joined cluster. Raises FullrankError."""
     found: Snapshot = ask(running_coordinator(), "activate", name_or_version)
     return found
-
-
-# ``fullrank experiment start`` and ``stop`` with ``--ray``.
 
 
 def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:

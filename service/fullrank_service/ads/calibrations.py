@@ -32,7 +32,7 @@ _MAX_STEPS = 100
 # Largest component of the gradient at the minimum, for each impression.
 _TOLERANCE = 1e-10
 MIN_CLICKS = 1000
-"""Fewer clicks say too little."""
+"""The fewest clicks of a calibration."""
 
 
 class NotCalibrated(FullrankError):

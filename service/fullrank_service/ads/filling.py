@@ -60,17 +60,17 @@ class RuleMasks:
         self._entries: LRUCache[Hashable, _Entry] = LRUCache(max_bytes, lambda entry: entry.size)
         self._lock = Lock()
 
-    def forbidden(self, part: Part, rules: AdRules, floor: PriceFloor | None) -> Mask | None:
-        """Return the ads of a part that a placement forbids at any time, read-only bool (m,); None without ads.
+    def forbidden(
+        self, part: Part, table: AdTable, rules: AdRules, floor: PriceFloor | None
+    ) -> Mask:
+        """Return the ads of a part that rules or a floor forbid, whatever the time, read-only bool (m,).
 
         Args:
             part: The documents.
+            table: Their ads.
             rules: Of the page.
             floor: Of the placement; None: any price.
         """
-        table = ads_of(part)
-        if table is None:
-            return None
         # Computes the hash of the rules once.
         key = hashkey(part.key, rules, floor)
         with self._lock, suppress(KeyError):
@@ -143,11 +143,10 @@ class Eligible:
         hidden = self._hidden(placed)
         found_of = zip(self._parts, self._ads, hidden, self._unavailable, strict=True)
         for part, ads, mask, now in found_of:
-            forbidden = self._masks.forbidden(part, self._conditions.rules, floor)
-            if forbidden is None or now is None or ads is None:
+            if ads is None or now is None:
                 found.append(mask)
                 continue
-            documents = forbidden | now
+            documents = self._masks.forbidden(part, ads, self._conditions.rules, floor) | now
             ads.advertisers.mark(full, documents)
             if len(documents) < len(part):
                 documents = _spread(documents, ads, len(part))

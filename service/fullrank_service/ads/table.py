@@ -199,9 +199,11 @@ class AdTable:
 def ads_of(part: Part) -> AdTable | None:
     """Return the ads of the documents of a part; None without ads. The first call is slow; see ``prepare_ads``."""
     store = part.store
-    if store not in _tables:
-        _tables[store] = read_ads(store, part.fields)
-    return _tables[store]
+    try:
+        return _tables[store]
+    except KeyError:
+        found = _tables[store] = read_ads(store, part.fields)
+        return found
 
 
 def prepare_ads(parts: Iterable[Part]) -> None:

@@ -38,8 +38,6 @@ def check_not_sharded(bundle: str) -> None:
         )
 
 
-# ``fullrank bundles activate`` and ``rollback``.
-
 Timeout = Annotated[
     float,
     typer.Option(
@@ -128,9 +126,6 @@ def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
         typer.echo("not every worker has confirmed the switch yet", err=True)
 
 
-# ``fullrank bundles compact``.
-
-
 def compact(
     bundle: Annotated[
         str,
@@ -216,8 +211,6 @@ def _compact_set(bundle: str, ray: str | None, activate: bool, json: bool) -> No
     else:
         typer.echo("no fleet serves it yet: fullrank bundles activate --ray", err=True)
 
-
-# ``fullrank bundles prune``.
 
 KeepOption = Annotated[
     int | None,

@@ -13,12 +13,10 @@ from fullrank.events.log import Pseudonyms
 from fullrank.events.records import MAX_TEXT_CHARS, ServedList
 from fullrank_service.experiments.trying import NOTHING, Tried
 
-# Tell programs from people by their User-Agent. Programs that pretend to be people are the reader's problem.
-
-
-# Parts of the names that crawlers, monitors and previews give themselves. "bot" covers Googlebot, bingbot, GPTBot and
-# most others; not CUBOT, which makes telephones. HTTP libraries are not among them: a shop's own server calls with one,
-# for people.
+_MAX_FILTER_BYTES = 8_192
+# Parts of the names that crawlers, monitors and previews give themselves; programs that pretend to be people are left
+# to readers of the log. "bot" covers Googlebot, bingbot, GPTBot and most others; not CUBOT, which makes telephones.
+# HTTP libraries are not among them: a shop's own server calls with one, for people.
 _PROGRAMS = re.compile(
     r"(?<!cu)bot(\b|[/;_-])|crawl|spider|slurp|headless|lighthouse|pingdom|uptime|monitor|preview|scrap|"
     r"facebookexternalhit|mediapartners|archiver|validator|phantomjs",
@@ -37,9 +35,6 @@ def is_bot(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 @lru_cache(maxsize=4096)
 def _is_program(agent: bytes) -> bool:
     return _PROGRAMS.search(agent.decode("latin-1")) is not None
-
-
-_MAX_FILTER_BYTES = 8_192
 
 
 class Asker(Protocol):

@@ -14,8 +14,6 @@ from fullrank.storage import strict_json
 from fullrank_service.errors import BadRequest, Invalid, UnsupportedMedia
 from fullrank_service.http.strict import QueryString
 
-# Read JSON bodies strictly, as fullrank.storage.strict_json defines it.
-
 _JSON, _TEXT = b"application/json", b"text/plain"
 
 
@@ -88,9 +86,6 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         return parse(await self.body())
-
-
-# Check query strings as strictly as bodies: UTF-8, and no parameter twice.
 
 
 def is_query(kind: Any) -> TypeGuard[type[QueryString]]:

@@ -10,8 +10,6 @@ from fullrank.together import MAX_KEPT
 from fullrank_service.http.schemas import MAX_FIELDS, MinSeq, ModelName
 from fullrank_service.http.strict import FieldName, QueryString, Reply, longest
 
-# Define the requests and replies of events and analytics; fullrank.events.records checks each event.
-
 MAX_EVENTS = 1_000
 
 _EVENT: dict[str, Any] = {
@@ -100,8 +98,6 @@ class AnalyticsReply(Reply):
     complete: bool = Field(description="false if the oldest days could not be read yet")
     since: float = Field(description="from when everything counts, in seconds since 1970")
 
-
-# Define the requests and replies of /v1/complete and /v1/documents/{id}/together.
 
 MAX_COMPLETIONS = 50
 MAX_PREFIX_CHARS = 256

@@ -1,4 +1,4 @@
-"""Headers that every response carries."""
+"""Headers that every response carries, and ids that nobody can guess."""
 
 from __future__ import annotations
 

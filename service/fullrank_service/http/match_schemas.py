@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from fullrank_service.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
+from fullrank_service.ads.calibrations import MIN_CLICKS
 from fullrank_service.ads.pages import address
 from fullrank_service.ads.rules import REASONS
 from fullrank_service.http.schemas import (
@@ -137,7 +138,7 @@ class MatchRequest(Request, Asked):
     rank: Literal["relevance", "value"] = Field(
         default="relevance",
         description="what comes first: the best score, or the largest price × probability of a click; the second "
-        "needs 1,000 counted clicks on ads that this model placed, else 409",
+        f"needs {MIN_CLICKS:,} clicks in the log on ads that this model placed, else 409",
     )
     cur: _Currency | None = Field(
         default=None,

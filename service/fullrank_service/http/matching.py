@@ -101,8 +101,8 @@ def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
     """Return the filled placements and the counts of ads left out, for the reply."""
     filled = ranked.filled
     assert filled is not None
-    values = filled.values if body.explain and filled.values else repeat(None)
-    for hit, ad, value in zip(ranked.hits, filled.ads, values, strict=False):
+    values = filled.values if body.explain and filled.values else [None] * len(ranked.hits)
+    for hit, ad, value in zip(ranked.hits, filled.ads, values, strict=True):
         hit["value"] = None if ad is None or value is None else value.json()
     hits = iter(ranked.hits)
     placements = [

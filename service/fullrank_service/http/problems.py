@@ -1,4 +1,4 @@
-"""Turn errors into problem documents (RFC 9457): the only place that writes one."""
+"""JSON responses, and errors as problem documents (RFC 9457): the only place that writes one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from fullrank_service.errors import (
 )
 from fullrank_service.http.strict import MAX_ERRORS
 from fullrank_service.search.request import too_large
-
-# JSON responses, written by orjson.
 
 
 class JsonResponse(Response):

@@ -1,1 +1,1 @@
-"""Search: from a text to ranked documents (ranker.py, mode_policy.py), and the caches on the way."""
+"""Search: from a text to ranked documents (ranker.py, ranking.py), and the cache of embeddings (cache.py)."""

@@ -1,4 +1,4 @@
-"""Embeddings of texts as they are cached: their keys, and the bytes of the shared store."""
+"""Embeddings of queries and pages: a cache in the process, then the shared store, and how they are stored."""
 
 from __future__ import annotations
 

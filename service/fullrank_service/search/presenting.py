@@ -21,8 +21,6 @@ from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
 from fullrank_service.search.request import RankRequest, too_large
 
-# Highlight the hits of an answer.
-
 
 def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:
     """Check the fields to highlight. Raises FilterError for one that is unknown or holds no text."""

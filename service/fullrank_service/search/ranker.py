@@ -15,8 +15,6 @@ from fullrank_service.search.searching import can_match_any_word
 from fullrank_service.telemetry.metrics import Metrics
 from fullrank_service.telemetry.tracing import Stages
 
-# What ranks the documents of a view: this process (local.py), or the shards of a fleet.
-
 
 class Engine(Protocol):
     """Ranks documents."""

@@ -1,4 +1,4 @@
-"""A circuit breaker: when calls fail more often than they succeed, make no calls for a while."""
+"""Embeddings shared through Redis, behind a circuit breaker."""
 
 from __future__ import annotations
 

@@ -89,9 +89,6 @@ def facet_json(found: Facet) -> dict[str, Any]:
     }
 
 
-# One search over a view: check it, widen its query, find its hits.
-
-
 class Checked(NamedTuple):
     """A request that fits the stored fields of a view.
 

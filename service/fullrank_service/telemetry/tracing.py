@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for each request, and inside it one for each stage of a search. Imported only when configured.
+"""A stopwatch for the stages of a search, and their OpenTelemetry spans; OpenTelemetry is imported if configured.
 
 OpenTelemetry's own settings (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) say where spans
 go, which are sampled, and the name of the service. FastAPI makes the span of a request: it continues the caller's

@@ -19,8 +19,6 @@ from fullrank_service.http.schemas import Alive, Ready
 from fullrank_service.models.serving import ALIAS
 from fullrank_service.telemetry.metrics import CONTENT_TYPE
 
-# Report liveness, readiness and metrics.
-
 router = APIRouter(tags=["health"])
 
 

@@ -118,6 +118,8 @@ def page(rng: random.Random, ids: list[str]) -> dict[str, Any]:
     if rng.random() < 0.3:
         found["per_advertiser"] = rng.randint(2, 9)
     if rng.random() < 0.3:
+        found["cur"] = "USD"
+    if rng.random() < 0.3:
         found["targeting"] = condition(rng)
     if rng.random() < 0.3:
         found["blocked_ids"] = rng.sample(ids, 5)
@@ -158,7 +160,7 @@ async def test_pages_are_equal(clients: list[httpx.AsyncClient], whole: Whole, s
             reasons |= set(found["left_out"] or {})
             reasons |= {name for one in found["placements"] for name in one["left_out"] or {}}
     assert filled > 20
-    assert len(reasons) > 8
+    assert len(reasons) > 10
 
 
 @pytest.fixture
@@ -181,6 +183,12 @@ def clicks(whole: Whole, tmp_path: Path) -> None:
         writer = SegmentWriter(tmp_path / "events", kind)
         writer.append(lines)
         writer.close()
+
+
+async def test_pages_by_value_need_clicks(clients: list[httpx.AsyncClient]) -> None:
+    asked = {"page": {"text": "copy"}, "placements": [{"id": "p0"}], "rank": "value"}
+    status, refused = await all_equal(clients, "POST", "/v1/match", json=asked)
+    assert (status, refused["type"].rpartition(":")[2]) == (409, "too-few-clicks")
 
 
 @pytest.mark.usefixtures("clicks")

@@ -20,8 +20,8 @@ _TIMES = [
     "2026-11-23T13:00:00+02:00",
     "2026-11-23T12:00:00+00:00",
     "2026-11-24T12:00:00-05:00",
+    "2026-11-25T12:00:00+00:00",
 ]
-
 _SECONDS = {text: datetime.fromisoformat(text).timestamp() for text in _TIMES}
 
 

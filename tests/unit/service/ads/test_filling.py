@@ -200,38 +200,38 @@ def test_pages_with_kept_masks_equal_those_without(max_bytes: int) -> None:
 
 def test_equal_rules_share_a_mask_and_others_do_not() -> None:
     view, _ = random_view(random.Random(1))
-    masks, part = RuleMasks(), view.parts[0]
+    masks, (part, other_part) = RuleMasks(), view.parts[:2]
+    table, other_table = ads_of(part), ads_of(other_part)
+    assert table is not None
+    assert other_table is not None
     one, same, other = (AdRules(bseat=frozenset({seat})) for seat in ("s1", "s1", "s2"))
-    mask = masks.forbidden(part, one, None)
-    assert mask is not None
-    assert masks.forbidden(part, same, None) is mask
-    assert masks.forbidden(part, other, None) is not mask
-    assert masks.forbidden(part, one, PriceFloor(1.0)) is not mask
-    assert masks.forbidden(view.parts[1], one, None) is not mask
+    mask = masks.forbidden(part, table, one, None)
+    assert masks.forbidden(part, table, same, None) is mask
+    assert masks.forbidden(part, table, other, None) is not mask
+    assert masks.forbidden(part, table, one, PriceFloor(1.0)) is not mask
+    assert masks.forbidden(other_part, other_table, one, None) is not mask
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = True
-    table = ads_of(part)
-    assert table is not None
     np.testing.assert_array_equal(mask, one.forbids(table))
 
 
 def test_long_rules_count_towards_the_bound() -> None:
     view, _ = random_view(random.Random(1))
     masks, part = RuleMasks(1 << 20), view.parts[0]
+    table = ads_of(part)
+    assert table is not None
     made: list[Any] = []
     for number in range(30):
         names = [f"s{number} {i} {'x' * 200}" for i in range(500)]
         rules = AdRules(bseat=frozenset(names))
-        made.append((sum(map(sys.getsizeof, names)), masks.forbidden(part, rules, None), rules))
+        made.append(
+            (sum(map(sys.getsizeof, names)), masks.forbidden(part, table, rules, None), rules)
+        )
     # The newest first: one that has to be made again replaces the oldest.
     kept = [
-        size for size, mask, rules in reversed(made) if masks.forbidden(part, rules, None) is mask
+        size
+        for size, mask, rules in reversed(made)
+        if masks.forbidden(part, table, rules, None) is mask
     ]
     assert 0 < sum(kept) <= 1 << 20
     assert len(kept) < len(made)
-
-
-def test_a_view_without_ads_has_no_masks() -> None:
-    stored = {"d": {"title": "copy", "text": "files"}}
-    view = View.of(bundle_of(linear_model([Document("d", stored["d"])]), stored))
-    assert RuleMasks().forbidden(view.parts[0], AdRules(), None) is None
