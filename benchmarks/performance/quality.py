@@ -60,14 +60,14 @@ class Floor:
 
 
 FLOORS = {
-    "tldr/en": Floor("mrr", 0.575),
-    "tldr/ko": Floor("mrr", 0.54),
-    "wikispeedia": Floor("map", 0.40),
-    "debian": Floor("map", 0.36),
-    "tldr/en cold": Floor("mrr", 0.49),
-    "tldr/ko cold": Floor("mrr", 0.37),
-    "wikispeedia cold": Floor("map", 0.11),
-    "debian cold": Floor("map", 0.0),
+    "tldr/en": Floor("mrr", 0.60),
+    "tldr/ko": Floor("mrr", 0.57),
+    "wikispeedia": Floor("map", 0.41),
+    "debian": Floor("map", 0.375),
+    "tldr/en cold": Floor("mrr", 0.596),
+    "tldr/ko cold": Floor("mrr", 0.444),
+    "wikispeedia cold": Floor("map", 0.153),
+    "debian cold": Floor("map", 0.155),
 }
 COLD = " cold"
 

@@ -126,7 +126,7 @@ class Familiar:
                 return True
             found.update(*(self._piece(piece).features for piece in pieces))
             whole += pieces if len(pieces) == 1 else ()
-        # What no single word has is of joined neighbours; those of several pieces are not words.
+        # Features that no single word produces come from joined neighbours. Words made of several pieces are skipped.
         return len(whole) > 1 and not found.issuperset(self._features(" ".join(whole)))
 
     def share(

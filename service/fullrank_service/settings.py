@@ -181,7 +181,7 @@ class Settings(BaseSettings):
     redis_retry_ms: int = Field(
         default=5_000,
         ge=1,
-        description="pause of the calls to Redis after its failures outnumber its answers by three",
+        description="pause of the calls to Redis after three net failures",
     )
     max_body_bytes: int = Field(
         default=1 << 20, ge=1024, description="largest request body, except of bulk requests"

@@ -3,8 +3,8 @@
 Most queries are searched once or twice a week, so their own clicks hardly tell an answer from a mistake. Words do:
 clicks on other queries teach which words of documents answer which words of queries. The queries are cut into two
 halves. A translation model learns from the clicks on one half and ranks all documents for the queries of the other, and
-the other way round (cross-fitting). So no model ranks for a query whose clicks it has learned, and its ranks can help
-to explain them (`mixture`).
+the other way round (cross-fitting). So ranks tell nothing that the model learned from the same clicks, and can help to
+explain them (`mixture`).
 """
 
 from __future__ import annotations
