@@ -1,4 +1,4 @@
-"""Install the wheel with each extra alone and run every command that the extra promises."""
+"""Install the wheel, with each extra alone and run every command that the extra promises."""
 
 from __future__ import annotations
 
@@ -31,33 +31,14 @@ CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bu
 
 
 class Installed:
-    """A clean environment with the wheel and one extra, and an empty folder to work in."""
+    """The wheel with one extra, and a folder with bundles to work in."""
 
-    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
-        self.folder = folder
-        self.python = folder / "venv" / "bin" / "python"
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-        constraints = folder / "constraints.txt"
-        pinned = pins(ROOT / "requirements" / "dev.txt", environment_of(platform.python_version()))
-        constraints.write_text(
-            "".join(f"{name}=={pin.version}\n" for name, pin in pinned.items()), "utf-8"
-        )
-        what = f"{wheel}[{extra}]" if extra else str(wheel)
-        pip: list[str | Path] = [
-            self.python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--constraint",
-            constraints,
-            what,
-        ]
-        subprocess.run(pip, check=True)
+    def __init__(self, venv: Path, folder: Path) -> None:
+        self.venv, self.folder = venv, folder
         shutil.copytree(ROOT / "tests" / "golden" / "bundles", folder / "bundles")
 
     def command(self, line: str) -> list[str | Path]:
-        return [self.folder / "venv" / "bin" / "fullrank", *line.split()]
+        return [self.venv / "bin" / "fullrank", *line.split()]
 
     def fails(self, line: str) -> str:
         """Run a command that ends with 1 and give its one line of error."""
@@ -122,6 +103,40 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def venv(wheel: Path) -> Path:
+    """An environment with the wheel and no extra."""
+    folder = wheel.parent.parent / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pinned = pins(ROOT / "requirements" / "dev.txt", environment_of(platform.python_version()))
+    lines = [f"{name}=={pin.version}\n" for name, pin in pinned.items()]
+    (folder / "constraints.txt").write_text("".join(lines), "utf-8")
+    pip(folder, "install", "--constraint", folder / "constraints.txt", wheel)
+    return folder
+
+
+def pip(venv: Path, *arguments: str | Path) -> str:
+    command = [venv / "bin" / "python", "-m", "pip", "--quiet", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@pytest.fixture
+def installed(
+    request: pytest.FixtureRequest, venv: Path, wheel: Path, tmp_path: Path
+) -> Iterator[Installed]:
+    """Add the packages of an extra; remove them afterwards."""
+    before = set(pip(venv, "freeze").splitlines())
+    if request.param:
+        pip(venv, "install", "--constraint", venv / "constraints.txt", f"{wheel}[{request.param}]")
+    yield Installed(venv, tmp_path)
+    if added := set(pip(venv, "freeze").splitlines()) - before:
+        pip(venv, "uninstall", "--yes", *(line.split("==")[0] for line in sorted(added)))
+
+
+def with_extra(extra: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("installed", [extra], indirect=True)
+
+
 def core_commands_run(installed: Installed) -> None:
     """Run the commands that need no extra."""
     assert re.fullmatch(r"fullrank \d+\.\d+\.\d+\n", installed.run("--version"))
@@ -136,8 +151,10 @@ def core_commands_run(installed: Installed) -> None:
     assert (installed.folder / "feed.jsonl").stat().st_size
 
 
-def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path, wheel, "")
+@with_extra("")
+def test_without_an_extra_bundles_are_searched_and_exported(
+    installed: Installed, tmp_path: Path
+) -> None:
     core_commands_run(installed)
     for command in ("serve --bundles bundles", f"bundles compact {BUNDLE}"):
         assert "fullrank[service]" in installed.fails(command), command
@@ -154,25 +171,28 @@ def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_pat
     assert "ssi" in installed.run("recipes")
 
 
-def test_the_client_extra_asks_a_service(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path, wheel, "client")
-    core_commands_run(installed)
+@with_extra("client")
+def test_the_client_extra_asks_a_service(installed: Installed, tmp_path: Path) -> None:
     assert "127.0.0.1:9" in installed.fails("search --url http://127.0.0.1:9 a")
 
 
-def test_the_extras_of_engines_export(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path / "qdrant", wheel, "qdrant")
+@with_extra("qdrant")
+def test_the_qdrant_extra_exports(installed: Installed, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     installed.run(f"export {BUNDLE} --to qdrant://{folder}")
     assert list(folder.glob("*/edge_config.json"))
     assert "127.0.0.1:9" in installed.fails(f"export {BUNDLE} --to qdrant://127.0.0.1:9")
-    installed = Installed(tmp_path / "postgresql", wheel, "postgresql")
+
+
+@with_extra("postgresql")
+def test_the_postgresql_extra_exports(installed: Installed) -> None:
     assert "127.0.0.1" in installed.fails(f"export {BUNDLE} --to postgresql://127.0.0.1:9")
 
 
-def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path, wheel, "trainer")
-    core_commands_run(installed)
+@with_extra("trainer")
+def test_the_trainer_extra_trains_measures_and_indexes(
+    installed: Installed, tmp_path: Path
+) -> None:
     for command in TRAINER_COMMANDS:
         installed.run(f"{command} --help")
     write_planted(tmp_path / "collection")
@@ -184,9 +204,10 @@ def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Pa
     assert "fullrank[service]" in installed.fails("serve --bundles bundles")
 
 
-def test_the_service_extra_serves_compacts_and_exports(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path, wheel, "service")
-    core_commands_run(installed)
+@with_extra("service")
+def test_the_service_extra_serves_compacts_and_exports(
+    installed: Installed, tmp_path: Path
+) -> None:
     for command in SERVICE_COMMANDS:
         installed.run(f"{command} --help")
     installed.run("keys create --scope search --id shop --bundles bundles")
@@ -212,9 +233,10 @@ def test_the_service_extra_serves_compacts_and_exports(wheel: Path, tmp_path: Pa
     assert '"new"' in (tmp_path / "compacted.jsonl").read_text("utf-8")
 
 
-def test_the_ray_extra_indexes_and_trains_on_a_cluster(wheel: Path, tmp_path: Path) -> None:
-    installed = Installed(tmp_path, wheel, "ray")
-    core_commands_run(installed)
+@with_extra("ray")
+def test_the_ray_extra_indexes_and_trains_on_a_cluster(
+    installed: Installed, tmp_path: Path
+) -> None:
     write_planted(tmp_path / "collection")
     written = installed.json(f"index {BUNDLE} collection --out sets --ray local --shards 2")
     assert isinstance(written, dict)
