@@ -140,6 +140,8 @@ def test_hits_are_reached_by_keyboard(page: Page) -> None:
     expect(box).to_be_focused()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("/")
+    expect(box).not_to_be_focused()
+    page.keyboard.press("Control+k")
     expect(box).to_be_focused()
 
 

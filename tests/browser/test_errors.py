@@ -85,16 +85,29 @@ def test_a_service_that_never_answers_times_out(page: Page) -> None:
     unanswered: list[Route] = []
     page.route("**/v1/search", lambda route: unanswered.append(route))
     page.get_by_role("combobox", name="Search").fill("copy")
-    page.clock.run_for(200)
+    page.clock.run_for(300)
     expect(page.locator("#results.stale")).to_have_count(1)
     page.wait_for_timeout(50)
-    page.clock.run_for(9_000)
+    page.clock.run_for(1_500)
+    expect(page.locator("#status")).to_have_text("Still waiting for the service …")
+    page.clock.run_for(7_500)
     expect(page.locator("#status.error")).to_have_count(0)
     page.clock.run_for(2_000)
     expect(page.locator("#status.error")).to_have_text(
         "The service did not answer within 10 seconds. Try again."
     )
     assert len(unanswered) == 1
+
+
+def test_hits_stay_while_the_service_may_recover(page: Page) -> None:
+    ask(page, "copy files")
+    page.route("**/v1/search", lambda route: route.abort())
+    page.get_by_role("combobox", name="Search").fill("rename")
+    expect(page.locator("#status.error")).to_contain_text("not reachable")
+    expect(page.locator("#results.stale .hit").first).to_be_visible()
+    page.unroute("**/v1/search")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("#results:not(.stale) .hit").first).to_be_visible()
 
 
 def test_the_page_recovers_from_a_service_that_was_down_at_first(page: Page) -> None:

@@ -267,3 +267,17 @@ def test_a_marked_title_is_one_text_on_a_touch_screen(phone: Page) -> None:
     assert boxes[1]["height"] == pytest.approx(boxes[0]["height"], abs=2)
     assert boxes[2]["height"] == pytest.approx(boxes[0]["height"], abs=2)
     assert [box for box in boxes if min(box["height"], box["width"]) < 44] == []
+
+
+def test_text_from_right_to_left_is_shown_so(page: Page) -> None:
+    answer_searches(page, {"בדיקה": [hit("d", title="שלום עולם", text="טקסט קצר")]})
+    ask(page, "בדיקה")
+    for place in ("#query", ".hit h3", ".hit .snippet"):
+        assert page.locator(place).evaluate("place => getComputedStyle(place).direction") == "rtl"
+
+
+def test_a_pasted_text_that_is_cut_is_said_so(page: Page) -> None:
+    page.get_by_role("combobox", name="Search").focus()
+    page.evaluate("text => navigator.clipboard.writeText(text)", "copy files " * 300)
+    page.keyboard.press("Control+v")
+    expect(page.locator("#status")).to_contain_text("only the first 2,000 characters are searched")

@@ -120,6 +120,8 @@ def test_nothing_found_is_said_and_a_likely_query_offered(page: Page) -> None:
     box.fill("coffe")
     expect(page.get_by_text("Nothing found for “coffe”.")).to_be_visible()
     expect(box).to_have_value("coffe")  # nothing is replaced unasked
+    expect(page.get_by_text("Check the spelling.")).to_be_visible()
+    expect(page.get_by_text("Remove the filter.")).to_be_hidden()
     answer_searches(page, {"coffee": [], "coffe": []}, did_you_mean=None)
     page.get_by_role("button", name="coffee").click()
     expect(box).to_have_value("coffee")

@@ -11,7 +11,10 @@ import { choose, fillMenus, opponentOf, searchedOf } from "./models.js";
 import { addMore, clearAnswers, HITS, showAnswers } from "./results.js";
 import { formatNumber } from "./score.js";
 
-const DEBOUNCE_MS = 110;
+// Longer than the pause between two letters of most people, so that results do not jump and the log gets few beginnings
+// of words; completions come sooner.
+const DEBOUNCE_MS = 250;
+const SLOW_MS = 1_000;
 const VIEWS = { "": "search", match: "match", models: "models", clicks: "clicks" };
 const TITLES = { match: "Match", models: "Models", clicks: "Clicks" };
 const whole = new Intl.NumberFormat("en");
@@ -27,6 +30,7 @@ let typingTimer = 0;
 // after the visitor left the search box, pressed Enter or went elsewhere begins a new entry.
 let beginsEntry = true;
 let retry = start;
+let wasCut = false; // Whether more was pasted than fits.
 
 // -- history --------------------------------------------------------------------------------------
 // The state of an entry: { scroll, control, shown, form, fromResults }: how far down the page was, which control
@@ -94,6 +98,7 @@ async function show(done = () => {}) {
   const state = history.state;
   const view = viewOf(wanted.view);
   showWanted(view);
+  const slow = setTimeout(() => mine === running && say("Still waiting for the service …"), SLOW_MS);
   try {
     const summary = await {
       "": () => showSearch(state?.shown ?? HITS, mine.signal),
@@ -106,10 +111,13 @@ async function show(done = () => {}) {
   } catch (error) {
     if (mine.signal.aborted) return;
     mine.abort();
-    clearAnswers();
+    // Hits of the query before stay, marked as stale, while the service may recover.
+    if (!error.mayRetry) clearAnswers();
     fail(error, () => show(() => headingOf(wanted.view).focus()));
     if (!view || !needsKey(error)) done();
     return;
+  } finally {
+    clearTimeout(slow);
   }
   done();
 }
@@ -135,6 +143,9 @@ function summaryOf(replies) {
   const reordered = Math.max(...replies.map((reply) => reply.reordered));
   if (reordered > 0) parts.push(`first ${whole.format(reordered)} reordered`);
   if (replies.length === 1) parts.push(first.model);
+  if (wasCut && query.value.length === query.maxLength) {
+    parts.push(`only the first ${whole.format(query.maxLength)} characters are searched`);
+  }
   return parts.join(" · ");
 }
 
@@ -267,6 +278,11 @@ const closeCompletions = attachCompletion(
     beginsEntry = true;
   },
 );
+query.addEventListener("paste", (event) => {
+  const pasted = event.clipboardData.getData("text").length;
+  const replaced = query.selectionEnd - query.selectionStart;
+  wasCut = query.value.length - replaced + pasted > query.maxLength;
+});
 query.addEventListener("input", () => {
   $("clear").hidden = !query.value;
   clearTimeout(typingTimer);
@@ -342,10 +358,16 @@ addEventListener("popstate", (event) => {
 });
 addEventListener("pagehide", rememberView);
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const focused = document.activeElement;
+  // With a modifier: a single letter would also be heard from people who speak to their computer (WCAG 2.1.4).
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key === "k") {
+    event.preventDefault();
+    query.select();
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
   const isTyping = /^(INPUT|SELECT|TEXTAREA)$/.test(focused.tagName);
-  if ((event.key === "/" && !isTyping) || (event.key === "Escape" && focused !== query)) {
+  if (event.key === "Escape" && focused !== query) {
     event.preventDefault();
     query.select();
   } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {

@@ -93,6 +93,7 @@ function optionOf({ text, kind }, typed, i) {
   option.setAttribute("role", "option");
   option.setAttribute("aria-selected", "false");
   option.dataset.text = text;
+  option.dir = "auto";
   const shared = text.toLowerCase().startsWith(typed.toLowerCase()) ? typed.length : 0;
   const rest = document.createElement("b");
   rest.textContent = text.slice(shared);

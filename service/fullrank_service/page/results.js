@@ -53,7 +53,7 @@ export function clearAnswers() {
   answer = null;
   results.replaceChildren();
   results.classList.remove("stale");
-  for (const id of ["side", "sides", "more", "meant", "nothing"]) $(id).hidden = true;
+  for (const id of ["side", "sides", "more", "meant", "nothing", "advice"]) $(id).hidden = true;
 }
 
 // Append the next hits to each list. Returns how many are shown now.
@@ -124,6 +124,8 @@ function showAdvice(wanted, replies, visit) {
   button.onclick = () => visit({ q: meant }, { focusHeading: true });
   const isNothing = replies.every((reply) => !reply.hits.length);
   $("nothing").hidden = !isNothing;
+  $("advice").hidden = !isNothing || Boolean(wanted.similar);
+  $("advice-limits").hidden = !wanted.filter;
   const words = wanted.similar ? `Nothing is similar to ${wanted.similar}` : `Nothing found for “${wanted.q.trim()}”`;
   $("nothing").textContent = wanted.filter ? `${words} with this filter.` : `${words}.`;
 }
