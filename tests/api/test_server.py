@@ -24,6 +24,7 @@ from tests.api.support import (
     running,
     served,
     wait_for,
+    wait_for_workers,
 )
 from tests.faults.load import children
 
@@ -35,33 +36,48 @@ def test_the_environment_is_set_before_numpy_is_there() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
-@pytest.mark.parametrize("before", ["", "import numpy; "])
-def test_workers_have_no_thread_of_a_library_and_end_on_sigterm(
-    root: Root, tmp_path: Path, before: str
+@pytest.mark.parametrize(("before", "workers"), [("import numpy", 1), ("", 2)])
+def test_the_command_imports_its_own_code_starts_no_thread_of_a_library_and_ends_on_sigterm(
+    root: Root, tmp_path: Path, before: str, workers: int
 ) -> None:
-    """A pool of a numerical library would have threads that Python does not know."""
-    port, listed = free_port(), tmp_path / "threads"
+    """The command in a folder that has a package with the name of ours.
+
+    A pool of a numerical library would have threads that Python does not know.
+    """
+    (tmp_path / "project" / "fullrank_service").mkdir(parents=True)
+    (tmp_path / "project" / "fullrank_service" / "__init__.py").write_text(
+        "raise ImportError('not ours')"
+    )
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "command"
+    command.write_text(f"{before}\nfrom fullrank.cli import main\nmain()")
     (tmp_path / "sitecustomize.py").write_text(
         "import faulthandler, signal; faulthandler.register(signal.SIGUSR1)"
     )
-    code = f"{before}from fullrank_service.process.run import serve; serve({str(root.path)!r}, port={port})"
-    environment = {name: value for name, value in os.environ.items() if "_NUM_THREADS" not in name}
-    environment["PYTHONPATH"] = str(tmp_path)
+    port, listed = free_port(), tmp_path / "threads"
+    environment = environment_for(root.path, port, PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
+    environment = {name: value for name, value in environment.items() if "_NUM_THREADS" not in name}
     with listed.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=REPOSITORY, env=environment, stderr=errors
+            [sys.executable, command, "serve", "--workers", str(workers)],
+            cwd=tmp_path / "project",
+            env=environment,
+            stderr=errors,
         )
     try:
         wait_for(f"http://127.0.0.1:{port}/readyz", process)
-        [worker] = children(process.pid)
-        os.kill(worker, signal.SIGUSR1)
+        wait_for_workers(root.path, workers)
+        found = children(process.pid)
+        assert len(found) == workers
+        expected = known = 0
+        for worker in found:
+            os.kill(worker, signal.SIGUSR1)
+            expected += len([*Path(f"/proc/{worker}/task").iterdir()])
         ends = time.monotonic() + 15
-        threads = [*Path(f"/proc/{worker}/task").iterdir()]
-        known = 0
-        while known < len(threads) and time.monotonic() < ends:
+        while known < expected and time.monotonic() < ends:
             time.sleep(0.02)
             known = listed.read_text().count("most recent call first")
-        assert known == len(threads)
+        assert known == expected
         process.terminate()
         assert process.wait(15) == 0
     finally:
@@ -128,31 +144,6 @@ def test_several_workers_send_answers_at_once(root: Root) -> None:
         for _ in range(150):
             client.get("/livez").raise_for_status()
         assert time.monotonic() - began < 3
-
-
-@pytest.mark.parametrize(("before", "workers"), [("import numpy", "1"), ("", "2")])
-def test_what_lies_in_the_working_directory_is_not_imported(
-    root: Root, tmp_path: Path, before: str, workers: str
-) -> None:
-    """The command in a folder that has a package of its own with the name of ours."""
-    (tmp_path / "project" / "fullrank_service").mkdir(parents=True)
-    (tmp_path / "project" / "fullrank_service" / "__init__.py").write_text(
-        "raise ImportError('not ours')"
-    )
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "command"
-    command.write_text(f"{before}\nfrom fullrank.cli import main\nmain()")
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, command, "serve", "--workers", workers],
-        cwd=tmp_path / "project",
-        env=environment_for(root.path, port, PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="2"),
-    )
-    try:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process)
-    finally:
-        process.terminate()
-        process.wait(15)
 
 
 @pytest.mark.anyio

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,11 +24,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from fullrank.bundle import BundleInfo
 from fullrank_service.admission.admission import RateLimiter
 from fullrank_service.errors import TooManyRequests
 from fullrank_service.telemetry.sharing import DIED, HUNG, RESTARTS, shared_folder, worker_number
 from fullrank_service.telemetry.tracing import STAGES, Stages
+
+if TYPE_CHECKING:  # importing it takes two seconds, and several processes only count
+    from fullrank.bundle import BundleInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "fullrank_"

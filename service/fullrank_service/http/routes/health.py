@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Annotated
@@ -65,10 +66,11 @@ _MEDIA_TYPES = {
 }
 
 
+@cache
 def page_router() -> APIRouter:
     """Build one route for each file in `service/fullrank_service/page`; `index.html` is served at `/`.
 
-    The files are read once, when the app starts.
+    The files are read once a process.
     """
     router = APIRouter(include_in_schema=False)
     for file in files("fullrank_service").joinpath("page").iterdir():
