@@ -30,7 +30,7 @@ class Worker:
         task: what the process does, for errors: "counts words".
 
     Example:
-        with Worker("fullrank_trainer.indexing.encoders:encode", "encodes documents") as worker:
+        with Worker("fullrank_trainer.indexing:encode", "encodes documents") as worker:
             worker.send(texts)
             encoded = worker.receive()
     """

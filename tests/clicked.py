@@ -8,7 +8,7 @@ from dataclasses import replace
 from fullrank.models.contract import field_text
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.collection.schema import choose_fields
-from fullrank_trainer.features.clicks import FIELD
+from fullrank_trainer.features.fields import CLICKED
 
 
 def with_clicks(collection: Collection, titles: Sequence[str] = ("title",)) -> Collection:
@@ -28,7 +28,7 @@ def with_clicks(collection: Collection, titles: Sequence[str] = ("title",)) -> C
             if not (collection.has_mates and document == query):
                 found.setdefault(document, []).append(texts[query])
     documents = [
-        replace(d, fields={**d.fields, FIELD: "\n".join(found[d.id])}) if d.id in found else d
+        replace(d, fields={**d.fields, CLICKED: "\n".join(found[d.id])}) if d.id in found else d
         for d in collection.documents
     ]
     return replace(collection, documents=documents, fields=choose_fields(documents))

@@ -18,7 +18,7 @@ from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
 from fullrank_trainer.evaluation.evaluate import DEPTH, Judgement, measure_rankings
-from fullrank_trainer.systems.language.system import mixed_scores
+from fullrank_trainer.systems.language import mixed_scores
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.fitted import FittedModel
 

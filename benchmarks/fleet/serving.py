@@ -48,7 +48,7 @@ from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
 from fullrank_fleet.sets import read_set, shard_folder, write_set
 from fullrank_fleet.sets.words import TITLES
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 
 
 def lines_of(corpus: Path) -> Iterator[str]:

@@ -32,7 +32,7 @@ from benchmarks.harness.report import show
 from fullrank.bundle import Bundle, open_bundle
 from fullrank_service.app import create_app
 from fullrank_service.settings import Settings
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 
 BAR = 0.8
 _PAGES = 40  # of a round

@@ -94,7 +94,7 @@ class Kept:
 
     def bundle(self, name: str) -> Path:
         """Return the bundle of a corpus: ``debian``, or a number of resampled documents."""
-        from fullrank_trainer.indexing.index import index
+        from fullrank_trainer.indexing import index
 
         model = self.model()
         if name == DEBIAN:

@@ -31,15 +31,16 @@ from fullrank.scoring import InnerProduct
 from fullrank.text.words import count_words, words
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.evaluation.evaluate import evaluate, query_texts
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.systems.linear.parameters import (
     compile_model,
     encode_corpus,
     encode_judged,
+    scan_documents,
+    scan_queries,
     start,
 )
-from fullrank_trainer.systems.linear.scan import scan_documents, scan_queries
 from fullrank_trainer.train import Candidate, Trainer, train
 from tests.api.support import running
 from tests.clicked import with_clicks

@@ -20,7 +20,7 @@ from fullrank_fleet.cluster import worker_environment
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.actors import stop_fleet
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from tests.api.support import wait_for
 from tests.fleet.searching import Expected, Searches
 from tests.golden.test_golden import WORDS

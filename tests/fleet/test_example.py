@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from tests.fleet.support import REPOSITORY
 from tests.golden.test_golden import WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle

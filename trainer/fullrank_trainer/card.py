@@ -19,8 +19,7 @@ from fullrank_trainer.evaluation.floor import CalibratedFloor, calibrate_floor
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.training.fitted import ResultRow
-from fullrank_trainer.training.typed import typed_queries
-from fullrank_trainer.training.validation import CALIBRATING, Validation
+from fullrank_trainer.training.validation import CALIBRATING, Validation, typed_queries
 
 # Queries of the collection that a bundle is written with.
 

@@ -20,9 +20,9 @@ from fullrank.errors import RecipeError, TrainingError
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.sides import known_trigrams
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.blend.scores import most_queries
-from fullrank_trainer.systems.linear.scan import BLOCK
-from fullrank_trainer.systems.parts import load_part
+from fullrank_trainer.systems.blend_weights import most_queries
+from fullrank_trainer.systems.linear.parameters import BLOCK
+from fullrank_trainer.systems.mixed import load_part
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FLOPS = 1.2e10  # of one core in the kernels and in matrix products

@@ -147,7 +147,7 @@ _MOST_BUCKETS = 16
 
 
 class DistributedCounting:
-    """Counts pieces of a collection wherever a runner runs them (``fullrank_trainer.features.counting.Counting``).
+    """Counts pieces of a collection wherever a runner runs them (``fullrank_trainer.features.corpus.Counting``).
 
     Args:
         folder: Of the job; every node must be able to read and write it, and to read the collection.

@@ -24,8 +24,8 @@ from fullrank_fleet.jobs.pieces import Piece
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import write_as_file
 from fullrank_trainer.collection.lines import Lines, ReadReport, read_objects
-from fullrank_trainer.collection.queries import query_text
-from fullrank_trainer.features.counting import phrases_in
+from fullrank_trainer.collection.store import query_text
+from fullrank_trainer.features.corpus import phrases_in
 
 # Arrays and words of one object.
 

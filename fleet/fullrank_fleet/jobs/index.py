@@ -78,7 +78,7 @@ def index_set(
         name: Of the new bundle; by default that of ``bundle``.
         shards: 1 to 4,096.
         runner: Runs the tasks.
-        queries: Address of a file of typical queries, queries.jsonl, as for ``fullrank_trainer.indexing.index``.
+        queries: Address of a file of typical queries, queries.jsonl, as for ``fullrank_trainer.indexing``.
         reporter: Receives progress; by default it prints to stderr.
 
     Raises:

@@ -18,7 +18,7 @@ from fullrank_fleet.remote import BundleCache, Folder, RemoteError
 from fullrank_fleet.remote.cache import default_cache
 from fullrank_fleet.sets import Shard, shard_folder
 from fullrank_fleet.sets.words import SetTitles
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 
 # Commit the bundle of a shard: its manifest is uploaded last, so a shard that has one is complete.
 

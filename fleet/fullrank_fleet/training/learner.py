@@ -32,12 +32,11 @@ from fullrank_fleet.training.rounds import (
     slice_name,
     train_slice,
 )
-from fullrank_trainer.features.counting import Counting
+from fullrank_trainer.features.corpus import Counting
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.linear.learner import LinearLearner
-from fullrank_trainer.systems.linear.parameters import level_biases
+from fullrank_trainer.systems.linear.parameters import LinearLearner, level_biases
 from fullrank_trainer.systems.linear.system import LEARNERS
-from fullrank_trainer.systems.parts import load_part
+from fullrank_trainer.systems.mixed import load_part
 from fullrank_trainer.training import checkpoint as checkpoints
 from fullrank_trainer.training.checkpoint import Checkpoint
 from fullrank_trainer.training.fitted import Arrays

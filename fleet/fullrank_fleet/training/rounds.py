@@ -13,8 +13,7 @@ from fullrank_fleet.remote.folder import read_as_file, write_as_file
 from fullrank_fleet.training.averaging import Array, changes
 from fullrank_fleet.training.inputs import part_of, read_inputs
 from fullrank_trainer.recipes.settings import TrainSettings
-from fullrank_trainer.systems.linear.learner import LinearLearner
-from fullrank_trainer.systems.linear.parameters import Parameters
+from fullrank_trainer.systems.linear.parameters import LinearLearner, Parameters
 from fullrank_trainer.systems.linear.system import LEARNERS
 from fullrank_trainer.training import checkpoint as checkpoints
 from fullrank_trainer.training.checkpoint import Checkpoint, StoredArrays

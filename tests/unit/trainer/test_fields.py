@@ -16,7 +16,7 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
 from fullrank.live import Operation, View
 from fullrank.progress import Reporter
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from fullrank_trainer.train import train
 from tests.planted import write_lines
 from tests.shop import product, write_shop

@@ -149,7 +149,7 @@ def test_zero_seconds_leave_trials_without_a_time_limit(planted: Path, tmp_path:
 def test_the_default_writes_a_blend_with_a_warm_and_a_cold_table(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.training.holdout._FEWEST_QUERIES", 1)
+    monkeypatch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
     result, lines = trained(planted, tmp_path, "auto", BLEND, "auto.seconds=60")
     assert {(row.system, row.split) for row in result.table} == {
         (system, split) for split in ("new", "cold") for system in ("auto", "bm25", "tfidf")

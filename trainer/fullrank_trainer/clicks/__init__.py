@@ -11,7 +11,7 @@ export.py      a collection: queries, judgements, weights
 
 from fullrank_trainer.clicks.export import write_collection
 from fullrank_trainer.clicks.join import Coins, Votes, join
-from fullrank_trainer.clicks.propensity import Propensities, fit_propensities
+from fullrank_trainer.clicks.mixture import Propensities, fit_propensities
 from fullrank_trainer.clicks.texts import rank_by_text
 from fullrank_trainer.clicks.weights import Judged, weigh
 

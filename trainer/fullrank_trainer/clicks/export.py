@@ -31,8 +31,7 @@ from fullrank.encoding import Int64
 from fullrank.errors import FullrankError
 from fullrank.storage.files import sync_folder, temporary_name
 from fullrank_trainer.clicks.join import Votes
-from fullrank_trainer.clicks.mixture import Clicked, fit_mixture
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import Clicked, Propensities, fit_mixture
 from fullrank_trainer.clicks.weights import (
     DEFAULT,
     MIN_WEIGHT,
@@ -46,7 +45,7 @@ from fullrank_trainer.clicks.weights import (
 from fullrank_trainer.collection.corpus import find_corpus
 from fullrank_trainer.collection.judgements import COLUMNS, PEOPLE, QRELS_HEADER, WEIGHTS
 from fullrank_trainer.collection.schema import SCHEMA
-from fullrank_trainer.training.holdout import falls_into
+from fullrank_trainer.training.validation import falls_into
 
 RECENT_SHARE = 0.2
 MAX_PASSED_OVER = 4

@@ -22,8 +22,7 @@ import numpy as np
 
 from fullrank.encoding import Float64, Int64
 from fullrank_trainer.clicks.join import Bool, Votes
-from fullrank_trainer.clicks.mixture import Clicked, Mixture, fit_mixture
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import Clicked, Mixture, Propensities, fit_mixture
 
 Rule = Literal["mixture", "naive"]
 DEFAULT: Rule = "mixture"

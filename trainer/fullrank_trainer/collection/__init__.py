@@ -2,9 +2,9 @@
 
 from fullrank_trainer.collection.judgements import QRELS_HEADER, Qrels, count_answered, relevant
 from fullrank_trainer.collection.lines import ReadReport
-from fullrank_trainer.collection.queries import Query, read_queries
 from fullrank_trainer.collection.reader import Collection, read_collection
 from fullrank_trainer.collection.schema import FieldVerdict
+from fullrank_trainer.collection.store import Query, read_queries
 
 __all__ = [
     "QRELS_HEADER",

@@ -31,11 +31,17 @@ from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
-from fullrank_trainer.collection.anchors import read_anchors
-from fullrank_trainer.collection.corpus import find_corpus, iter_documents, no_collection
+from fullrank_trainer.collection.corpus import (
+    find_corpus,
+    iter_documents,
+    no_collection,
+    read_anchors,
+)
 from fullrank_trainer.collection.judgements import (
     PEOPLE,
     WEIGHTS,
+    Ids,
+    PairTable,
     Qrels,
     QrelsReader,
     Values,
@@ -44,7 +50,6 @@ from fullrank_trainer.collection.judgements import (
     read_values,
 )
 from fullrank_trainer.collection.lines import Lines, ReadReport, find_file
-from fullrank_trainer.collection.queries import Query, StoredQueries
 from fullrank_trainer.collection.schema import (
     SCHEMA,
     FieldVerdict,
@@ -52,8 +57,7 @@ from fullrank_trainer.collection.schema import (
     choose_fields,
     parse_schema,
 )
-from fullrank_trainer.collection.store import StoredDocuments
-from fullrank_trainer.collection.table import Ids, PairTable
+from fullrank_trainer.collection.store import Query, StoredDocuments, StoredQueries
 
 
 @dataclass(frozen=True)

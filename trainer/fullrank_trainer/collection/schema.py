@@ -27,7 +27,7 @@ from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
 from fullrank.storage.documents import Document
 from fullrank.storage.strict_json import JsonError
-from fullrank_trainer.collection.anchors import FIELD as ANCHORS
+from fullrank_trainer.collection.corpus import FIELD as ANCHORS
 
 # Tell what a field's value is: words that people search for, or a number, date, link, file name or code.
 

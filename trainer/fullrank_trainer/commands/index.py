@@ -66,7 +66,7 @@ def index(
 ) -> None:
     """Encode a corpus of any size with a trained model and write it as a new bundle."""
     with needs("trainer"):
-        from fullrank_trainer.indexing.index import index as run_index
+        from fullrank_trainer.indexing import index as run_index
 
     if ray is not None:
         if processes is not None or exported_from is not None:

@@ -15,16 +15,24 @@ for unseen words only; they have trigrams and no neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numba
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
+from numba import prange
 
-from fullrank.encoding import Float32, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide
-from fullrank.text.features import trigram_rows
-from fullrank_trainer.features.related import Neighbours
+from fullrank.progress import Reporter
+from fullrank.text.bigrams import Bigrams, is_bigram
+from fullrank.text.features import count_corpus, trigram_rows
+from fullrank.text.words import words
+from fullrank_trainer.compiled import compiled
+from fullrank_trainer.features.corpus import Corpus, Totals, document_frequency
+from fullrank_trainer.recipes.settings import ModelSettings
 
 Matrix = sp.csr_array[np.float32]
 
@@ -141,3 +149,365 @@ def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
     values = np.full(len(word), k**-0.5, np.float32)
     shape = (len(words), len(neighbours.bins))
     return sp.csr_array((values, (word, places[places >= 0])), shape=shape)
+
+
+# φ of texts over the trained rows that their words are composed of, without multiplying it out.
+#
+#     φ = x C        x: (texts, words), C: (words, trained rows), see ``composition``
+#
+# A word has a row of its own and one for each of its letter trigrams, so x C of a corpus has several times as many
+# entries as x. A step on a batch composes each word of the batch once, and then reads it for every text that has it.
+
+
+@dataclass(frozen=True, eq=False)
+class Phi:
+    """φ of texts.
+
+    Attributes:
+        words: x, (texts, words).
+        parts: C, (words, trained rows); None if each word is a trained row.
+    """
+
+    words: Rows
+    parts: Rows | None = None
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def width(self) -> int:
+        """Number of trained rows."""
+        return self.words.width if self.parts is None else self.parts.width
+
+    def slice(self, start: int, stop: int) -> Phi:
+        """View texts start..stop."""
+        return Phi(self.words.slice(start, stop), self.parts)
+
+    def composed(self) -> Rows:
+        """Return x C, (texts, trained rows)."""
+        return self.words if self.parts is None else self.words.multiply(self.parts)
+
+    @property
+    def arrays(self) -> list[npt.NDArray[np.generic]]:
+        """The arrays of both matrices."""
+        return [*self.words.arrays, *(() if self.parts is None else self.parts.arrays)]
+
+
+# Frequent 2-grams, their DICE coefficients with frequent words, and the nearest frequent words of each.
+
+
+# Find frequent 2-grams in bounded memory.
+
+_MAX_BIGRAMS = 8_000_000  # distinct 2-grams in memory, 16 bytes each
+_BUFFER = 2_000_000  # 2-grams of texts between two merges
+
+
+class _BigramCounter:
+    """Count in how many texts each 2-gram occurs; 2-grams are integers, ascending."""
+
+    def __init__(self) -> None:
+        self.keys = np.zeros(0, np.int64)
+        self.counts = np.zeros(0, np.int64)
+        self._buffer: list[Int64] = []
+        self._buffered = 0
+
+    def add(self, keys: Int64) -> None:
+        """Add the distinct 2-grams of one text."""
+        self._buffer.append(keys)
+        self._buffered += len(keys)
+        if self._buffered >= _BUFFER:
+            self.merge()
+
+    def merge(self) -> None:
+        """Add the buffer to the counts. Beyond ``_MAX_BIGRAMS`` 2-grams the rarest are dropped."""
+        new, new_counts = np.unique(
+            np.concatenate([self.keys[:0], *self._buffer]), return_counts=True
+        )
+        self._buffer, self._buffered = [], 0
+        keys = np.concatenate([self.keys, new])
+        counts = np.concatenate([self.counts, new_counts])
+        order = np.argsort(keys, kind="stable")
+        keys, counts = keys[order], counts[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        if len(first):
+            keys, counts = keys[first], np.add.reduceat(counts, first)
+        while len(keys) > _MAX_BIGRAMS:
+            kept = counts > counts.min()
+            keys, counts = keys[kept], counts[kept]
+        self.keys, self.counts = keys, counts
+
+
+def frequent_bigrams(
+    texts: Iterable[str],
+    known: Mapping[str, int],
+    min_texts: int,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> list[str]:
+    """Find the 2-grams that occur in at least ``min_texts`` texts.
+
+    Args:
+        texts: a line end separates words, so no 2-gram spans it.
+        known: words that 2-grams may consist of → distinct numbers below 2³¹. A 2-gram is no more frequent than its
+            words, so leave out words of fewer than ``min_texts`` texts to save time and memory.
+        min_texts: smallest number of texts.
+        progress: called with the number of texts done since.
+
+    Returns:
+        2-grams as "word word", ascending. The result is exact up to 8 million distinct 2-grams of known words; beyond
+        that the rarest are dropped, so a 2-gram that becomes frequent late may be missed.
+    """
+    counter = _BigramCounter()
+    for text in texts:
+        counter.add(_keys(text, known))
+        if progress is not None:
+            progress(1)
+    counter.merge()
+    name = {number: word for word, number in known.items()}
+    frequent = counter.keys[counter.counts >= min_texts].tolist()
+    return sorted(f"{name[key >> 32]} {name[key & 0xFFFFFFFF]}" for key in frequent)
+
+
+def _keys(text: str, known: Mapping[str, int]) -> Int64:
+    """Return the distinct 2-grams of a text, as integers: the first word's number · 2³² + the second's."""
+    found = []
+    for line in text.split("\n"):
+        numbers = np.array([known.get(word, -1) for word in words(line)], np.int64)
+        left, right = numbers[:-1], numbers[1:]
+        both = (left >= 0) & (right >= 0)
+        found.append((left[both] << 32) | right[both])
+    return np.unique(np.concatenate(found))
+
+
+# DICE coefficients: which frequent words occur together with a word or 2-gram.
+#
+#     DICE(i, j) = 2 · cooccur(i, j) / (occur(i) + occur(j))              Bai et al. 2009, section 2.2.1
+#
+# occur(i) is the number of contexts (training texts) that contain i, cooccur(i, j) the number that contain
+# both. The paper counts co-occurrence by context but may count single occurrences of words. Counting both in contexts
+# keeps the coefficient at most 1, and 1 only for words that always occur together. It also keeps a word that one
+# article repeats forty times from looking frequent.
+#
+# The kernel walks contexts, not pairs of words: the cost of a word is the number of frequent words in its contexts,
+# and memory is one counter per frequent word and thread.
+
+
+_CHUNK = 2048  # words between two reports of progress
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """S_p of every word and 2-gram of a collection.
+
+    Attributes:
+        bins: the F frequent words, most frequent first.
+        index: word or 2-gram → its row.
+        places: int32 (words, k): S_1 … S_k as places in ``bins``; -1 if there are fewer.
+    """
+
+    bins: Sequence[str]
+    index: dict[str, int]
+    places: Int32
+
+
+@compiled()
+def _nearest_row(  # type: ignore[no-untyped-def]
+    contexts, starts, frequent, occur, occurs, counts, touched, best, score
+):
+    """Write the frequent words of largest DICE with one word into ``best`` and ``score``.
+
+    Args:
+        contexts: those that contain the word; ``occur`` is their number.
+        starts, frequent: the frequent words of context c are frequent[starts[c]:starts[c + 1]].
+        occurs: of each frequent word.
+        counts: zero before and after, int32 (frequent words,).
+        touched: scratch, int32 (frequent words,).
+    """
+    found = 0
+    for c in contexts:
+        for e in range(starts[c], starts[c + 1]):
+            j = frequent[e]
+            if counts[j] == 0:
+                touched[found] = j
+                found += 1
+            counts[j] += 1
+    last = len(best) - 1
+    best[:] = -1
+    score[:] = 0
+    for t in range(found):
+        j = touched[t]
+        dice = 2.0 * counts[j] / (occur + occurs[j])
+        counts[j] = 0
+        p = last + 1
+        while p > 0 and (
+            best[p - 1] < 0 or dice > score[p - 1] or (dice == score[p - 1] and j < best[p - 1])
+        ):
+            if p <= last:
+                best[p], score[p] = best[p - 1], score[p - 1]
+            p -= 1
+        if p <= last:
+            best[p], score[p] = j, dice
+
+
+@compiled(parallel=True)
+def _nearest(  # type: ignore[no-untyped-def]
+    wanted, word_starts, contexts, starts, frequent, occurs, shards, best, scores
+):
+    """Do every wanted word; shard i does every ``shards``-th, so one thread makes each row."""
+    for i in prange(shards):
+        counts = np.zeros(len(occurs), np.int32)
+        touched = np.empty(len(occurs), np.int32)
+        for t in range(i, len(wanted), shards):
+            a, b = word_starts[wanted[t]], word_starts[wanted[t] + 1]
+            _nearest_row(
+                contexts[a:b], starts, frequent, b - a, occurs, counts, touched, best[t], scores[t]
+            )
+
+
+def most_frequent(occur: Int64, count: int) -> Int64:
+    """Return the ``count`` words of most contexts, most frequent first, ties by index; none of zero contexts."""
+    order = np.argsort(-occur, kind="stable")[:count]
+    return order[occur[order] > 0].astype(np.int64)
+
+
+def nearest(
+    contexts: Rows,
+    frequent: Int64,
+    wanted: Int64,
+    k: int,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[Int32, Float64]:
+    """Find S_1 … S_k of each wanted word: the frequent words with the largest DICE coefficients.
+
+    Args:
+        contexts: (contexts, words); a word occurs in a context if it has an entry there, of any value.
+        frequent: columns of the F words that may be chosen; ties go to the first of them.
+        wanted: columns (T,). S_1 of a frequent word is itself or a word that always occurs with it (DICE = 1).
+        k: neighbours of each.
+        progress: called with the number of words done since.
+
+    Returns:
+        Places in ``frequent``, int32 (T, k), -1 if a word occurs with fewer than k, and the coefficients,
+        float64 (T, k).
+    """
+    place = np.full(contexts.width, -1, np.int32)
+    place[frequent] = np.arange(len(frequent), dtype=np.int32)
+    by_word = contexts.csr().tocsc()
+    occurs = np.diff(by_word.indptr)[frequent].astype(np.int64)
+    of_entry = place[contexts.indices]
+    starts = np.concatenate([[0], np.cumsum(of_entry >= 0)])[contexts.indptr].astype(np.int64)
+    words_of_context = of_entry[of_entry >= 0]
+    best = np.empty((len(wanted), k), np.int32)
+    scores = np.empty((len(wanted), k), np.float64)
+    for first in range(0, len(wanted), _CHUNK):
+        part = slice(first, min(first + _CHUNK, len(wanted)))
+        _nearest(
+            wanted[part],
+            by_word.indptr.astype(np.int64, copy=False),
+            by_word.indices.astype(np.int32, copy=False),
+            starts,
+            words_of_context,
+            occurs,
+            numba.get_num_threads(),
+            best[part],
+            scores[part],
+        )
+        if progress is not None:
+            progress(part.stop - part.start)
+    return best, scores
+
+
+def neighbours(
+    words: Sequence[str],
+    contexts: Rows,
+    count: int,
+    k: int,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> Neighbours:
+    """Find S_1 … S_k of every word and 2-gram of a collection, among its ``count`` most frequent words.
+
+    Args:
+        words: of the collection.
+        contexts: (contexts, words).
+        count: F.
+        k: neighbours of each.
+        progress: called with the number of words done since.
+    """
+    occur = np.bincount(contexts.indices, minlength=len(words)).astype(np.int64)
+    single = np.array([not is_bigram(word) for word in words], np.bool_)
+    frequent = most_frequent(np.where(single, occur, 0), count)
+    places, _ = nearest(contexts, frequent, np.arange(len(words)), k, progress=progress)
+    bins = [words[i] for i in frequent.tolist()]
+    return Neighbours(bins, {word: i for i, word in enumerate(words)}, places)
+
+
+# Count 2-grams and find nearest frequent words, for correlated feature hashing.
+#
+# Both read training texts only: the documents, and separate training queries. Both are cached with the corpus, so that
+# a search over settings counts once.
+
+
+def training_contexts(corpus: Corpus) -> Rows:
+    """Return the word counts of every training text, (texts, words)."""
+    documents = corpus.documents
+    if corpus.collection.documents_are_queries:
+        return documents
+    queries = corpus.queries.take(corpus.pairs.queries)
+    both = sp.vstack([documents.csr(), queries.csr()], format="csr")
+    return Rows.from_csr(sp.csr_array(both))
+
+
+def training_frequency(corpus: Corpus) -> Int64:
+    """Return in how many training texts each word occurs, int64 (words,)."""
+    if corpus.collection.documents_are_queries:
+        return corpus.frequency
+    return corpus.frequency + document_frequency(corpus.queries.take(corpus.pairs.queries))
+
+
+def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
+    """Add counts of the 2-grams that occur in at least ``min_texts`` training texts; 0 adds none."""
+    if min_texts == 0:
+        return corpus
+    if ("bigrams", min_texts) not in corpus.cache:
+        words, texts = corpus.counts.words, corpus.training_texts()
+        frequent = np.flatnonzero(training_frequency(corpus) >= min_texts)
+        numbers = {words[i]: i for i in frequent.tolist()}
+        with reporter.stage("2-grams", len(texts)) as stage:
+            known = frequent_bigrams(texts, numbers, min_texts, progress=stage.advance)
+        counts = count_corpus(
+            corpus.columns(), processes=corpus.processes, counter=Bigrams(known).count
+        )
+        corpus.cache["bigrams", min_texts] = replace(
+            corpus, counts=counts, cache={}, totals=Totals()
+        )
+    found: Corpus = corpus.cache["bigrams", min_texts]
+    return found
+
+
+def find_neighbours(corpus: Corpus, settings: ModelSettings, reporter: Reporter) -> Neighbours:
+    """Find the nearest frequent words of every word and 2-gram that the corpus counts."""
+    key = ("neighbours", settings.bin_words, settings.bins)
+    if key not in corpus.cache:
+        words, contexts = corpus.counts.words, training_contexts(corpus)
+        with reporter.stage("nearest words", len(words)) as stage:
+            corpus.cache[key] = neighbours(
+                words, contexts, settings.bin_words, settings.bins, progress=stage.advance
+            )
+    found: Neighbours = corpus.cache[key]
+    return found
+
+
+def composition(
+    corpus: Corpus, settings: ModelSettings, words: Sequence[str], reporter: Reporter
+) -> Composition:
+    """Return the trained rows that the words of one side are composed of."""
+    if settings.trigrams == "only":
+        return no_rows(words)
+    if settings.hashing == "none":
+        return own_rows(words)
+    near = find_neighbours(corpus, settings, reporter)
+    if settings.hashing == "rare":
+        return mixed(words, near)
+    return hashed(words, near)

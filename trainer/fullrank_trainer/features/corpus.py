@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,26 @@ from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
 from fullrank.storage.strings import Lexicon, StringTable
-from fullrank.text.features import Counts, Vocabulary, Zeros
-from fullrank.text.phrases import Phrases
+from fullrank.text.compounds import count_compounds
+from fullrank.text.features import Counts, Vocabulary, Zeros, count_corpus
+from fullrank.text.phrases import Phrases, phrases_of
 from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.judgements import Ids
 from fullrank_trainer.collection.schema import SCHEMA
-from fullrank_trainer.collection.table import Ids
-from fullrank_trainer.features.blocks import Stack, blocks_of, stack_in_memory
-from fullrank_trainer.features.counting import Counting, InThisProcess, columns_of
 from fullrank_trainer.features.pairs import Pairs, judged_pairs, mate_rows
+
+ENTRIES = 1 << 21
+"""Of a block."""
+
+Stack = Callable[[Iterable[Rows]], Rows]
+"""Puts blocks of rows below each other, in memory or in a file."""
+
+
+def stack_in_memory(blocks: Iterable[Rows]) -> Rows:
+    """Put blocks of rows below each other."""
+    parts = [*blocks]
+    return parts[0] if len(parts) == 1 else Rows.vstack(parts)
+
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -226,3 +238,90 @@ def document_frequency(rows: Rows) -> Int64:
     for start in range(0, len(rows.indices), _COUNTED):
         found += np.bincount(rows.indices[start : start + _COUNTED], minlength=rows.width)
     return found
+
+
+# Count the texts of a collection: in this process, or wherever a ``Counting`` counts them.
+
+
+class Counting(Protocol):
+    """Counts the texts of a collection; every one returns what ``InThisProcess`` returns, bit for bit."""
+
+    def words(
+        self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
+    ) -> tuple[Counts, Int64 | None]:
+        """Count words.
+
+        Args:
+            collection: the collection.
+            fields: of its documents.
+            zeros: makes the arrays of the counts.
+
+        Returns:
+            One matrix for each field, then one of the queries if they are not the documents; and in how many
+            documents each word occurs, in any field, int64 (words,), if that is known already.
+        """
+
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
+        """Return the compounds of some fields of the documents, ascending."""
+
+    def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
+        """Return the distinct phrases of a field, and which one each document has: (documents, phrases)."""
+
+
+class InThisProcess:
+    """Counts in this process and in helpers that it starts.
+
+    Args:
+        processes: their number, this one among them.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+
+    def words(
+        self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
+    ) -> tuple[Counts, Int64 | None]:
+        """See Counting.words."""
+        columns = columns_of(collection, fields)
+        return count_corpus(columns, processes=self._processes, zeros=zeros), None
+
+    def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
+        """See Counting.compounds."""
+        columns = [collection.field_texts(name) for name in fields]
+        return count_corpus(columns, processes=self._processes, counter=count_compounds).words
+
+    def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
+        """See Counting.phrases."""
+        return phrases_in(collection.field_texts(field))
+
+
+def phrases_in(texts: Sequence[str]) -> tuple[Phrases, Rows]:
+    """Return the distinct phrases of some texts, and which one each text is: (texts, phrases)."""
+    found = Phrases(sorted({*phrases_of(texts)} - {""}))
+    return found, found.own(texts)
+
+
+def columns_of(collection: Collection, fields: Sequence[str]) -> list[Sequence[str]]:
+    """Return the texts of each field of the documents, then those of the queries if they are not the documents."""
+    columns = [collection.field_texts(name) for name in fields]
+    if collection.queries is not None:
+        columns.append(collection.query_texts)
+    return columns
+
+
+# Matrices of many texts, block by block: what is between two steps is then small.
+
+
+def blocks_of(columns: Sequence[Rows], most: int = ENTRIES) -> Iterator[list[Rows]]:
+    """Cut matrices of as many rows into blocks of at most so many entries; without a row, into one empty block."""
+    count = len(columns[0])
+    entries = np.sum([rows.indptr for rows in columns], axis=0)
+    start = 0
+    while True:
+        # At least one row, however long it is.
+        stop = int(np.searchsorted(entries, entries[start] + most, "right")) - 1
+        stop = min(count, max(stop, start + 1))
+        yield [rows.slice(start, stop) for rows in columns]
+        if stop == count:
+            return
+        start = stop

@@ -13,14 +13,16 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary, bm25_idf
-from fullrank_trainer.features.blocks import Stack, blocks_of, stack_in_memory
-from fullrank_trainer.features.clicks import Clicks
-from fullrank_trainer.features.composition import Composition
-from fullrank_trainer.features.corpus import Corpus, document_frequency
-from fullrank_trainer.features.fields import TextFields, cut_fields
-from fullrank_trainer.features.hashing import composition, with_bigrams
+from fullrank_trainer.features.composition import Composition, Phi, composition, with_bigrams
+from fullrank_trainer.features.corpus import (
+    Corpus,
+    Stack,
+    blocks_of,
+    document_frequency,
+    stack_in_memory,
+)
+from fullrank_trainer.features.fields import Clicks, TextFields, cut_fields
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.features.phi import Phi
 from fullrank_trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from fullrank_trainer.recipes.settings import ModelSettings
 

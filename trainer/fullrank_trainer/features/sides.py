@@ -18,9 +18,9 @@ from fullrank.text.compounds import parts_of, title_forms
 from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
 from fullrank.text.phrases import Phrases
 from fullrank.text.words import trigrams
+from fullrank_trainer.features.composition import training_frequency
 from fullrank_trainer.features.corpus import Corpus, document_frequency, sum_counts
 from fullrank_trainer.features.fields import HEAVY, TextFields
-from fullrank_trainer.features.hashing import training_frequency
 from fullrank_trainer.recipes.settings import ModelSettings
 
 # trigrams = "auto": letter trigrams help queries of a sentence; whole articles have enough words.

@@ -15,23 +15,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle import open_bundle
+import orjson
+
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.bundle.catalog import publish
 from fullrank.bundle.corpus import write_corpus
 from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
+from fullrank.events.records import normalised
 from fullrank.progress import Reporter
 from fullrank_trainer.clicks import Votes, fit_propensities, join, rank_by_text, write_collection
-from fullrank_trainer.clicks.export import split_votes
+from fullrank_trainer.clicks.export import split_of, split_votes
 from fullrank_trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
-from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
-from fullrank_trainer.promotion.mix import add_judgements
-from fullrank_trainer.promotion.replay import Clicks, replay
-from fullrank_trainer.promotion.start import goes_on, recipe_of
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.collection import Collection, read_collection, relevant
+from fullrank_trainer.collection.judgements import WEIGHTS
+from fullrank_trainer.promotion.gates import (
+    Clicks,
+    Gate,
+    clicks_gate,
+    common_gates,
+    passed,
+    replay,
+    weighted_mrr,
+)
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names, stored_recipe
+from fullrank_trainer.systems.blend import learns
 from fullrank_trainer.train import train
-from fullrank_trainer.training.warm import trained_card
+from fullrank_trainer.training.warm import WarmStart, trained_card
 
 # The folder in which one training of a model works.
 
@@ -242,3 +252,94 @@ def _judgements(folder: Path) -> Collection:
             f"{folder}: --with needs qrels/valid.tsv, by which candidates are judged"
         )
     return judged
+
+
+# Where training begins: by which recipe, and whether from the weights of the active version.
+
+
+MOST_GROWTH = 1.25
+"""A log that grew by more since the weights of the parts were chosen deserves another choice."""
+
+
+def recipe_of(card: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a training; auto if it learned nothing from clicks, as BM25.
+
+    A search among settings that the recipe began with takes place again: new clicks may choose others.
+
+    Args:
+        card: of the training, as ``trained_card`` finds it.
+
+    Raises:
+        RecipeError: another version of Fullrank wrote its recipe.
+    """
+    facts = card.get("recipe")
+    if facts is None:
+        return load_recipe("auto")
+    own = stored_recipe(facts)
+    if own.system == "linear" and not learns(own):
+        return load_recipe("auto")
+    return replace(own, auto=load_recipe(own.name).auto) if own.name in recipe_names() else own
+
+
+def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
+    """Return whether the active version was retrained by the same recipe, and from nearly as many clicks.
+
+    Args:
+        active: an open bundle.
+        recipe: of the candidates.
+        clicks: votes with a click, of now.
+    """
+    known = trained_card(active).get("clicks", {}).get("anew_clicks", 0)
+    if clicks > MOST_GROWTH * known:
+        return False
+    try:
+        return WarmStart.of(active).fits(recipe)
+    except FullrankError:
+        return False
+
+
+# Judgements of a collection beside those of clicks: they are added to training, and measure.
+
+
+def add_judgements(
+    folder: Path, judged: Collection, documents: frozenset[str], *, final: bool = False
+) -> int:
+    """Add the judgements of the split `train`; return their number.
+
+    Queries that people ask, too, are left out where their clicks measure: in the splits `valid` and `test`.
+
+    Args:
+        folder: Collection that clicks made; it is changed.
+        judged: Collection with queries of its own.
+        documents: Ids that exist.
+        final: The clicks of `test` train, as for ``write_collection``.
+
+    Raises:
+        CollectionError: Documents are the queries of the collection, or it has no split `train`.
+    """
+    if judged.queries is None:
+        raise CollectionError(
+            f"{judged.path}: its documents are its queries; --with needs queries.jsonl"
+        )
+    texts = {query.id: query.text for query in judged.queries}
+    measuring = ("valid",) if final else ("valid", "test")
+    count = 0
+    with (
+        (folder / "queries.jsonl").open("ab") as queries,
+        (folder / "qrels" / "train.tsv").open("a", encoding="utf-8") as qrels,
+        (folder / WEIGHTS / "train.tsv").open("a", encoding="utf-8") as weights,
+    ):
+        for query, grades in judged.qrels("train").items():
+            if split_of(normalised(texts[query])) in measuring:
+                continue
+            found = [document for document in relevant(grades) if document in documents]
+            if not found:
+                continue
+            id = f"judged:{query}"
+            queries.write(orjson.dumps({"_id": id, "text": texts[query]}) + b"\n")
+            for document in found:
+                qrels.write(f"{id}\t{document}\t1\n")
+                # As without a file of weights.
+                weights.write(f"{id}\t{document}\t{len(found) ** -0.5:.6g}\n")
+            count += len(found)
+    return count

@@ -21,8 +21,8 @@ from fullrank_trainer.evaluation.evaluate import (
     ranked_grades,
     relative_weights,
 )
-from fullrank_trainer.features.clicks import FIELD as CLICKED
 from fullrank_trainer.features.corpus import Corpus
+from fullrank_trainer.features.fields import CLICKED
 
 # What the second stage reads of a collection's documents.
 

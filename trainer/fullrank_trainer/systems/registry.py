@@ -8,22 +8,21 @@ from functools import partial
 
 from fullrank.errors import RecipeError
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems import expansion, memory, mentions
-from fullrank_trainer.systems import parts as mixed
-from fullrank_trainer.systems.blend import system as blend
-from fullrank_trainer.systems.language import system as language
-from fullrank_trainer.systems.language import translation
-from fullrank_trainer.systems.linear import system as linear
-from fullrank_trainer.systems.linear import system as linear_system
-from fullrank_trainer.systems.pairs import system as pairs
-from fullrank_trainer.systems.projections import projection
-from fullrank_trainer.systems.rules import validate_without_hashing
-from fullrank_trainer.systems.transductive import (
-    eigenmaps,
-    graph,
+from fullrank_trainer.systems import (
+    blend,
+    expansion,
     half_transductive,
+    language,
+    memory,
+    mentions,
+    mixed,
+    pairs,
+    projections,
     reconstruction,
+    translation,
 )
+from fullrank_trainer.systems.linear import system as linear
+from fullrank_trainer.systems.rules import validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -59,15 +58,15 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 SYSTEMS: dict[str, System] = {
     "expansion": System(expansion.fit, expansion.validate),
     "language": System(language.fit, language.validate),
-    "linear": System(linear.fit, linear_system.validate),
+    "linear": System(linear.fit, linear.validate),
     "pairs": System(pairs.fit, pairs.validate),
-    "eigenmaps": System(eigenmaps.fit),
+    "eigenmaps": System(projections.fit_eigenmaps),
     "htr": System(half_transductive.fit),
     "htr-reconstruction": System(reconstruction.fit),
-    "htr-graph": System(graph.fit),
+    "htr-graph": System(half_transductive.fit_graph),
     "memory": System(memory.fit),
     "mentions": System(mentions.fit),
-    "projection": System(projection.fit),
+    "projection": System(projections.fit),
     "mixed": System(partial(mixed.fit, fit), partial(mixed.validate, validate)),
     "blend": System(partial(blend.fit, fit), partial(blend.validate, validate)),
     "translation": System(translation.fit, translation.validate),

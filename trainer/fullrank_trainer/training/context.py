@@ -12,8 +12,7 @@ from typing import Any, TypeVar, cast
 from fullrank.progress import Reporter
 from fullrank.text.features import Counts
 from fullrank_trainer.collection import Collection
-from fullrank_trainer.features.corpus import Corpus, count_collection
-from fullrank_trainer.features.counting import Counting
+from fullrank_trainer.features.corpus import Corpus, Counting, count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.training.memory import ArrayFiles

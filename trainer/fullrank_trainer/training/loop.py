@@ -19,7 +19,7 @@ import numpy as np
 from fullrank.errors import INTERRUPTED, TrainingError
 from fullrank.progress import Reporter
 from fullrank.storage.checks import is_finite
-from fullrank_trainer.features.counting import Counting
+from fullrank_trainer.features.corpus import Counting
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.training import checkpoint as checkpoints

@@ -18,7 +18,7 @@ from fullrank_fleet.counting.counting import DistributedCounting
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
 from fullrank_trainer.collection import Collection
-from fullrank_trainer.features.counting import InThisProcess
+from fullrank_trainer.features.corpus import InThisProcess
 
 # Letters of several scripts, joined and parted words, capitals, digits, an emoji, line ends.
 _PARTS = [

@@ -30,7 +30,7 @@ from fullrank_service.documents.compact import NothingToCompact, compact
 from fullrank_service.documents.log import Caps, Submission, Write
 from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.models.state import ActiveState, dump_state
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
 COUNT = 60

@@ -26,7 +26,7 @@ from fullrank_fleet.remote.folder import unfinished
 from fullrank_fleet.sets import read_set, shard_folder
 from fullrank_fleet.sets.manifest import model_id
 from fullrank_service.models.outline import FieldOutline, Outline
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from tests.forging import edit
 from tests.golden.test_golden import QUERIES, WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle

@@ -29,7 +29,7 @@ from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.sets import SetManifest, read_set
 from fullrank_service.models.workers import Report
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from tests.api.support import client_of, running, settings_for
 from tests.bundles import make_bundle
 from tests.unit.fleet.serving.inprocess import InProcessShards

@@ -12,8 +12,7 @@ import pytest
 from fullrank.errors import FullrankError
 from fullrank_trainer.clicks.export import query_id, split_votes, write_collection
 from fullrank_trainer.clicks.join import Votes, join
-from fullrank_trainer.clicks.mixture import Clicked, fit_mixture
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import Clicked, Propensities, fit_mixture
 from fullrank_trainer.collection import read_collection
 from tests.clicking import MONDAY, click, gamma_by_hand, listing
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from fullrank_trainer.clicks.join import Votes, join
-from fullrank_trainer.clicks.mixture import TEXTS, Clicked, Mixture, fit_mixture
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import TEXTS, Clicked, Mixture, Propensities, fit_mixture
 from tests.clicking import answers_by_hand, click, gamma_by_hand, listing, text_groups
 
 ETA_1 = Propensities.of_power(1.0)

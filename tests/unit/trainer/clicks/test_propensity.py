@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from fullrank_trainer.clicks.join import Coins, join
-from fullrank_trainer.clicks.propensity import Propensities, fit_propensities
+from fullrank_trainer.clicks.mixture import Propensities, fit_propensities
 from tests.clicking import click, listing, simulate
 
 CURVE = [0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06]

@@ -14,9 +14,9 @@ from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.clicks.join import Votes, join
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.texts import rank_by_text
-from fullrank_trainer.training.holdout import falls_into
+from fullrank_trainer.training.validation import falls_into
 from tests.clicking import click, listing
 
 ETA_1 = Propensities.of_power(1.0)

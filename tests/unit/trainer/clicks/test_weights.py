@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank_trainer.clicks.join import Votes, join
-from fullrank_trainer.clicks.mixture import Clicked, fit_mixture
-from fullrank_trainer.clicks.propensity import Propensities
+from fullrank_trainer.clicks.mixture import Clicked, Propensities, fit_mixture
 from fullrank_trainer.clicks.weights import Judged, Rule, weigh
 from tests.clicking import click, gamma_by_hand, listing, simulate
 

@@ -9,7 +9,7 @@ import pytest
 from fullrank.errors import CollectionError
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.training.typed import typed_queries
+from fullrank_trainer.training.validation import typed_queries
 from tests.planted import write_lines, write_qrels
 
 TITLES = ["Install it", "Configure the server", "Write a plugin", "Upgrade", "Get help", "Licence"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank_trainer.collection.table import Ids, PairReader, PairTable, Repeat
+from fullrank_trainer.collection.judgements import Ids, PairReader, PairTable, Repeat
 
 QUERIES, DOCUMENTS = Ids(["q2", "q0", "q1", "q3"]), Ids(["a", "b", "c"])
 LINES = st.lists(

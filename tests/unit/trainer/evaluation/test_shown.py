@@ -16,8 +16,7 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import Judgement, evaluate, judge, measure_rankings
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.train import train
-from fullrank_trainer.training.holdout import hold_out
-from fullrank_trainer.training.validation import validation
+from fullrank_trainer.training.validation import hold_out, validation
 from tests.weighted import write_values
 
 DOCUMENTS = 60

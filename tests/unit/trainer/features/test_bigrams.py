@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fullrank.text.words import words
-from fullrank_trainer.features import related as bigrams
-from fullrank_trainer.features.related import frequent_bigrams
+from fullrank_trainer.features import composition as bigrams
+from fullrank_trainer.features.composition import frequent_bigrams
 
 
 def texts() -> list[str]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
-from fullrank_trainer.features.blocks import blocks_of, stack_in_memory
+from fullrank_trainer.features.corpus import blocks_of, stack_in_memory
 
 SIZES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=20)
 

@@ -12,10 +12,10 @@ from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
 from fullrank.text.features import count_corpus
 from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.features.clicks import Clicks
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.features.lists import Lists
+from fullrank_trainer.features.fields import Clicks
 from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.features.pairs import Lists
 from fullrank_trainer.recipes.settings import ModelSettings
 from tests.clicked import with_clicks
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels

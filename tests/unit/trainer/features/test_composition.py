@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Rows
 from fullrank.models.linear import DenseSide
 from fullrank.text.features import Vocabulary
-from fullrank_trainer.features.composition import Composition, hashed, mixed, own_rows
-from fullrank_trainer.features.related import Neighbours
+from fullrank_trainer.features.composition import Composition, Neighbours, hashed, mixed, own_rows
 
 WORDS = ["ant", "bee", "cat", "dog", "eel"]
 UNSEEN = ["ants", "zzz"]

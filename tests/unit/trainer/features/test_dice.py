@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from fullrank_trainer.features.related import most_frequent, nearest
+from fullrank_trainer.features.composition import most_frequent, nearest
 
 CONTEXTS, WORDS = 60, 25
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank_trainer.features.lists import Lists
+from fullrank_trainer.features.pairs import Lists
 
 GIVEN = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 50), max_size=4), max_size=8)
 Given = dict[int, list[int]]

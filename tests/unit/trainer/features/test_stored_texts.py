@@ -12,7 +12,7 @@ import pytest
 from fullrank.encoding import Rows
 from fullrank.text import counting
 from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.features.counting import InThisProcess
+from fullrank_trainer.features.corpus import InThisProcess
 from tests.planted import write_lines, write_qrels
 
 WORDS = ["red", "blue", "naïve", "state-of-the-art", "e-mail", "日本", "x1", "☃"]

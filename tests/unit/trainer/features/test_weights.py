@@ -15,7 +15,7 @@ from fullrank_trainer.evaluation.evaluate import judge, relative_weights
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import build_features
 from fullrank_trainer.recipes.settings import ModelSettings
-from fullrank_trainer.training.holdout import hold_out
+from fullrank_trainer.training.validation import hold_out
 from tests.planted import write_planted
 from tests.weighted import judged_pairs, write_values
 
@@ -63,7 +63,7 @@ def test_pairs_without_files_have_no_weights(tmp_path: Path, weights: PLACE) -> 
 def test_pairs_that_are_held_out_keep_the_weights_of_the_others(
     tmp_path: Path, weights: PLACE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.training.holdout._MOST_CLICKS", 1_000_000)
+    monkeypatch.setattr("fullrank_trainer.training.validation._MOST_CLICKS", 1_000_000)
     write_values(tmp_path, "weights", "train", weights)
     held = hold_out(counted(tmp_path), 0)
     pairs = held.corpus.pairs

@@ -13,8 +13,8 @@ import pytest
 from fullrank.encoding import Encoded
 from fullrank.storage.documents import Document
 from fullrank.workers import Worker
-from fullrank_trainer.indexing import encoders
-from fullrank_trainer.indexing.encoders import encode_batches
+from fullrank_trainer import indexing as encoders
+from fullrank_trainer.indexing import encode_batches
 from tests.golden.test_golden import WORDS, planted_model
 
 _DEADLINE_S = 60

@@ -24,9 +24,8 @@ from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.workers import Worker
-from fullrank_trainer.indexing import encoders
-from fullrank_trainer.indexing import index as indexing
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer import indexing
+from fullrank_trainer.indexing import index
 from tests.golden.test_golden import (
     DOCUMENTS,
     WORDS,
@@ -283,7 +282,7 @@ def test_a_dead_worker_is_reported(
             super().__init__(target, task)
             self.kill()
 
-    monkeypatch.setattr(encoders, "Worker", Dead)
+    monkeypatch.setattr(indexing, "Worker", Dead)
     path = corpus(tmp_path / "in", lines())
     with pytest.raises(FullrankError, match=r"encodes documents \(pid \d+\) was killed by SIGKILL"):
         index(bundle, path, tmp_path / "out", batch=10, processes=2, reporter=QUIET)

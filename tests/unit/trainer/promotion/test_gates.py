@@ -15,8 +15,14 @@ from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.promotion import gates
-from fullrank_trainer.promotion.gates import clicks_gate, common_gates, passed, weighted_mrr
-from fullrank_trainer.promotion.replay import Clicks, Replayed
+from fullrank_trainer.promotion.gates import (
+    Clicks,
+    Replayed,
+    clicks_gate,
+    common_gates,
+    passed,
+    weighted_mrr,
+)
 from tests.bundles import make_bundle
 
 

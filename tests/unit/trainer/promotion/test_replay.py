@@ -12,7 +12,7 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.events.records import Event, ServedList
 from fullrank_trainer.clicks import Propensities, join
-from fullrank_trainer.promotion.replay import Clicks, replay, slowest
+from fullrank_trainer.promotion.gates import Clicks, replay, slowest
 from tests.bundles import make_bundle
 
 

@@ -29,16 +29,16 @@ from fullrank_trainer.clicks import join
 from fullrank_trainer.clicks.export import split_of
 from fullrank_trainer.clicks.weights import Rule
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.promotion.mix import add_judgements
 from fullrank_trainer.promotion.retrain import (
     OVERRIDES,
     SCRATCH,
     Retrained,
     RetrainRuns,
+    add_judgements,
+    recipe_of,
     retrain,
     scratch_folder,
 )
-from fullrank_trainer.promotion.start import recipe_of
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import AutoSettings
 from fullrank_trainer.training.warm import trained_card

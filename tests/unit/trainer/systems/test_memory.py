@@ -18,7 +18,7 @@ from fullrank.models.registry import load_model
 from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.storage.strings import Lexicon
-from fullrank_trainer.indexing.index import index
+from fullrank_trainer.indexing import index
 from fullrank_trainer.train import train
 from tests.planted import write_lines
 
@@ -59,14 +59,12 @@ def write_shop(folder: Path) -> Path:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     root = tmp_path_factory.mktemp("shop")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fullrank_trainer.training.holdout._FEWEST_QUERIES", 1)
-        patch.setattr("fullrank_trainer.training.holdout._FEWEST_CLICKED", 1)
+        patch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
+        patch.setattr("fullrank_trainer.training.validation._FEWEST_CLICKED", 1)
         patch.setattr(
-            "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.6, 0.0, 0.3, 0.1])
+            "fullrank_trainer.systems.blend.choose", lambda _: np.array([0.6, 0.0, 0.3, 0.1])
         )
-        patch.setattr(
-            "fullrank_trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.0, 9.0)
-        )
+        patch.setattr("fullrank_trainer.systems.blend.lift_unjudged", lambda *_: Lift(1.0, 9.0))
         folder = write_shop(root / "shop")
         result = train(
             folder, root / "out", "shop", overrides=SMALL, threads=1,
@@ -226,14 +224,12 @@ def test_pages_that_link_alike_recommend_their_links(
     (tmp_path / "qrels" / "train.tsv").write_text(
         "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n"
     )
-    monkeypatch.setattr("fullrank_trainer.training.holdout._FEWEST_QUERIES", 1)
-    monkeypatch.setattr("fullrank_trainer.training.holdout.is_held_out", lambda id: id == "mill")
+    monkeypatch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
+    monkeypatch.setattr("fullrank_trainer.training.validation.is_held_out", lambda id: id == "mill")
     monkeypatch.setattr(
-        "fullrank_trainer.training.holdout.is_query_held_out", lambda id: id == "cocoa"
+        "fullrank_trainer.training.validation.is_query_held_out", lambda id: id == "cocoa"
     )
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0, 0.5])
-    )
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.array([0.5, 0, 0.5]))
     overrides = ("blend.linked=bm25;tfidf", "auto.seconds=0", "blend.mentions=false")
     quiet = Reporter(quiet=True)
     path = train(

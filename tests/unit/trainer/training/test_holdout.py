@@ -10,9 +10,13 @@ import pytest
 
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import Corpus, count_collection
-from fullrank_trainer.training import holdout
-from fullrank_trainer.training.holdout import hold_out, is_held_out, is_query_held_out
-from fullrank_trainer.training.validation import validation
+from fullrank_trainer.training import validation as holdout
+from fullrank_trainer.training.validation import (
+    hold_out,
+    is_held_out,
+    is_query_held_out,
+    validation,
+)
 from tests.planted import write_planted, write_planted_links
 
 

@@ -19,7 +19,7 @@ from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.linear import learner as learner_module
+from fullrank_trainer.systems.linear import parameters as learner_module
 from fullrank_trainer.systems.linear import softmax
 from fullrank_trainer.systems.linear.parameters import Parameters, start
 from fullrank_trainer.systems.linear.system import learner_of

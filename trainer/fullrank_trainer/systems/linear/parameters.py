@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32
+from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.linear import LinearModel
 from fullrank.models.linear.sides import Tower
 from fullrank.text.features import Counts, Vocabulary
+from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.settings import TrainSettings
-from fullrank_trainer.systems.linear.towers import start_table, start_tower
-from fullrank_trainer.training.memory import ArrayFiles
+from fullrank_trainer.systems.linear.batches import Scratch
+from fullrank_trainer.systems.linear.towers import forward, start_table, start_tower
+from fullrank_trainer.training.fitted import Arrays
+from fullrank_trainer.training.loop import RestoresInPlace
+from fullrank_trainer.training.memory import ArrayFiles, drop_pages, release
+from fullrank_trainer.training.validation import Validation
 
 _COPIED_ROWS = 1 << 14  # at once; a copy of all rows at once would need a second table
 
@@ -181,3 +187,111 @@ def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> E
     return model.encode_query_counts(
         features.words, features.query_counts.take(rows), features.query_sequences.take(rows)
     )
+
+
+# Encode documents and queries under current parameters, without compiling a model.
+
+
+BLOCK = 1 << 17
+"""Documents that are encoded at once."""
+_ROWS = 1 << 14  # embedded at once: a pass over all documents would keep several values of each
+
+
+def scan_documents(
+    features: Features, parameters: Parameters, start: int = 0, stop: int | None = None
+) -> Encoded:
+    """Encode documents start..stop, by default the corpus: v and t = Σ_f D_f z_f."""
+    count = features.documents
+    stop = count if stop is None else min(stop, count)
+    z = [rows.slice(start, stop) for rows in features.z]
+    t = Rows.add([_weighted(rows, D) for rows, D in zip(z, parameters.D, strict=True)])
+    drop_pages(*(array for rows in z for array in rows.arrays))
+    unit = 1.0 if features.settings.cosine else 0.0
+    xd = features.xd.slice(start, stop) if len(parameters.V) else features.xd
+    dense = _embed(xd, parameters.V, parameters.document, unit, stop - start)
+    return Encoded.from_rows(t, dense, parameters.bias[start:stop])
+
+
+def scan_blocks(features: Features, parameters: Parameters) -> Iterator[Encoded]:
+    """Encode the corpus, block after block."""
+    for start in range(0, features.documents, BLOCK):
+        yield scan_documents(features, parameters, start, start + BLOCK)
+
+
+def _weighted(z: Rows, D: Float32) -> Rows:
+    values = D[z.indices]
+    values *= z.values
+    return z.with_values(values)
+
+
+def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Encoded:
+    """Encode queries, given by row: u and s."""
+    s = features.s.take(rows)
+    xq = features.xq.take(rows) if len(parameters.U) else features.xq
+    dense = _embed(Phi(xq), parameters.U, parameters.query, features.settings.cosine, len(rows))
+    return Encoded.from_rows(s, dense)
+
+
+def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
+    """Return the dense vectors, (count, N); (count, 0) without a table."""
+    if not len(table):
+        return np.zeros((count, 0), np.float32)
+    found, scratch = np.empty((count, tower.width(table.shape[1])), np.float32), Scratch()
+    for start in range(0, count, _ROWS):
+        part = phi.slice(start, min(start + _ROWS, count))
+        found[start : start + _ROWS] = forward(part, table, tower, gamma, scratch).u
+        drop_pages(*phi.words.arrays)
+    return found
+
+
+# The base of the linear family's learners: parameters, and their MAP on validation.
+
+
+_DEPTH = 100  # documents per query that the MAP of early stopping reads
+
+
+class LinearLearner(RestoresInPlace, ABC):
+    """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss.
+
+    Attributes:
+        values: the parameters; ``steps`` changes them in place.
+    """
+
+    per_epoch: int
+
+    def __init__(
+        self,
+        features: Features,
+        train: TrainSettings,
+        rng: np.random.Generator,
+        values: Parameters | None = None,
+    ) -> None:
+        """Begin at the given parameters; by default at random ones."""
+        self.features, self.train, self.rng = features, train, rng
+        self.values = start(features, train, rng) if values is None else values
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """See Learner.prepare."""
+
+    @abstractmethod
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """See Learner.steps."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """See Learner.state."""
+
+    def parameters(self) -> Arrays:
+        """Return U, V, D, bias and layers; an array that both sides share occurs once."""
+        return dict(self.values.arrays())
+
+    def measure(self, valid: Validation) -> float:
+        """Return the MAP on validation; no model is compiled."""
+        arrays = self.features.arrays
+        release(*arrays)  # steps leave the pages that they read
+        queries = scan_queries(self.features, self.values, valid.rows)
+        documents = scan_blocks(self.features, self.values)
+        found = float(valid.measure_blocks(documents, queries, depth=_DEPTH)["map"].mean)
+        release(*arrays)
+        return found

@@ -22,13 +22,14 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
+from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.features.matrices import Features
-from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.features.phi import Phi
+from fullrank_trainer.features.pairs import Pairs, ragged
 from fullrank_trainer.recipes.settings import TrainSettings
-from fullrank_trainer.systems.linear import kernels, softmax_kernels
+from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.batches import (
     ByColumn,
+    Scratch,
     by_column,
     count_columns,
     fill_columns,
@@ -36,11 +37,8 @@ from fullrank_trainer.systems.linear.batches import (
     renumber,
     take,
 )
-from fullrank_trainer.systems.linear.learner import LinearLearner
-from fullrank_trainer.systems.linear.parameters import Parameters, level_biases
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.parameters import LinearLearner, Parameters, level_biases
 from fullrank_trainer.systems.linear.towers import Encoder
-from fullrank_trainer.systems.ragged import ragged
 from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.memory import drop_pages
 
@@ -365,7 +363,7 @@ def _step(
 
     losses = np.empty(len(queries), np.float32)
     weights = _weights(pairs, queries, positive_starts, positives)
-    softmax_kernels.softmax_gradient(
+    kernels.softmax_gradient(
         S, bias, positive_starts, positive_places, masked_starts, masked, weights, losses
     )
     G = S  # the kernel has turned scores into ∂L/∂f
@@ -377,7 +375,7 @@ def _step(
     del postings, by_word  # the largest arrays of a step
     if features.settings.bias:
         g = np.empty(len(candidates), np.float32)
-        softmax_kernels.column_sums(G, g)
+        kernels.column_sums(G, g)
         if cold is not None:
             g[cold] = 0
         state.squares_bias[candidates] += g * g

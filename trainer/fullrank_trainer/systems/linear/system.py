@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from fullrank.encoding import Float32
+from fullrank.errors import TrainingError
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.linear import joint, lsi
-from fullrank_trainer.systems.linear.ensemble import average, member_run
-from fullrank_trainer.systems.linear.joint import Task
-from fullrank_trainer.systems.linear.learner import LinearLearner
-from fullrank_trainer.systems.linear.margin import MarginLearner
+from fullrank_trainer.systems.linear.margin import JointLearner, MarginLearner, Task, read_task
 from fullrank_trainer.systems.linear.parameters import (
+    LinearLearner,
     Parameters,
     compile_model,
     encode_corpus,
@@ -24,14 +27,15 @@ from fullrank_trainer.systems.linear.parameters import (
     level_biases,
     start,
 )
-from fullrank_trainer.systems.linear.pretrained import start_rows
-from fullrank_trainer.systems.linear.rates import mix, start_at_best_rate
 from fullrank_trainer.systems.linear.softmax import SoftmaxLearner
 from fullrank_trainer.systems.linear.warm import copy_learned, warm_recipe
+from fullrank_trainer.systems.projections import compile_projection, singular_vectors
 from fullrank_trainer.systems.rules import require, validate_common
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, Learned
-from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.training.loop import Diverged, TrainingRun
+from fullrank_trainer.training.memory import ArrayFiles
+from fullrank_trainer.training.validation import Validation
 from fullrank_trainer.vectors import WordVectors, read_vectors
 
 # Rules for recipes of the linear family.
@@ -114,7 +118,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
             run = replace(run, recipe=recipe, rates=())
         second = None
         if recipe.train.monolingual:
-            second = joint.read_task(context, recipe.train.monolingual, features)
+            second = read_task(context, recipe.train.monolingual, features)
             run = replace(run, fingerprint=run.fingerprint + second.fingerprint)
         vectors = None
         if recipe.train.vectors:
@@ -123,8 +127,8 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         parameters, facts, learned = _learn(context, features, recipe, run, second, vectors)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
-        model = lsi.compile_model(
-            features, context.cached(key, lambda: lsi.project(features, context.seed))
+        model = compile_projection(
+            features, context.cached(key, lambda: singular_vectors(features, context.seed))
         )
     else:
         model = compile_model(features, parameters, context.files)
@@ -222,5 +226,234 @@ def learner_of(
     """
     features.pairs.require()
     if second is not None:
-        return joint.JointLearner(features, recipe.train, rng, second)
+        return JointLearner(features, recipe.train, rng, second)
     return LEARNERS[recipe.train.loss](features, recipe.train, rng)
+
+
+# Average several fits of one recipe with different seeds into one model: the mean of their scores.
+#
+#     f = (1/m) Σ_i f_i:      U = [U₁ | … | U_m] / √m,  V likewise,  D = (1/m) Σ_i D_i,  b = (1/m) Σ_i b_i
+#
+# Fits that differ only in their seed make different errors where the training pairs are few; averaging reduces them.
+# The result is a model of the same family with m N dimensions, so it serves like any other.
+
+
+_ROWS = 1 << 13  # at once, so that the process has no table whole
+
+
+def average(members: Sequence[Parameters], files: ArrayFiles) -> Parameters:
+    """Return the mean model. Members must have no layers: towers cannot be averaged.
+
+    Several members lose their tables on the way, because they are large; those of their mean are in files.
+    """
+    if len(members) == 1:
+        return members[0]
+    tied = members[0].tied
+    U = _concatenate([p.U for p in members], files)
+    for p in members:
+        p.U = p.U[:0].copy()
+    V = U if tied else _concatenate([p.V for p in members], files)
+    for p in members:
+        p.V = p.V[:0].copy()
+    D, bias = (_mean([getattr(p, name) for p in members]) for name in ("D", "bias"))
+    return Parameters(U, V, D, bias)
+
+
+def _concatenate(tables: Sequence[Float32], files: ArrayFiles) -> Float32:
+    rows, width = tables[0].shape
+    found = files.zeros((rows, len(tables) * width))
+    for first in range(0, rows, _ROWS):
+        block = slice(first, first + _ROWS)
+        found[block] = np.concatenate([table[block] for table in tables], axis=1)
+        found[block] *= np.float32(len(tables) ** -0.5)
+        files.release()
+    return found
+
+
+def _mean(arrays: Sequence[Float32]) -> Float32:
+    return np.asarray(np.mean(arrays, axis=0, dtype=np.float64), np.float32)
+
+
+def member_run(run: TrainingRun, member: int, members: int) -> TrainingRun:
+    """Return the run of one member: seed + member, its own checkpoint and label, its share of the time."""
+    if members == 1:
+        return run
+    train = replace(run.recipe.train, seconds=run.recipe.train.seconds / members)
+    return replace(
+        run,
+        recipe=replace(run.recipe, train=train),
+        seed=run.seed + member,
+        warm=None if run.warm is None else replace(run.warm, member=member),
+        path=run.path.with_stem(f"{run.path.stem}-{member}"),
+        label=f"{run.label}{member + 1}/{members} ",
+    )
+
+
+# Choices on validation: the learning rate before a fit, the weight of the second table after it.
+
+
+def start_at_best_rate(
+    run: TrainingRun, learner_of: Callable[[TrainingRun], LinearLearner]
+) -> TrainingRun:
+    """Take an epoch at each of ``run.rates``; return the run that goes on from the best one.
+
+    A rate at which training diverges is left out.
+
+    Args:
+        learner_of: makes the learner of a run, as it is before the first epoch.
+        run: it has validation queries, two rates or more and two epochs or more.
+
+    Returns:
+        The run with the best rate, an epoch less, and less of its time limit; ``run`` itself if every rate diverges.
+    """
+    began, highest, best = time.monotonic(), -math.inf, run
+    train = run.recipe.train
+    for rate in run.rates:
+        recipe = replace(run.recipe, train=replace(train, rate=rate, epochs=1))
+        path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
+        trial = replace(run, recipe=recipe, path=path, label=f"{run.label}rate {rate:g} ")
+        try:
+            # No name is bound to the learner: the next one must not start before its tables are dropped.
+            found: float = trial.learn(learner_of(trial))["history"][-1]["valid_map"]
+        except Diverged as error:
+            run.reporter.log("warning", reason=f"rate {rate:g}: {error}")
+            continue
+        if found > highest:
+            highest = found
+            rest = replace(train, rate=rate, epochs=train.epochs - 1)
+            learned = Learned.stored(path, epochs=1)
+            best = replace(run, recipe=replace(run.recipe, train=rest), start=learned)
+    if best is run:
+        return run
+    rest = best.recipe.train
+    if rest.seconds:
+        rest = replace(rest, seconds=max(1e-3, rest.seconds - (time.monotonic() - began)))
+    return replace(best, recipe=replace(best.recipe, train=rest))
+
+
+# Choose the weight of the second table of a mixed composition on the validation split, after the fit.
+#
+# f = (U F x + c U' H x)·(V F y + c V' H y) + …           c = 0: frequent words only
+
+FACTORS = (0.0, 0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
+
+
+def mix(learner: LinearLearner, valid: Validation | None) -> float:
+    """Scale the second table in place by the factor of ``FACTORS`` with the highest MAP.
+
+    Args:
+        learner: a finished learner.
+        valid: the validation queries.
+
+    Returns:
+        The factor; the smallest of equally good ones. Without validation queries, 1.
+    """
+    if valid is None:
+        return 1.0
+    features, values = learner.features, learner.values
+    parts = [values.U[features.query_composition.second_table]]
+    if values.V is not values.U:
+        parts.append(values.V[features.document_composition.second_table])
+    fitted = [part.copy() for part in parts]
+    found: list[tuple[float, float]] = []
+    for factor in FACTORS:
+        _scale(parts, fitted, factor)
+        found.append((learner.measure(valid), factor))
+    best = max(found, key=lambda one: (one[0], -one[1]))[1]
+    _scale(parts, fitted, best)
+    return best
+
+
+def _scale(parts: list[Float32], fitted: list[Float32], factor: float) -> None:
+    for part, before in zip(parts, fitted, strict=True):
+        part[...] = before * np.float32(factor)
+
+
+# Start U and V at pretrained word vectors.
+#
+#     X: the vectors of known words, each of length 1, minus their mean
+#     Y = X P                         P: their first principal components, (width, r), r ≤ N
+#     u_w = σ √N Q y_w / ‖y_w‖        Q: the identity if r = N, else a random orthonormal embedding of r in N dimensions
+#
+# Each row then has the root mean square σ that a row drawn at random has, so learning rates keep their meaning. A word
+# has the same start on both sides. Words without a vector, a word whose vector is the mean, and letter trigrams keep
+# their random start.
+
+
+_ZERO = 1e-9  # unit vectors: a shorter difference from their mean is a rounding error
+
+
+def start_rows(
+    found: WordVectors,
+    features: Features,
+    parameters: Parameters,
+    init: float,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Set the rows of words that have a vector, in place.
+
+    Args:
+        found: the vectors.
+        features: names the rows of both sides.
+        parameters: at the random start.
+        init: σ; 0 takes the standard deviation of the random start.
+        rng: draws the orthonormal embedding.
+
+    Returns:
+        For the model card: the file, and how many words of how many start at a vector.
+
+    Raises:
+        TrainingError: no word of the model has a vector.
+    """
+    sides = [(parameters.U, features.query_composition.labels)]
+    if not parameters.tied:
+        sides.append((parameters.V, features.document_composition.labels))
+    words = {word for _, labels in sides for word in labels}
+    known = [i for i, word in enumerate(found.words) if word in words]
+    if not known:
+        raise TrainingError(
+            f"train.vectors: {found.path} has a vector for no word of the model's {len(words):,}"
+        )
+    width = parameters.V.shape[1]
+    rows = project(found.vectors[known], width, rng)
+    rows *= (init or float(parameters.V.std())) * np.sqrt(width)
+    index = {found.words[i]: row for i, row in zip(known, rows, strict=True) if row.any()}
+    for table, labels in sides:
+        for i, word in enumerate(labels):
+            if word in index:
+                table[i] = index[word]
+    return {
+        "file": found.path.name,
+        "sha256": found.fingerprint,
+        "width": found.vectors.shape[1],
+        "words": len(index),
+        "of": len(words),
+    }
+
+
+def project(vectors: Float32, width: int, rng: np.random.Generator) -> Float32:
+    """Return unit rows of another width.
+
+    Args:
+        vectors: float32 (words, columns), no row is zero.
+        width: N.
+        rng: draws the embedding if the vectors span fewer than N dimensions.
+
+    Returns:
+        float32 (words, N); zero for a vector that is the mean of all.
+    """
+    X = _unit(vectors.astype(np.float64))
+    X -= X.mean(axis=0)
+    components = np.linalg.eigh(X.T @ X)[1][:, ::-1]  # by descending variance
+    rank = min(width, len(X), X.shape[1])
+    Y = X @ components[:, :rank]
+    if rank < width:
+        basis, _ = np.linalg.qr(rng.standard_normal((width, rank)))
+        Y = Y @ basis.T
+    return np.asarray(_unit(Y), np.float32)
+
+
+def _unit(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scale rows to length 1; what is left of a zero row by rounding becomes zero."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(norms > _ZERO, rows / np.maximum(norms, _ZERO), 0.0)

@@ -15,10 +15,9 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.sides import Tower
-from fullrank_trainer.features.phi import Phi
+from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.systems.linear import kernels
-from fullrank_trainer.systems.linear.batches import by_column, number, split
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.batches import Scratch, by_column, number, split
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems import blend as blend_system
 from fullrank_trainer.systems import registry
-from fullrank_trainer.systems.blend import system as blend_system
-from fullrank_trainer.systems.parts import load_part
+from fullrank_trainer.systems.mixed import load_part
 from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.context import TrainingContext
@@ -54,7 +54,7 @@ def test_the_score_is_the_weighted_sum_of_the_parts(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.2, 0.3, 0.5])
+        "fullrank_trainer.systems.blend.choose", lambda _: np.array([0.2, 0.3, 0.5])
     )
     found = trainer.search(blend("bm25", TRANSLATION, CLICKED)).fitted
     model = found.model
@@ -78,7 +78,7 @@ def test_the_score_is_the_weighted_sum_of_the_parts(
 def test_the_table_has_warm_and_cold_lines_of_the_blend_and_the_baselines(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.training.holdout._FEWEST_QUERIES", 1)
+    monkeypatch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
     best = trainer.search(blend("bm25", CLICKED))
     table = trainer.compare(best)
     assert [(row.system, row.split) for row in table] == [
@@ -92,9 +92,7 @@ def test_the_table_has_warm_and_cold_lines_of_the_blend_and_the_baselines(
 def test_the_last_fit_has_every_judgement_and_all_members(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0.5])
-    )
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.array([0.5, 0.5]))
     found = trainer.search(blend("bm25", CLICKED)).fitted
     assert len(found.facts["parts"][-1]["members"]) == 2
     assert "members" not in found.facts["trials"][-1]
@@ -129,9 +127,7 @@ def test_a_part_that_is_no_better_than_the_first_is_left_out(trainer: Trainer) -
 @pytest.fixture
 def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     """A trainer whose queries are documents, and which gives both parts of a blend the same weight."""
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0.5])
-    )
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.array([0.5, 0.5]))
     return trainer_of(write_planted_links(tmp_path / "links"), tmp_path)
 
 
@@ -145,11 +141,9 @@ def test_typed_text_has_weights_of_its_own(
     linked: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here it ranks by BM25 alone, and documents as queries rank by the learned part with its biases."""
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.array([0.0, 1.0]))
     monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.0, 1.0])
-    )
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.weights.choose", lambda _: np.array([1.0, 0.0, 0.0])
+        "fullrank_trainer.systems.blend_weights.choose", lambda _: np.array([1.0, 0.0, 0.0])
     )
     parts = f"blend.linked=bm25;{FIELDED} rate=0.3"
     best = linked.search(blend("bm25", TRANSLATION, more=(parts, ONE_RATE)))
@@ -279,11 +273,9 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
 ) -> None:
     """A document that nobody clicked ranks the same in the bundle and sent to the service afterwards."""
     monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.3, 0.2, 0.4])
+        "fullrank_trainer.systems.blend.choose", lambda _: np.array([0.1, 0.3, 0.2, 0.4])
     )
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.5, 0.75)
-    )
+    monkeypatch.setattr("fullrank_trainer.systems.blend.lift_unjudged", lambda *_: Lift(1.5, 0.75))
     folder = write_planted(tmp_path / "c")
     for split in ("train", "valid"):
         lines = (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
@@ -333,7 +325,7 @@ def test_recipes_that_cannot_be_blended_are_refused(parts: tuple[str, ...], mess
 def test_the_last_fit_learns_the_queries_that_have_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.systems.blend.system.CALIBRATING", 5)
+    monkeypatch.setattr("fullrank_trainer.systems.blend.CALIBRATING", 5)
     trainer = trainer_of(write_planted(tmp_path / "planted"), tmp_path)
     seen: list[tuple[str, TrainingContext]] = []
     registry_fit = registry.fit

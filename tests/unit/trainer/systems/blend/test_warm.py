@@ -13,9 +13,9 @@ from fullrank.errors import TrainingError
 from fullrank.models.mixed import Lift, MixedModel
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.collection.queries import Query
+from fullrank_trainer.collection.store import Query
 from fullrank_trainer.evaluation.evaluate import evaluate, judge, measure_rankings
-from fullrank_trainer.systems.blend.weights import Scored
+from fullrank_trainer.systems.blend_weights import Scored
 from fullrank_trainer.systems.linear import warm as going_on
 from fullrank_trainer.train import train
 from fullrank_trainer.training.warm import WarmStart
@@ -49,11 +49,9 @@ def _weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(_: Scored) -> np.ndarray:
         return WEIGHTS
 
-    monkeypatch.setattr("fullrank_trainer.systems.blend.system.choose", choose)
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.5, 0.25)
-    )
-    monkeypatch.setattr("fullrank_trainer.training.holdout._FEWEST_QUERIES", 1)
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", choose)
+    monkeypatch.setattr("fullrank_trainer.systems.blend.lift_unjudged", lambda *_: Lift(1.5, 0.25))
+    monkeypatch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
 
 
 @pytest.mark.usefixtures("_weights")
@@ -103,7 +101,7 @@ def test_biases_are_shared_out_and_documents_without_a_judgement_are_not_raised_
 def test_queries_that_a_blend_has_learned_do_not_measure_it(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.systems.blend.system.CALIBRATING", 1)
+    monkeypatch.setattr("fullrank_trainer.systems.blend.CALIBRATING", 1)
     first = trained(planted, tmp_path, None, "blend.learn_valid=true")
     assert first.card["table"]
     second = trained(planted, tmp_path, first.path)
@@ -121,11 +119,9 @@ def test_another_sum_is_refused(planted: Path, tmp_path: Path) -> None:
 def test_weights_of_typed_text_stay_and_evaluation_asks_with_those_of_its_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.array([0.1, 0.9]))
     monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.9])
-    )
-    monkeypatch.setattr(
-        "fullrank_trainer.systems.blend.weights.choose", lambda _: np.array([0.7, 0.2, 0.1])
+        "fullrank_trainer.systems.blend_weights.choose", lambda _: np.array([0.7, 0.2, 0.1])
     )
     monkeypatch.setattr(going_on, "RATE", 0.0)
     links = write_planted_links(tmp_path / "links")

@@ -9,8 +9,15 @@ from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision
 from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank_trainer.evaluation.evaluate import Judgement
-from fullrank_trainer.systems.blend.scores import PartScores, most_queries
-from fullrank_trainer.systems.blend.weights import Quality, Scored, Typed, choose, lift_unjudged
+from fullrank_trainer.systems.blend_weights import (
+    PartScores,
+    Quality,
+    Scored,
+    Typed,
+    choose,
+    lift_unjudged,
+    most_queries,
+)
 from fullrank_trainer.training.validation import Validation
 
 DOCUMENTS = 60

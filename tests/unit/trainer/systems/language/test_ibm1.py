@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Rows
-from fullrank_trainer.systems.language.ibm1 import translation_table
+from fullrank_trainer.systems.translation import translation_table
 
 Pair = tuple[dict[int, float], dict[int, float]]
 

@@ -20,8 +20,8 @@ from fullrank.text.folding import stemmer
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import Judgement
 from fullrank_trainer.recipes.recipe import load_recipe
-from fullrank_trainer.systems.language import system
-from fullrank_trainer.systems.language.system import count_texts, mixed_scores, with_weights
+from fullrank_trainer.systems import language as system
+from fullrank_trainer.systems.language import count_texts, mixed_scores, with_weights
 from fullrank_trainer.train import Trainer, train
 from fullrank_trainer.training.loop import TrainingRun
 from tests.planted import write_lines, write_planted, write_qrels

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
-from fullrank_trainer.systems.linear.batches import by_column, number, renumber, take
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.batches import Scratch, by_column, number, renumber, take
 from fullrank_trainer.systems.linear.softmax import postings_of
 from tests.random_cases import cases
 

@@ -11,9 +11,8 @@ import pytest
 from fullrank.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.features.lists import Lists
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.features.pairs import Lists, Pairs
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import softmax
 from fullrank_trainer.systems.linear.softmax import choose_candidates, places_of

@@ -15,10 +15,9 @@ from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.linear import system as linear
-from fullrank_trainer.systems.linear.ensemble import average
-from fullrank_trainer.systems.linear.parameters import start
-from fullrank_trainer.systems.linear.scan import scan_documents, scan_queries
+from fullrank_trainer.systems.linear.parameters import scan_documents, scan_queries, start
 from fullrank_trainer.systems.linear.softmax import SoftmaxLearner
+from fullrank_trainer.systems.linear.system import average
 from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel

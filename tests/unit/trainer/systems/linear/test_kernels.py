@@ -11,9 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.encoding import Rows
-from fullrank_trainer.systems.linear import kernels, softmax_kernels
-from fullrank_trainer.systems.linear.batches import by_column, number, renumber
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear import kernels
+from fullrank_trainer.systems.linear.batches import Scratch, by_column, number, renumber
 from fullrank_trainer.systems.linear.softmax import Postings, postings_of
 from fullrank_trainer.systems.linear.towers import transpose
 
@@ -176,19 +175,17 @@ MASKED = [[2], [0, 3, 5, -1, 1], [1, -1], [0, 1, 2, 3, 4, 5], [4, 0]]
 
 def test_exponentials_are_those_of_numpy() -> None:
     x = np.append(np.linspace(-87, 0, 100_001), -(2.0 ** -np.arange(30))).astype(np.float32)
-    found = np.array([softmax_kernels.exponential(value) for value in x])
+    found = np.array([kernels.exponential(value) for value in x])
     np.testing.assert_allclose(found, np.exp(x.astype(np.float64)), rtol=2 * 2.0**-23)
-    assert softmax_kernels.exponential(np.float32(0)) == 1
+    assert kernels.exponential(np.float32(0)) == 1
     for value in (-87.1, -104.0, -1e30, -np.inf):
-        assert softmax_kernels.exponential(np.float32(value)) == 0
-    assert np.isnan(softmax_kernels.exponential(np.float32(np.nan)))
+        assert kernels.exponential(np.float32(value)) == 0
+    assert np.isnan(kernels.exponential(np.float32(np.nan)))
 
 
 def test_a_row_with_a_score_that_is_no_number_has_no_finite_loss() -> None:
     S, losses = np.array([[0, np.nan, 3]], np.float32), np.empty(1, np.float32)
-    softmax_kernels.softmax_gradient(
-        S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses
-    )
+    kernels.softmax_gradient(S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses)
     assert np.isnan(losses[0])
 
 
@@ -199,7 +196,7 @@ def test_softmax_gradient_by_finite_differences() -> None:
     bias = rng.standard_normal(6, np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        softmax_kernels.softmax_gradient,
+        kernels.softmax_gradient,
         S,
         bias,
         *ragged(POSITIVES),
@@ -233,7 +230,7 @@ def test_weighted_softmax_gradient_by_finite_differences() -> None:
     weights = rng.uniform(0.05, 3, len(positives)).astype(np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        softmax_kernels.softmax_gradient,
+        kernels.softmax_gradient,
         S,
         UNBIASED,
         starts,
@@ -267,14 +264,14 @@ def test_weights_of_one_over_the_root_are_no_weights() -> None:
     plain, weighted = S.copy(), S.copy()
     for G, w in ((plain, UNWEIGHTED), (weighted, weights)):
         losses = np.empty(5, np.float32)
-        softmax_kernels.softmax_gradient(G, UNBIASED, *positives, *ragged(MASKED), w, losses)
+        kernels.softmax_gradient(G, UNBIASED, *positives, *ragged(MASKED), w, losses)
     np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (7, 1), (64, 501)])
 def test_column_sums_are_those_of_numpy(shape: tuple[int, int]) -> None:
     G = np.random.default_rng(9).standard_normal(shape, np.float32)
-    found = check_threads(softmax_kernels.column_sums, G, np.full(shape[1], np.nan, np.float32))[-1]
+    found = check_threads(kernels.column_sums, G, np.full(shape[1], np.nan, np.float32))[-1]
     np.testing.assert_allclose(found, G.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
 
 
@@ -282,9 +279,7 @@ def test_column_sums_are_those_of_numpy(shape: tuple[int, int]) -> None:
 def test_softmax_gradient_of_extreme_scores_is_finite(shift: float) -> None:
     S = np.array([[0, 80, -80, 3, 0, 0]], np.float32) + np.float32(shift)
     losses = np.empty(1, np.float32)
-    softmax_kernels.softmax_gradient(
-        S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses
-    )
+    kernels.softmax_gradient(S, UNBIASED, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses)
     assert np.isfinite(S).all()
     assert np.isfinite(losses).all()
     assert S[0, 2] == pytest.approx(-1)

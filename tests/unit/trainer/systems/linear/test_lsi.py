@@ -12,7 +12,7 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.recipes.settings import ModelSettings
-from fullrank_trainer.systems.linear import lsi
+from fullrank_trainer.systems import projections
 from fullrank_trainer.systems.linear.parameters import encode_judged
 from tests.planted import write_planted
 
@@ -28,7 +28,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
 def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None:
     X = features.xd.composed().csr().toarray().astype(np.float64)
     _, values, vt = np.linalg.svd(X, full_matrices=False)
-    B = lsi.project(features, seed=1)
+    B = projections.singular_vectors(features, seed=1)
     assert B.shape == (X.shape[1], 5)
     assert B.dtype == np.float32
     # Largest first, each up to its sign.
@@ -37,7 +37,9 @@ def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None
 
 
 def test_same_seed_same_bits(features: Features) -> None:
-    np.testing.assert_array_equal(lsi.project(features, 1), lsi.project(features, 1))
+    np.testing.assert_array_equal(
+        projections.singular_vectors(features, 1), projections.singular_vectors(features, 1)
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -50,8 +52,8 @@ def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
             features.model, sparse=replace(features.model.sparse, scheme="tfidf")
         ),
     )  # fmt: skip
-    B = lsi.project(features, 1)
-    model = lsi.compile_model(mixed, B)
+    B = projections.singular_vectors(features, 1)
+    model = projections.compile_projection(mixed, B)
     q = encode_judged(mixed, model, np.array([0, 5, 9]))
     xq, xd = (
         features.xq.take(np.array([0, 5, 9])).csr().toarray(),
@@ -74,4 +76,4 @@ def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
 def test_too_many_dimensions_are_refused(features: Features) -> None:
     wide = replace(features, settings=replace(SETTINGS, dimension=36))
     with pytest.raises(TrainingError, match=r"model\.dimension: 36 must be below 36"):
-        lsi.project(wide, 1)
+        projections.singular_vectors(wide, 1)

@@ -22,7 +22,7 @@ from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems import registry
 from fullrank_trainer.systems.linear.parameters import Parameters, start
-from fullrank_trainer.systems.linear.pretrained import project, start_rows
+from fullrank_trainer.systems.linear.system import project, start_rows
 from fullrank_trainer.train import Trainer, train
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.loop import TrainingRun

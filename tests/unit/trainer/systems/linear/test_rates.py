@@ -12,9 +12,8 @@ import numpy as np
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.recipes.recipe import load_recipe
-from fullrank_trainer.systems.linear.learner import LinearLearner
-from fullrank_trainer.systems.linear.rates import start_at_best_rate
-from fullrank_trainer.systems.linear.system import learner_of
+from fullrank_trainer.systems.linear.parameters import LinearLearner
+from fullrank_trainer.systems.linear.system import learner_of, start_at_best_rate
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import validation

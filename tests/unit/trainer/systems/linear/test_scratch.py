@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.systems.linear.batches import Scratch
 
 
 def test_a_name_gives_the_same_memory_again_and_another_name_other_memory() -> None:

@@ -16,13 +16,12 @@ import pytest
 from fullrank.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.features.lists import Lists
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Pairs
+from fullrank_trainer.features.pairs import Lists, Pairs
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
-from fullrank_trainer.systems.linear import softmax, softmax_kernels
+from fullrank_trainer.systems.linear import kernels, softmax
+from fullrank_trainer.systems.linear.batches import Scratch
 from fullrank_trainer.systems.linear.parameters import Parameters, start
-from fullrank_trainer.systems.linear.scratch import Scratch
 from tests.planted import write_planted, write_planted_links
 
 SETTINGS = ModelSettings(
@@ -263,13 +262,13 @@ def test_candidates_are_all_judged_documents_and_a_sample(
 ) -> None:
     """Candidates include every judged document of the batch, however small ``candidates`` is."""
     shapes = []
-    kernel = softmax_kernels.softmax_gradient
+    kernel = kernels.softmax_gradient
 
     def record(S: np.ndarray, *rest: np.ndarray) -> None:
         shapes.append(S.shape)
         kernel(S, *rest)
 
-    monkeypatch.setattr(softmax_kernels, "softmax_gradient", record)
+    monkeypatch.setattr(kernels, "softmax_gradient", record)
     queries = features.pairs.queries[:2]
     judged = len(np.unique(np.concatenate([features.pairs.relevant[q] for q in queries.tolist()])))
     for candidates in (2, judged + 5):

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.models.linear.sides import Tower
-from fullrank_trainer.features.phi import Phi
-from fullrank_trainer.systems.linear.scratch import Scratch
+from fullrank_trainer.features.composition import Phi
+from fullrank_trainer.systems.linear.batches import Scratch
 from fullrank_trainer.systems.linear.towers import (
     Encoder,
     Tape,

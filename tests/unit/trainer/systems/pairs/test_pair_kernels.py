@@ -8,7 +8,7 @@ import pytest
 
 from fullrank.encoding import Rows
 from fullrank.models.pairs import PRIME, window_starts
-from fullrank_trainer.systems.pairs import kernels
+from fullrank_trainer.systems import pairs as kernels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,8 +16,8 @@ from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
-from fullrank_trainer.systems.pairs import system as fitting
-from fullrank_trainer.systems.pairs.system import PairLearner, PairTexts, build_texts
+from fullrank_trainer.systems import pairs as fitting
+from fullrank_trainer.systems.pairs import PairLearner, PairTexts, build_texts
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_planted

@@ -16,8 +16,8 @@ from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.settings import ModelSettings
-from fullrank_trainer.systems.projections import components
-from fullrank_trainer.systems.projections.components import Space, space_of
+from fullrank_trainer.systems import projections as components
+from fullrank_trainer.systems.projections import Space, space_of
 from tests.planted import write_planted
 
 SETTINGS = ModelSettings(fields="joined", latent="projection", tied=True, dimension=5, match="none")

@@ -14,8 +14,13 @@ from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.projections.components import lsa, space_of
-from fullrank_trainer.systems.projections.s2net import S2NetLearner, embed, loss_and_gradient
+from fullrank_trainer.systems.projections import (
+    S2NetLearner,
+    embed,
+    loss_and_gradient,
+    lsa,
+    space_of,
+)
 from fullrank_trainer.training.validation import validation
 from tests.planted import write_planted, write_planted_links
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.manifold import SpectralEmbedding
 
 from fullrank.errors import TrainingError
-from fullrank_trainer.systems.transductive.eigenmaps import cosine_projection
+from fullrank_trainer.systems.projections import cosine_projection
 
 
 def texts(count: int = 40, words: int = 25, seed: int = 1) -> sp.csr_array:

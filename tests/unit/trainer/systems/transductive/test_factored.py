@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fullrank_trainer.systems.transductive.factored import FactoredMatrix
+from fullrank_trainer.systems.reconstruction import FactoredMatrix
 
 WORDS, SIZE = 30, 5
 

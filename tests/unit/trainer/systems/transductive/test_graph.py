@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
-from fullrank_trainer.systems.transductive.graph import (
+from fullrank_trainer.systems.half_transductive import (
     Graph,
     nearest_by_cosine,
     run,

@@ -13,8 +13,8 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.linear.scan import scan_queries
-from fullrank_trainer.systems.transductive.half_transductive import SupervisedLearner
+from fullrank_trainer.systems.half_transductive import SupervisedLearner
+from fullrank_trainer.systems.linear.parameters import scan_queries
 from tests.planted import write_planted, write_planted_links
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Rows
-from fullrank_trainer.systems.transductive.factored import FactoredMatrix
-from fullrank_trainer.systems.transductive.reconstruction import run, sample
+from fullrank_trainer.systems.reconstruction import FactoredMatrix, run, sample
 
 DOCUMENTS, WORDS, SIZE = 12, 20, 4
 

@@ -1,1 +1,0 @@
-"""Fit language models (unigram, topics, word translation) and translated queries."""

@@ -1,1 +1,0 @@
-"""Fit word-pair models: W dense, sparse or hashed."""

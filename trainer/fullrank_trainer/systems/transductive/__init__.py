@@ -1,1 +1,0 @@
-"""Fit half transductive ranking, and the eigenmaps that it is compared with."""
