@@ -6,12 +6,13 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def serving(
 
 
 def start(
-    module: str, environment: Mapping[str, str], ready: str, workers: int
+    module: str, environment: Mapping[str, str], ready: str, workers: int, *, grouped: bool = False
 ) -> tuple[subprocess.Popen[bytes], str]:
     """Run ``python -m module``; return it and its address once it is ready.
 
@@ -73,6 +74,7 @@ def start(
         environment: settings beside the address and the number of workers.
         ready: path that is answered with 200 once it takes requests.
         workers: their number.
+        grouped: in a process group of its own, for `kill`. A signal to the benchmark's group then does not end it.
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -89,6 +91,7 @@ def start(
         [sys.executable, "-m", module],
         env=variables,
         cwd=ROOT,
+        process_group=0 if grouped else None,
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -107,6 +110,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGKILL to a grouped server and all its workers at once; some may have ended already."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

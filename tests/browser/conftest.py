@@ -60,7 +60,7 @@ def page(browser: Browser, url: str) -> Iterator[Page]:
     defects: list[str] = []
     page.on("pageerror", lambda error: defects.append(str(error)))
     page.on("console", lambda line: defects.append(line.text) if is_defect(line) else None)
-    page.goto(url)
+    page.goto(f"{url}/console")
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     context.close()

@@ -91,7 +91,7 @@ def test_text_and_controls_have_enough_contrast(
 ) -> None:
     context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
-    page.goto(f"{url}/{address}")
+    page.goto(f"{url}/console{address}")
     expect(page.locator(READY).first).to_be_visible()
     expect(page.locator("#results:not(.stale)")).to_have_count(1)
     found = page.evaluate(CONTRAST)
@@ -112,7 +112,7 @@ def test_axe_finds_no_violation_of_wcag_aa(
         color_scheme=scheme, reduced_motion="reduce", viewport={"width": width, "height": 844}
     )
     page = context.new_page()
-    page.goto(f"{url}/{address}")
+    page.goto(f"{url}/console{address}")
     expect(page.locator(READY).first).to_be_visible()
     expect(page.locator("#results:not(.stale)")).to_have_count(1)
     for unfolded in (".open", ".why", "#show-facets"):
@@ -157,7 +157,7 @@ def test_every_control_has_a_name(page: Page) -> None:
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_touch_targets_are_at_least_44_px(phone: Page, address: str) -> None:
-    phone.goto(f"/{address}")
+    phone.goto(f"/console{address}")
     expect(phone.locator(READY).first).to_be_visible()
     expect(phone.locator("#results:not(.stale)")).to_have_count(1)
     targets = phone.locator("a:not(.skip), button, select, input").evaluate_all(
@@ -173,14 +173,14 @@ def test_touch_targets_are_at_least_44_px(phone: Page, address: str) -> None:
 @pytest.mark.parametrize("width", [320, 390])
 def test_a_phone_never_scrolls_sideways(phone: Page, address: str, width: int) -> None:
     phone.set_viewport_size({"width": width, "height": 740})
-    phone.goto(f"/{address}")
+    phone.goto(f"/console{address}")
     expect(phone.locator(READY).first).to_be_visible()
     widths = phone.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert widths[0] <= widths[1] == width
 
 
 def test_a_phone_shows_one_of_two_models_at_a_time(phone: Page) -> None:
-    phone.goto("/#q=copy+files&with=bm25")
+    phone.goto("/console#q=copy+files&with=bm25")
     columns = phone.locator(".column")
     expect(columns).to_have_count(2)
     sides = phone.get_by_role("group", name="Results shown").get_by_role("button")

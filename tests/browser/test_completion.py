@@ -24,7 +24,7 @@ def typing(browser: Browser, url: str) -> Iterator[Page]:
     context = browser.new_context()
     page = context.new_page()
     page.route("**/v1/complete?*", lambda route: route.fulfill(json={"completions": COMPLETIONS}))
-    page.goto(url)
+    page.goto(f"{url}/console")
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     context.close()
@@ -59,7 +59,7 @@ def test_a_completion_is_chosen_by_keyboard(typing: Page, url: str) -> None:
     expect(box).to_have_attribute("aria-expanded", "false")
     expect(typing.locator("#heading")).to_have_text("Results for “copy files”")
     expect(typing.locator(".hit").first).to_be_visible()
-    assert typing.url == f"{url}/#q=copy+files"
+    assert typing.url == f"{url}/console#q=copy+files"
 
 
 def test_a_completion_is_chosen_by_pointer(typing: Page) -> None:
@@ -102,7 +102,7 @@ def test_the_search_goes_on_without_completions(typing: Page) -> None:
 def test_the_service_completes_words(browser: Browser, url: str) -> None:
     context = browser.new_context()
     page = context.new_page()
-    page.goto(url)
+    page.goto(f"{url}/console")
     expect(page.locator("#model option")).to_have_count(3)
     for _ in range(100):  # The service reads what it completes in the background.
         if page.request.get(f"{url}/v1/complete?prefix=direc").json()["completions"]:

@@ -124,6 +124,6 @@ def test_the_page_recovers_from_a_service_that_was_down_at_first(page: Page) -> 
 
 
 def test_a_filter_in_the_address_that_is_not_json_is_reported(page: Page, url: str) -> None:
-    page.goto(f"{url}/#q=copy&filter=section")
+    page.goto(f"{url}/console#q=copy&filter=section")
     expect(page.locator("#status.error")).to_have_text("The filter in the address is not JSON.")
     expect(page.get_by_role("button", name="Try again")).to_be_hidden()

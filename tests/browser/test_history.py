@@ -23,7 +23,7 @@ def test_back_and_forward_move_between_results_and_similar_documents(page: Page,
     expect(page.locator("#heading")).to_have_text("Results for “markup files”")
     expect(page.locator(".hit", has_text="taken")).to_have_count(1)
     assert titles(page) == found
-    assert page.url == f"{url}/#q=markup+files&model=bm25"
+    assert page.url == f"{url}/console#q=markup+files&model=bm25"
     page.go_forward()
     expect(page.locator("#heading")).to_have_text("Similar to <b>&\"'")
     expect(page.locator(".hit", has_text="taken")).to_have_count(0)
@@ -61,20 +61,20 @@ def test_similar_documents_are_announced(page: Page) -> None:
 
 def test_a_shared_address_opens_similar_documents(page: Page, url: str) -> None:
     page.goto("about:blank")
-    page.goto(f"{url}/#q=copy+files&similar=linux%2Fscp&model=bm25")
+    page.goto(f"{url}/console#q=copy+files&similar=linux%2Fscp&model=bm25")
     expect(page.locator("#heading")).to_have_text("Similar to linux/scp")
     expect(page.locator(".column")).to_be_visible()
     expect(hit_titled(page, "scp")).to_have_count(0)
     # There are no earlier results to go back to, so the button searches for the query.
     page.get_by_role("button", name="Back to results").click()
     expect(hit_titled(page, "scp")).to_have_count(1)
-    assert page.url == f"{url}/#q=copy+files&model=bm25"
+    assert page.url == f"{url}/console#q=copy+files&model=bm25"
 
 
 def test_a_shared_address_opens_query_models_mode_and_filter(page: Page, url: str) -> None:
     page.goto("about:blank")
     page.goto(
-        f"{url}/#q=remote+host&model=learned&with=bm25&mode=exact&filter=%7B%22section%22%3A1%7D"
+        f"{url}/console#q=remote+host&model=learned&with=bm25&mode=exact&filter=%7B%22section%22%3A1%7D"
     )
     expect(page.locator(".column")).to_have_count(2)
     expect(page.get_by_role("combobox", name="Search")).to_have_value("remote host")
@@ -102,7 +102,7 @@ def test_typing_a_query_makes_one_history_entry(page: Page, url: str) -> None:
     expect(page.locator(".hit").first).to_be_visible()
     page.go_back()
     expect(page.locator("#empty")).to_be_visible()
-    assert page.url == f"{url}/"
+    assert page.url == f"{url}/console"
 
 
 def test_back_undoes_the_choice_of_a_model(page: Page) -> None:

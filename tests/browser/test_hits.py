@@ -254,7 +254,7 @@ def test_a_marked_title_is_one_text_on_a_touch_screen(phone: Page) -> None:
         hit("short", title="cp", text="x", url=link),
     ]
     answer_searches(phone, {"q": found})
-    phone.goto("/")
+    phone.goto("/console")
     ask(phone, "q")
     assert phone.evaluate("matchMedia('(pointer: coarse)').matches")
     assert (

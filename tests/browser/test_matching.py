@@ -48,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def form(browser: Browser, site: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = context.new_page()
-    page.goto(f"{site}/#view=match")
+    page.goto(f"{site}/console#view=match")
     page.get_by_text("Rules of the page").click()
     page.get_by_label("Text", exact=True).fill("copy files")
     page.get_by_label("Placements").fill("1")

@@ -78,7 +78,7 @@ def enter_key(page: Page) -> None:
 def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str) -> None:
     context = browser.new_context()
     page = context.new_page()
-    page.goto(operated)
+    page.goto(f"{operated}/console")
     enter_key(page)
     section = page.get_by_role("region", name="Clicks")
     expect(section.get_by_role("heading", name="Clicks", exact=True)).to_be_focused()
@@ -128,7 +128,7 @@ def test_visitors_see_no_section_and_phones_have_room_for_it(
 ) -> None:
     context = browser.new_context(viewport={"width": 320, "height": 740})
     page = context.new_page()
-    page.goto(operated)
+    page.goto(f"{operated}/console")
     expect(page.locator("#model option")).to_have_count(3)
     expect(page.locator("#clicks")).to_be_hidden()
     enter_key(page)
@@ -147,7 +147,7 @@ def test_a_key_that_may_too_little_is_named_and_can_be_replaced_or_removed(
         root, FULLRANK_KEYS=str(tmp_path / "keys.json"), FULLRANK_ANONYMOUS="search"
     ) as url:
         page = browser.new_context().new_page()
-        page.goto(f"{url}/#view=clicks")
+        page.goto(f"{url}/console#view=clicks")
         box, use = page.get_by_label("Key", exact=True), page.get_by_role("button", name="Use this")
         remove = page.get_by_role("button", name="Remove the key")
         expect(box).to_be_visible()
@@ -158,7 +158,7 @@ def test_a_key_that_may_too_little_is_named_and_can_be_replaced_or_removed(
             expect(page.locator("#status.error")).to_contain_text(
                 "'ingest' does not have the scope"
             )
-            page.goto(f"{url}/{address}")
+            page.goto(f"{url}/console{address}")
             page.reload()
             expect(page.locator("#status.error")).to_contain_text(
                 "'ingest' does not have the scope"
@@ -167,7 +167,7 @@ def test_a_key_that_may_too_little_is_named_and_can_be_replaced_or_removed(
         remove.click()
         expect(page.locator("#versions li")).to_have_count(1)
         expect(box).to_be_hidden()
-        page.goto(f"{url}/#q=copy")
+        page.goto(f"{url}/console#q=copy")
         expect(page.locator(".hit").first).to_be_visible()
         page.get_by_role("link", name="Clicks").click()
         expect(box).to_be_visible()

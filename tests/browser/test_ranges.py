@@ -40,7 +40,7 @@ def shop(browser: Browser, priced: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.route("**/v1/complete?*", lambda route: route.fulfill(json={"completions": []}))
     page = context.new_page()
-    page.goto(priced)
+    page.goto(f"{priced}/console")
     expect(page.locator("#model option")).to_have_count(2)
     ask(page, "copy")
     yield page
@@ -144,7 +144,7 @@ def test_any_other_range_of_days_is_typed_and_both_days_belong_to_it(shop: Page)
 
 
 def test_an_address_with_a_bound_that_is_no_day_is_shown(shop: Page, priced: str) -> None:
-    shop.goto(f'{priced}/#q=copy&filter={{"day":{{"lt":"tea"}}}}')
+    shop.goto(f'{priced}/console#q=copy&filter={{"day":{{"lt":"tea"}}}}')
     shop.reload()
     expect(shop.get_by_role("status")).to_contain_text("40 documents found")
     expect(group(shop, "day").get_by_label("to")).to_have_value("")

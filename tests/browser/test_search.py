@@ -106,7 +106,7 @@ def test_stale_answers_never_overwrite_newer_ones(page: Page) -> None:
 
 
 def test_an_error_is_shown_until_the_next_answer(page: Page, url: str) -> None:
-    page.goto(f"{url}/#q=x&model=gone")
+    page.goto(f"{url}/console#q=x&model=gone")
     page.reload()
     expect(page.locator("#status.error")).to_contain_text("'gone'")
     page.locator("#model").select_option("default")
@@ -119,7 +119,7 @@ def test_the_page_loads_nothing_from_other_servers(browser: Browser, url: str) -
     page = context.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{url}/#q=copy")
+    page.goto(f"{url}/console#q=copy")
     expect(page.locator(".hit").first).to_be_visible()
     assert asked
     assert all(address.startswith((url, "data:")) for address in asked)
@@ -133,7 +133,7 @@ def test_the_page_asks_for_a_key_if_the_service_needs_one(
     make_bundle(root, "bm25", created=at(1))
     with served(root, FULLRANK_ANONYMOUS="none") as address:
         page = browser.new_context().new_page()
-        page.goto(f"{address}/#q=copy+files")
+        page.goto(f"{address}/console#q=copy+files")
         expect(page.locator("#status.error")).to_contain_text("key")
         for key, hits in (("fr_test_wrong", 0), (KEY, 7)):
             page.get_by_label("Key", exact=True).fill(key)
@@ -158,14 +158,14 @@ def test_documents_without_title_and_text_are_found_and_named(
     make_bundle(root / "bundles", "bare", [Document("9", {"price": 3})], created=at(1))
     with served(root / "bundles") as address:
         page = browser.new_context().new_page()
-        page.goto(address)
+        page.goto(f"{address}/console")
         page.get_by_role("link", name="Waterproof boots").click()
         expect(page.locator(".hit h3")).to_have_text("Waterproof boots")
         expect(page.locator(".hit h3 mark")).to_have_text(["Waterproof", "boots"])
         ask(page, "rubber")
         expect(page.locator(".hit h3")).to_have_text("Waterproof boots")
         expect(page.locator(".snippet mark")).to_have_text("rubber")
-        page.goto(f"{address}/#q=x&model=bare")
+        page.goto(f"{address}/console#q=x&model=bare")
         page.reload()
         expect(page.locator(".hit h3")).to_have_text("9")
         expect(page.locator("#status.error")).to_have_count(0)

@@ -37,7 +37,7 @@ def tools(browser: Browser, grouped: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.route("**/v1/complete?*", lambda route: route.fulfill(json={"completions": []}))
     page = context.new_page()
-    page.goto(grouped)
+    page.goto(f"{grouped}/console")
     expect(page.locator("#model option")).to_have_count(3)
     yield page
     context.close()
@@ -111,7 +111,7 @@ def test_the_empty_page_has_three_examples_that_find_something(tools: Page, grou
     expect(tools.locator("#heading")).to_be_focused()
     tools.go_back()
     expect(examples.first).to_be_visible()
-    assert tools.url == f"{grouped}/"
+    assert tools.url == f"{grouped}/console"
 
 
 def test_nothing_found_is_said_and_a_likely_query_offered(page: Page) -> None:
@@ -170,7 +170,7 @@ def test_a_swap_needs_an_admin_key_that_is_kept_nowhere(browser: Browser, tmp_pa
     with served(root) as address:
         context = browser.new_context()
         page = context.new_page()
-        page.goto(f"{address}/#view=models")
+        page.goto(f"{address}/console#view=models")
         versions = page.locator("#versions li")
         expect(versions).to_have_count(2)
         expect(versions.first).to_contain_text("active")

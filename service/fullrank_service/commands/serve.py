@@ -49,7 +49,7 @@ def serve(
         typer.Option(help="With --ray: folder of downloaded bundles.", metavar="FOLDER"),
     ] = None,
 ) -> None:
-    """Serve bundles over HTTP, with a search page at /."""
+    """Serve bundles over HTTP, with a search page at / and a console at /console."""
     with needs("service"):
         from fullrank_service.process.run import serve as run_service
 

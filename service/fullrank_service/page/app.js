@@ -1,4 +1,5 @@
-// The search page: what the visitor does, and what then happens.
+// The search page at /, and the console at /console, which has all views, models and the parts of scores for operators:
+// what the visitor does, and what then happens.
 
 import { pushAddress, readAddress, replaceAddress, urlOf } from "./address.js";
 import { complete, hasKey, saveKey } from "./api.js";
@@ -19,10 +20,12 @@ const VIEWS = { "": "search", match: "match", models: "models", clicks: "clicks"
 const TITLES = { match: "Match", models: "Models", clicks: "Clicks" };
 const whole = new Intl.NumberFormat("en");
 const $ = (id) => document.getElementById(id);
+const isConsole = location.pathname.endsWith("/console");
+document.body.classList.toggle("console", isConsole);
 const [query, model, other, compare] = ["query", "model", "other", "compare"].map($);
 const [status, heading, results] = ["status", "heading", "results"].map($);
 
-let wanted = readAddress();
+let wanted = readWanted();
 let menus = { active: undefined, count: 0, names: new Map(), entryOf: () => undefined };
 let running = null;
 let typingTimer = 0;
@@ -40,6 +43,11 @@ let wasCut = false; // Whether more was pasted than fits.
 history.scrollRestoration = "manual"; // The hits arrive after the browser would scroll.
 
 const controls = () => [...results.querySelectorAll("a, button")];
+
+// Visitors see one list; other views and a second model are for the console.
+function readWanted() {
+  return { ...readAddress(), ...(!isConsole && { view: "", with: "" }) };
+}
 
 function rememberView() {
   const control = controls().indexOf(document.activeElement);
@@ -135,6 +143,14 @@ async function showSearch(shown, signal) {
 
 function summaryOf(replies) {
   const [first] = replies;
+  const cut = wasCut && query.value.length === query.maxLength;
+  const parts = isConsole ? costOf(replies) : [foundBy(first)];
+  if (cut) parts.push(`only the first ${whole.format(query.maxLength)} characters are searched`);
+  return parts.join(" · ");
+}
+
+function costOf(replies) {
+  const [first] = replies;
   const parts = [
     `${formatNumber(Math.max(...replies.map((reply) => reply.took_ms)))} ms`,
     foundBy(first),
@@ -143,10 +159,7 @@ function summaryOf(replies) {
   const reordered = Math.max(...replies.map((reply) => reply.reordered));
   if (reordered > 0) parts.push(`first ${whole.format(reordered)} reordered`);
   if (replies.length === 1) parts.push(first.model);
-  if (wasCut && query.value.length === query.maxLength) {
-    parts.push(`only the first ${whole.format(query.maxLength)} characters are searched`);
-  }
-  return parts.join(" · ");
+  return parts;
 }
 
 function foundBy({ total, total_at_least: atLeast }) {
@@ -352,7 +365,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 addEventListener("popstate", (event) => {
   cancelTyping();
   closeCompletions();
-  wanted = readAddress();
+  wanted = readWanted();
   beginsEntry = true;
   show(() => restoreView(event.state));
 });

@@ -47,6 +47,7 @@ export function hitOf(hit, searched, places, onSimilar, onOpen) {
   item.dataset.id = hit.id;
   at(".id").textContent = hit.id;
   at(".id").hidden = label === hit.id;
+  showCrumbs(at(".crumbs"), hit.fields.url);
   const snippet = hit.highlight?.[textual];
   if (snippet) appendSnippet(at(".snippet"), text, snippet);
   else appendBegin(at(".snippet"), text);
@@ -82,6 +83,7 @@ function explain(item, hit, label) {
   button.setAttribute("aria-controls", reasons.id);
   button.addEventListener("click", () => {
     reasons.hidden = !reasons.hidden;
+    item.classList.toggle("explained", !reasons.hidden);
     button.setAttribute("aria-expanded", !reasons.hidden);
     if (reasons.dataset.filled) return;
     reasons.dataset.filled = true;
@@ -111,12 +113,31 @@ function textOf(fields, titled) {
 
 // A title leads to the document's own page if it has one. Other schemes than http and https could
 // run a script, so they make no link.
+const isPage = (url) => typeof url === "string" && /^https?:\/\//i.test(url) && URL.canParse(url);
+
 function linkOf({ fields: { url } }) {
-  if (typeof url !== "string" || !/^https?:\/\//i.test(url) || !URL.canParse(url)) return null;
+  if (!isPage(url)) return null;
   const link = document.createElement("a");
   link.className = "open";
   link.href = url;
   return link;
+}
+
+// Say where a document is, for visitors: the host and the folders of its page.
+function showCrumbs(crumbs, url) {
+  if (!isPage(url)) return;
+  const { host, pathname } = new URL(url);
+  const folders = pathname.split("/").slice(0, -1).filter(Boolean).map(decoded);
+  crumbs.textContent = [host, ...folders].join(" › ");
+  crumbs.hidden = false;
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // a lone percent sign
+  }
 }
 
 // Without a page of its own a document opens in place, with all its fields.

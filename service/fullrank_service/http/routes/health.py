@@ -68,7 +68,7 @@ _MEDIA_TYPES = {
 
 @cache
 def page_router() -> APIRouter:
-    """Build one route for each file in `service/fullrank_service/page`; `index.html` is served at `/`.
+    """Build one route for each file in `service/fullrank_service/page`; `index.html` is served at `/` and `/console`.
 
     The files are read once a process.
     """
@@ -77,8 +77,9 @@ def page_router() -> APIRouter:
         media_type = _MEDIA_TYPES.get(PurePath(file.name).suffix)
         if media_type is None:
             continue
-        path = "/" if file.name == "index.html" else f"/{file.name}"
-        router.add_api_route(path, _serve(file.read_bytes(), media_type), methods=["GET", "HEAD"])
+        serve = _serve(file.read_bytes(), media_type)
+        for path in ("/", "/console") if file.name == "index.html" else (f"/{file.name}",):
+            router.add_api_route(path, serve, methods=["GET", "HEAD"])
     return router
 
 
