@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from examples.shop import serving, train_bm25
-from fullrank_service.auth.keys import create_key
+from fullrank_service.http.keys import create_key
 
 
 def main(folder: Path) -> None:

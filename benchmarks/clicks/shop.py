@@ -49,7 +49,7 @@ from fullrank.models.memory import query_key
 from fullrank.progress import Reporter
 from fullrank.retrieval import Match
 from fullrank_service.app import create_app
-from fullrank_service.settings import Settings
+from fullrank_service.base.settings import Settings
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import evenly_spread
 from fullrank_trainer.train import train

@@ -31,7 +31,7 @@ from fastapi import FastAPI
 from benchmarks.harness.report import show
 from fullrank.bundle import Bundle, open_bundle
 from fullrank_service.app import create_app
-from fullrank_service.settings import Settings
+from fullrank_service.base.settings import Settings
 from fullrank_trainer.indexing import index
 
 BAR = 0.8

@@ -16,8 +16,8 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.responses import Response
 
+from fullrank_service.base.settings import Settings
 from fullrank_service.process.run import run
-from fullrank_service.settings import Settings
 
 
 def create_app() -> FastAPI:

@@ -92,7 +92,7 @@ def _fork_workers(path: Path, queries: Sequence[str]) -> None:
 def _work(path: Path, queries: Sequence[str], end: socket.socket) -> None:
     """Open (mapped, after imports, ready for the first search), answer, report, and wait for the parent's end."""
     from fullrank.bundle import open_bundle
-    from fullrank_service.heap import trim_heap
+    from fullrank_service.base.background import trim_heap
 
     began = time.perf_counter()
     bundle = open_bundle(path, verify=False)

@@ -46,7 +46,7 @@ import numpy as np
 
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.performance.servers import Server, serving
-from fullrank_service.auth.keys import create_key
+from fullrank_service.http.keys import create_key
 
 
 class Redis:

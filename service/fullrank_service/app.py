@@ -15,43 +15,41 @@ from starlette.types import ASGIApp
 
 from fullrank import __version__
 from fullrank.events.log import places
-from fullrank_service.admission.admission import Admission, RateLimiter
-from fullrank_service.auth.access import Access
+from fullrank_service.ads import routes as pages
+from fullrank_service.ads.matching import AdServices
 from fullrank_service.backend import MakeBackend, local_backend
+from fullrank_service.base.logs import RequestLog
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
+from fullrank_service.base.tracing import OFF, Tracing
+from fullrank_service.completion import routes as usage
+from fullrank_service.completion.usage import Usage
+from fullrank_service.documents import routes as documents
 from fullrank_service.documents.sqlitelog import FILE
+from fullrank_service.events import routes as events
 from fullrank_service.events.recorder import Recorder
+from fullrank_service.experiments import routes as experiments
 from fullrank_service.experiments.status import Reports
-from fullrank_service.experiments.trying import Trying
+from fullrank_service.http.access import Access
+from fullrank_service.http.admission import Admission, RateLimiter
 from fullrank_service.http.cors import CorsMiddleware, OriginCheck
 from fullrank_service.http.deps import Services
+from fullrank_service.http.drain import Drain, drain_before_stop
 from fullrank_service.http.guard import ranking_routes
-from fullrank_service.http.matching import AdServices
 from fullrank_service.http.middleware import RequestMiddleware, TransferLimits
 from fullrank_service.http.openapi import document
 from fullrank_service.http.overload import DirectRouteMiddleware, OverloadMiddleware
-from fullrank_service.http.routes import (
-    documents,
-    events,
-    experiments,
-    health,
-    models,
-    pages,
-    rules,
-    search,
-    usage,
-)
-from fullrank_service.http.routes.health import page_router
-from fullrank_service.process.drain import Drain, drain_before_stop
+from fullrank_service.models import health
+from fullrank_service.models import routes as models
+from fullrank_service.models.health import page_router
+from fullrank_service.rules import routes as rules
 from fullrank_service.rules.rules import FILE as RULES
 from fullrank_service.rules.rules import Rules
+from fullrank_service.search import routes as search
 from fullrank_service.search.cache import EmbeddingCache, Remote
 from fullrank_service.search.paging import Cursors
 from fullrank_service.search.ranker import Ranker
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.logs import RequestLog
-from fullrank_service.telemetry.metrics import Metrics
-from fullrank_service.telemetry.tracing import OFF, Tracing
-from fullrank_service.usage.usage import Usage
+from fullrank_service.search.trying import Trying
 
 # How long the parts may take to close after the last answer, seconds. A supervisor waits a little longer.
 _CLOSE_S = 4.0

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fullrank.events.log import places
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents, LiveDocuments
 from fullrank_service.documents.log import Caps
 from fullrank_service.documents.sqlitelog import place_of
 from fullrank_service.models.registry import Models, Registry
+from fullrank_service.search.clicks import REFRESH_S, ClickCounter
 from fullrank_service.search.local import LocalEngine
 from fullrank_service.search.ranker import Engine
 from fullrank_service.search.ranking import SearchModePolicy
 from fullrank_service.search.restricting import Bitmaps
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
-from fullrank_service.usage.clicks import REFRESH_S, ClickCounter
 
 
 @dataclass(frozen=True, slots=True)

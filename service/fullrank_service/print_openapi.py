@@ -6,7 +6,7 @@ import json
 import sys
 
 from fullrank_service.app import create_app
-from fullrank_service.settings import Settings
+from fullrank_service.base.settings import Settings
 
 
 def main() -> None:

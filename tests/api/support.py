@@ -20,11 +20,11 @@ import pytest
 from fastapi import FastAPI
 
 from fullrank_service.app import create_app
-from fullrank_service.auth.keys import SCOPES
-from fullrank_service.http.model_schemas import ModelsReply
+from fullrank_service.base.settings import Settings
+from fullrank_service.http.keys import SCOPES
 from fullrank_service.models.registry import Registry
+from fullrank_service.models.schemas import ModelsReply
 from fullrank_service.models.workers import reports
-from fullrank_service.settings import Settings
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
 from tests.bundles import linear_model as linear_model

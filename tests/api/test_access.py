@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from fullrank_service.app import create_app
-from fullrank_service.auth.keys import SCOPES, create_key, revoke_key
-from fullrank_service.http.model_schemas import ModelsReply
+from fullrank_service.http.keys import SCOPES, create_key, revoke_key
+from fullrank_service.models.schemas import ModelsReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check

@@ -18,11 +18,13 @@ from pydantic import BaseModel
 from fullrank.cli import main
 from fullrank.client import Client, ServiceError, replies
 from fullrank.client.replies import MatchOptions, RuleFields, SearchOptions, SimilarOptions
+from fullrank_service.ads import schemas as match_schemas
+from fullrank_service.ads.schemas import MatchRequest
 from fullrank_service.app import create_app
-from fullrank_service.http import event_schemas as usage_schemas
-from fullrank_service.http import match_schemas, rule_schemas, schemas
-from fullrank_service.http.match_schemas import MatchRequest
+from fullrank_service.events import schemas as usage_schemas
+from fullrank_service.http import schemas
 from fullrank_service.http.schemas import SearchRequest, SimilarQuery
+from fullrank_service.rules import schemas as rule_schemas
 from tests.api.support import KEY, make_bundle, settings_for
 
 OPENAPI = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fullrank_service import errors
+from fullrank_service.base import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"\| (\d{3}) \| ((?:`[a-z-]+` ?)+)\|")

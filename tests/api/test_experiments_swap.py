@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank_service.errors import BundleRefused, ModelNotFound
+from fullrank_service.base.errors import BundleRefused, ModelNotFound
 from fullrank_service.models.state import read_state
 from tests.api.conftest import Root
 from tests.api.support import activate, models, registry, running, serving, until

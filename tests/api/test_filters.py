@@ -13,7 +13,7 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.storage.documents import Document
-from fullrank_service.http.match_schemas import MatchReply
+from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.http.schemas import ProblemDocument, SearchReply
 from tests.api.support import make_bundle, running
 

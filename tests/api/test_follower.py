@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from fullrank_service.errors import BundleRefused
+from fullrank_service.base.errors import BundleRefused
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.models import follower
 from fullrank_service.models.loader import available as available_versions
 from fullrank_service.models.registry import Registry
 from fullrank_service.models.state import ActiveState, write_state
 from fullrank_service.models.workers import converged, reports
-from fullrank_service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import at, make_bundle
 

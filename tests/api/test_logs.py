@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from fullrank_service.auth.keys import create_key
-from fullrank_service.telemetry import logs
+from fullrank_service.base import logs
+from fullrank_service.http.keys import create_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 
@@ -87,7 +87,7 @@ async def test_an_unexpected_error_is_logged_with_the_request_id_of_the_answer(
             def broken(*_: object) -> None:
                 raise RuntimeError("a defect")
 
-            monkeypatch.setattr("fullrank_service.http.routes.search.check_limits", broken)
+            monkeypatch.setattr("fullrank_service.search.routes.check_limits", broken)
             response = await client.post("/v1/search", json={"query": "x"})
     finally:
         log.removeHandler(handler)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fullrank_service.app import create_app
-from fullrank_service.settings import Settings
+from fullrank_service.base.settings import Settings
 from tests.api.fuzzing import fuzz, how_many
 from tests.api.support import at, make_bundle, served, settings_for
 

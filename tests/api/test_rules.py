@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fullrank.events.log import EventLog
-from fullrank_service.auth.keys import create_key
+from fullrank_service.http.keys import create_key
 from fullrank_service.rules import rules as store
 from tests.api.conftest import Root
 from tests.api.support import AUTH, answer_of, running

@@ -17,7 +17,7 @@ from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
-from fullrank_service.http.match_schemas import MatchReply
+from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.http.schemas import SearchReply
 from fullrank_trainer.train import train
 from tests.api.conftest import Root

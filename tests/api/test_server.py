@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from fullrank.errors import FullrankError
+from fullrank_service.base.settings import Settings
 from fullrank_service.process.run import _bind
-from fullrank_service.settings import Settings
 from tests.api.conftest import Root
 from tests.api.support import (
     environment_for,

@@ -15,11 +15,11 @@ from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.documents import Document
 from fullrank_service.app import create_app
-from fullrank_service.errors import BundleRefused
-from fullrank_service.http.model_schemas import AliasReply
+from fullrank_service.base.errors import BundleRefused
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.models.registry import Registry
+from fullrank_service.models.schemas import AliasReply
 from fullrank_service.models.state import PROPOSAL, STATE, read_state, write_state
-from fullrank_service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fullrank_service import app as service_app
-from fullrank_service.telemetry.tracing import Tracing
+from fullrank_service.base.tracing import Tracing
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 

@@ -22,7 +22,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from fullrank.events.log import EventLog
-from fullrank_service.auth.keys import create_key
+from fullrank_service.http.keys import create_key
 from tests.api.support import at, make_bundle, served
 
 pytestmark = pytest.mark.browser

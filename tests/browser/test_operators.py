@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank_service.auth.keys import create_key
+from fullrank_service.http.keys import create_key
 from fullrank_service.models.swap import Swap
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import violations

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fullrank_service.base.settings import Settings
 from fullrank_service.models import follower, swap
 from fullrank_service.models.follower import Follower
 from fullrank_service.models.livefile import LiveFile
@@ -24,7 +25,6 @@ from fullrank_service.models.state import STATE
 from fullrank_service.models.swap import Swap
 from fullrank_service.models.workers import Presence
 from fullrank_service.process.run import run
-from fullrank_service.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

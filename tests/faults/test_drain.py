@@ -169,7 +169,7 @@ import sys, time
 from fullrank_service.documents.live import LiveDocuments
 from fullrank_service.models.follower import Follower
 from fullrank_service.search import local
-from fullrank_service.usage import usage
+from fullrank_service.completion import usage
 from fullrank_service.process import run
 hang = lambda *_, **__: time.sleep(60)
 if sys.argv[1] == "start":

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Encoded, Rows
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.search.cache import Embedding, Key
 from fullrank_service.search.redis_cache import RedisCache
-from fullrank_service.telemetry.metrics import Metrics
 from tests.api.support import answer_of, make_bundle, redis_process, running, served
 from tests.faults.front import MODES, Front, front
 

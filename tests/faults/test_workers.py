@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from fullrank_service.base.sharing import HUNG
 from fullrank_service.models.state import read_state
 from fullrank_service.process.supervisor import NOT_STARTED, Process, Start, Supervisor
-from fullrank_service.telemetry.sharing import HUNG
 from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import kill, service, start, started

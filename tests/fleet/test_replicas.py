@@ -23,7 +23,7 @@ from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
 from fullrank_fleet.sets import read_set
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.process.worker import FINISH_S
-from fullrank_service.telemetry.metrics import Metrics
 
 ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yaml"
 

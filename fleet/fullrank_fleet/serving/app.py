@@ -14,11 +14,11 @@ from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import HeadView
 from fullrank_service.app import App, create_app
 from fullrank_service.backend import Backend, click_counter
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import LiveDocuments
 from fullrank_service.documents.log import Caps
 from fullrank_service.models.registry import Models
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
 
 # Of the deadline of a request: shards that have not answered by then are missing, and an answer without them is in
 # time.

@@ -24,9 +24,9 @@ from fullrank_fleet.serving.wire import (
     unpack_reply,
 )
 from fullrank_fleet.sets import SetManifest
-from fullrank_service.admission.admission import Slot, current_slot
+from fullrank_service.base.errors import CursorExpired, DocumentsMissing, NotYetVisible
 from fullrank_service.documents.live import TOO_MUCH_WRITTEN
-from fullrank_service.errors import CursorExpired, DocumentsMissing, NotYetVisible
+from fullrank_service.http.admission import Slot, current_slot
 
 # How a router reaches the shards.
 

@@ -17,13 +17,13 @@ from fullrank.live import View
 from fullrank_fleet.serving.asking import Asking, Patience, Shards
 from fullrank_fleet.serving.head import Head, HeadView, refusal
 from fullrank_fleet.serving.wire import Read
+from fullrank_service.base.errors import DocumentNotAccepted, Invalid
+from fullrank_service.base.settings import Settings
 from fullrank_service.documents.follow import Followed
 from fullrank_service.documents.live import LiveDocuments, Stored
 from fullrank_service.documents.log import Kept, Submission
 from fullrank_service.documents.past import AsOf
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.errors import DocumentNotAccepted, Invalid
-from fullrank_service.settings import Settings
 
 # Where a fleet keeps its live documents: a log in PostgreSQL, which routers write and shards follow.
 

@@ -41,6 +41,8 @@ from fullrank_fleet.serving.wire import (
 )
 from fullrank_service.ads.filling import Conditions, PageFilling
 from fullrank_service.ads.placing import Wanted
+from fullrank_service.base.tracing import Stages
+from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.paging import After
 from fullrank_service.search.presenting import second_score
 from fullrank_service.search.request import Ranked, RankRequest
@@ -53,8 +55,6 @@ from fullrank_service.search.searching import (
     required_of,
     widened,
 )
-from fullrank_service.telemetry.tracing import Stages
-from fullrank_service.usage.clicks import ClickCounter
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
 # hits that other shards beat.

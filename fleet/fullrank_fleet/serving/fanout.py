@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.replicas import Replica, ReplicaSet, Unavailable
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 
 # Longest wait for the calls that run when a pause begins.
 _PAUSE_S = 2.0

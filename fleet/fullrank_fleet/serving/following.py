@@ -26,13 +26,13 @@ from fullrank_fleet.serving.head import Head
 from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
 from fullrank_fleet.sets import read_set
-from fullrank_service import errors
+from fullrank_service.base import errors
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.models.outline import Outline
 from fullrank_service.models.serving import LoadedModels, Serving
 from fullrank_service.models.state import Experiment, StateDamaged
 from fullrank_service.models.swap import Swapped
 from fullrank_service.models.workers import Report
-from fullrank_service.telemetry.metrics import Metrics
 
 # The sets that one router has loaded, and which of them serves.
 

@@ -20,7 +20,7 @@ from fullrank.ordering.order import Group, within
 from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval.candidates import COUNTED
 from fullrank_fleet.serving.wire import Found, Scored, Shown
-from fullrank_service.ads.ad import Ad
+from fullrank_service.documents.ad import Ad
 from fullrank_service.search.request import RankRequest
 from fullrank_service.search.searching import facet_json, ranges_json
 

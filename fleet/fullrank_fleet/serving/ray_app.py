@@ -22,9 +22,9 @@ from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.following import CoordinatorHandle, Following, SetModels
 from fullrank_fleet.serving.replicas import Replica
 from fullrank_service.app import App
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.models.registry import Models
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
 
 # Join the cluster again after its head was started again.
 #

@@ -21,7 +21,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from fullrank.errors import FullrankError
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 
 # A circuit breaker: a replica that fails again and again is left alone for a while.
 

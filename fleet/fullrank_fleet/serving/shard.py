@@ -17,9 +17,9 @@ from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.tracking import SILENT_S
 from fullrank_fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
 from fullrank_fleet.sets import SetManifest, read_set, shard_folder
+from fullrank_service.base.background import trim_heap
 from fullrank_service.documents.follow import Tail
 from fullrank_service.documents.past import HistoryLost
-from fullrank_service.heap import trim_heap
 from fullrank_service.search.ranking import SearchModePolicy
 from fullrank_service.search.restricting import Bitmaps
 

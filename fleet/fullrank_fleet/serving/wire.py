@@ -29,10 +29,10 @@ from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import TermShare
 from fullrank_fleet.serving.head import NONE_NEW, NewFields
-from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted
 from fullrank_service.ads.rules import PriceFloor
+from fullrank_service.documents.ad import Ad
 from fullrank_service.search.request import RankRequest
 
 

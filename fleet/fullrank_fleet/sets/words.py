@@ -13,7 +13,7 @@ import orjson
 from fullrank.bundle import Bundle
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets.manifest import SetManifest, read_checked, write_checked
-from fullrank_service.usage.candidates import MAX_TITLES, title_fields, title_of
+from fullrank_service.completion.candidates import MAX_TITLES, title_fields, title_of
 
 # words.json of a compacted set: what training did not see and some document has.
 #
@@ -75,7 +75,7 @@ def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
 
 # titles.json: titles that complete what people type, so that a router need not ask the shards for them.
 #
-# A set has as many as the service reads of one bundle (``fullrank_service.usage.usage``): those of all
+# A set has as many as the service reads of one bundle (``fullrank_service.completion.usage``): those of all
 # documents, or as many of each shard.
 
 TITLES = "titles.json"

@@ -18,7 +18,6 @@ from cachetools.keys import hashkey
 
 from fullrank.live import View
 from fullrank.live.part import Hits, LiveHit, Part
-from fullrank_service.ads.ad import Ad
 from fullrank_service.ads.placing import (
     Candidates,
     Placed,
@@ -30,7 +29,8 @@ from fullrank_service.ads.placing import (
     place,
 )
 from fullrank_service.ads.rules import REASONS, AdRules, PriceFloor, Reasons, count_reasons
-from fullrank_service.ads.table import AdTable, Mask, ads_of
+from fullrank_service.documents.ad import Ad
+from fullrank_service.documents.adtable import AdTable, Mask, ads_of
 
 # Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
 Search = Callable[[int, Sequence[Mask | None]], Hits]

@@ -24,7 +24,7 @@ import orjson
 from cachetools import TTLCache
 
 from fullrank.errors import FullrankError
-from fullrank_service.sqlite import SqliteFile
+from fullrank_service.base.sqlite import SqliteFile
 
 FILE = "pages.sqlite"
 # Pages of matches that wait to be written; beyond them pages are not kept.

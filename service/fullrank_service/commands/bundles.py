@@ -169,11 +169,11 @@ def compact(
         _compact_set(bundle, ray, activate, json)
         return
     with needs("service"):
+        from fullrank_service.base.settings import Settings
         from fullrank_service.documents.compact import compact as write
         from fullrank_service.documents.compact import trim
         from fullrank_service.documents.sqlitelog import LogPlace, place_of
         from fullrank_service.models.swap import Swap, serving_version
-        from fullrank_service.settings import Settings
 
     path = resolve(Path(bundle))
     root, name = path.parent.parent, path.parent.name

@@ -35,8 +35,8 @@ app = typer.Typer(
 def _open(bundles: Path, documents: Path | None) -> Log:
     """Open the log. Raises FullrankError if there is none."""
     with needs("service"):
+        from fullrank_service.base.settings import Settings
         from fullrank_service.documents.sqlitelog import LogPlace, place_of
-        from fullrank_service.settings import Settings
 
     place = LogPlace.of_file(documents) if documents else place_of(Settings(), bundles)
     log = place.existing()

@@ -26,7 +26,7 @@ app = typer.Typer(help="Create, list or revoke the API keys of the service.", no
 
 def _path(bundles: Path, file: Path | None) -> Path:
     with needs("service"):
-        from fullrank_service.auth.keys import FILE
+        from fullrank_service.http.keys import FILE
 
     return bundles / FILE if file is None else file
 
@@ -64,7 +64,7 @@ def create(
     Running services accept it within a second.
     """
     with needs("service"):
-        from fullrank_service.auth.keys import create_key, read_keys
+        from fullrank_service.http.keys import create_key, read_keys
 
     path = _path(bundles, file)
     is_first = read_keys(path) is None
@@ -86,7 +86,7 @@ def create(
 def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Json = False) -> None:
     """List the keys, without their tokens."""
     with needs("service"):
-        from fullrank_service.auth.keys import read_keys
+        from fullrank_service.http.keys import read_keys
 
     keys = list((read_keys(_path(bundles, file)) or {}).values())
     rows = [
@@ -121,6 +121,6 @@ def revoke(
 ) -> None:
     """Revoke a key; running services refuse it within a second."""
     with needs("service"):
-        from fullrank_service.auth.keys import revoke_key
+        from fullrank_service.http.keys import revoke_key
 
     revoke_key(_path(bundles, file), id)

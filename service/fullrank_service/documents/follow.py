@@ -21,12 +21,11 @@ from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Merged, Operation, View
-from fullrank_service.ads.table import prepare_ads
+from fullrank_service.base.background import Failed, Repeater, trim_heap, uncounted
+from fullrank_service.documents.adtable import prepare_ads
 from fullrank_service.documents.log import Log, LogError, Logged
 from fullrank_service.documents.past import AsOf, PastViews
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.heap import trim_heap
-from fullrank_service.repeating import Failed, Repeater, uncounted
 
 # Merge segments in the background: a thread of its own, so that neither writes nor searches wait for a merge.
 #

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, Protocol
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
-from fullrank_service import errors
+from fullrank_service.base import errors
+from fullrank_service.base.background import Failed, Full, GroupCommit, Stopping, uncounted
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
 from fullrank_service.documents.idempotency import KeyReused
 from fullrank_service.documents.log import (
@@ -30,8 +32,6 @@ from fullrank_service.documents.log import (
 )
 from fullrank_service.documents.past import AsOf, HistoryLost
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.repeating import Failed, Full, GroupCommit, Stopping, uncounted
-from fullrank_service.telemetry.metrics import Metrics
 
 # The documents that an app answers from: those of bundles and of a log (LiveDocuments), or of a fleet.
 
@@ -143,7 +143,7 @@ _CATCH_UP_S = 5.0
 
 
 class LiveDocuments:
-    """Live documents for routes and the registry. Failures are raised as problems of fullrank_service.errors."""
+    """Live documents for routes and the registry. Failures are raised as problems of fullrank_service.base.errors."""
 
     def __init__(
         self,

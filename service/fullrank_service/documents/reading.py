@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
-from fullrank_service.ads.ad import FIELD, AdError, has_ended, parse_ad
+from fullrank_service.documents.ad import FIELD, AdError, has_ended, parse_ad
 from fullrank_service.documents.log import Write
 
 ID, DELETE = "_id", "_delete"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
+from fullrank_service.base.settings import Settings
+from fullrank_service.base.sqlite import connect, write_ahead
 from fullrank_service.documents import history, idempotency
 from fullrank_service.documents.log import Log, LogError, Rows, Write, bytes_of, sqlite_errors
-from fullrank_service.settings import Settings
-from fullrank_service.sqlite import connect, write_ahead
 
 # Where the log is: opens connections to it, and refuses one that was removed or replaced.
 #

@@ -15,12 +15,12 @@ from fullrank.errors import FullrankError
 from fullrank.events.log import EVENTS, LISTS, Pseudonyms, erase, places, read_key
 from fullrank.events.records import MAX_AHEAD_S, Event, ServedList
 from fullrank.experiment.decisions import LOOP_LOCK
-from fullrank_service import errors
+from fullrank_service.base import errors
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.events.analytics import Analytics
 from fullrank_service.events.shown import Shown
 from fullrank_service.events.upkeep import Capacity, Journal, Upkeep
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
 
 # So many lines are made on the event loop; more on a thread.
 _MAX_INLINE = 32

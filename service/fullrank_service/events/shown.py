@@ -11,7 +11,7 @@ import orjson
 
 from fullrank.events.log import Pseudonyms
 from fullrank.events.records import MAX_TEXT_CHARS, ServedList
-from fullrank_service.experiments.trying import NOTHING, Tried
+from fullrank_service.search.trying import NOTHING, Tried
 
 _MAX_FILTER_BYTES = 8_192
 # Parts of the names that crawlers, monitors and previews give themselves; programs that pretend to be people are left

@@ -18,10 +18,10 @@ from fullrank.errors import FullrankError
 from fullrank.events.compaction import WITHHELD, compact
 from fullrank.events.log import LISTS, SHRINK_TO, Pseudonyms
 from fullrank.events.segments import SegmentWriter, recover, size_of
-from fullrank_service import errors
+from fullrank_service.base import errors
+from fullrank_service.base.background import CLOSE_S, Failed, Full, GroupCommit, Stopping, uncounted
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.events.shown import Shown
-from fullrank_service.repeating import CLOSE_S, Failed, Full, GroupCommit, Stopping, uncounted
-from fullrank_service.telemetry.metrics import Metrics
 
 # Whether the log of events may grow.
 

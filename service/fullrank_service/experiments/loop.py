@@ -41,11 +41,11 @@ from fullrank.experiment.decisions import (
     write_decisions,
 )
 from fullrank.storage.files import sync_folder
+from fullrank_service.base.settings import Settings
 from fullrank_service.documents.sqlitelog import place_of
 from fullrank_service.experiments.status import Status, status_of
 from fullrank_service.models.state import read_state
 from fullrank_service.models.swap import Swap, serving_version
-from fullrank_service.settings import Settings
 
 # The training that the loop begins: a process of its own, which may outlive the loop.
 #

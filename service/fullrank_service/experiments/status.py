@@ -17,7 +17,7 @@ from fullrank.errors import FullrankError
 from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.experiment.decisions import Tally, Verdict, candidate_of, follow, read_decisions
 from fullrank.experiment.votes import votes_of
-from fullrank_service.errors import EventsUnavailable
+from fullrank_service.base.errors import EventsUnavailable
 from fullrank_service.models.state import Experiment, read_state
 
 _DAY_S = 86_400

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from fullrank.storage import strict_json
-from fullrank_service.errors import BadRequest, Invalid, UnsupportedMedia
+from fullrank_service.base.errors import BadRequest, Invalid, UnsupportedMedia
 from fullrank_service.http.strict import QueryString
 
 _JSON, _TEXT = b"application/json", b"text/plain"

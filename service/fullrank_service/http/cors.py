@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fullrank_service.errors import Misdirected, OtherOrigin
+from fullrank_service.base.errors import Misdirected, OtherOrigin
 
 _HEADERS = (
     "Authorization", "Content-Type", "X-Request-ID", "X-Algolia-API-Key", "X-Algolia-Application-Id",

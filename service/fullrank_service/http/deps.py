@@ -9,25 +9,25 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from fullrank_service.admission.admission import Admission, RateLimiter
-from fullrank_service.auth.access import Access
+from fullrank_service.ads.matching import AdServices
+from fullrank_service.base.errors import Invalid
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
+from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.live import Documents
 from fullrank_service.documents.reading import ID
-from fullrank_service.errors import Invalid
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.experiments.status import Reports
-from fullrank_service.experiments.trying import Trying
-from fullrank_service.http.matching import AdServices
+from fullrank_service.http.access import Access
+from fullrank_service.http.admission import Admission, RateLimiter
+from fullrank_service.http.drain import Drain
 from fullrank_service.http.schemas import DocumentId
 from fullrank_service.models.registry import Models
 from fullrank_service.models.serving import REQUEST_MODEL, RequestModel
-from fullrank_service.process.drain import Drain
 from fullrank_service.rules.rules import Rules
 from fullrank_service.search.paging import Cursors
 from fullrank_service.search.ranker import Ranker
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
-from fullrank_service.usage.usage import Usage
+from fullrank_service.search.trying import Trying
 
 SLOT = "fullrank.slot"
 """Key of the admission slot in the ASGI scope of a ranking request."""

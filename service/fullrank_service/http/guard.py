@@ -21,9 +21,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fullrank_service.admission.admission import Slot
-from fullrank_service.auth.access import CLIENT
-from fullrank_service.auth.keys import SCOPES
+from fullrank_service.http.access import CLIENT
+from fullrank_service.http.admission import Slot
 from fullrank_service.http.body import (
     StrictRequest,
     check_query,
@@ -33,6 +32,7 @@ from fullrank_service.http.body import (
     require_json,
 )
 from fullrank_service.http.deps import SLOT, serving_of
+from fullrank_service.http.keys import SCOPES
 
 if TYPE_CHECKING:
     from fullrank_service.http.deps import Services

@@ -6,10 +6,10 @@ from asyncio import to_thread
 from typing import Any
 
 from fullrank.text.words import normalised_length, words
-from fullrank_service.errors import Invalid
-from fullrank_service.http.match_schemas import Page
+from fullrank_service.ads.schemas import Page
+from fullrank_service.base.errors import Invalid
+from fullrank_service.base.settings import Settings
 from fullrank_service.http.strict import too_long
-from fullrank_service.settings import Settings
 
 # (schema, property) → (JSON Schema keyword, setting). The OpenAPI document shows the same limits.
 LIMITS = {

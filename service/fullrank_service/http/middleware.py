@@ -16,16 +16,16 @@ from types import MappingProxyType
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fullrank_service.admission.deadline import DeadlinePassed, within
-from fullrank_service.auth.access import CLIENT
-from fullrank_service.errors import BadRequest, Internal, Problem, RequestTimeout, TooLarge
+from fullrank_service.base import logs
+from fullrank_service.base.errors import BadRequest, Internal, Problem, RequestTimeout, TooLarge
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.http.access import CLIENT
 from fullrank_service.http.cors import OriginCheck
+from fullrank_service.http.deadline import DeadlinePassed, within
 from fullrank_service.http.headers import SAFETY_HEADERS
 from fullrank_service.http.overload import request_id_from
 from fullrank_service.http.problems import REQUEST_ID, problem_of, problem_response
 from fullrank_service.models.serving import REQUEST_MODEL
-from fullrank_service.telemetry import logs
-from fullrank_service.telemetry.metrics import Metrics
 
 # Bound the size and the time of a request body and of its response, so that no slow client holds a worker.
 #

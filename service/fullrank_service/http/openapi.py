@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from fullrank_service.auth.keys import SCOPES
+from fullrank_service.base.settings import Settings
 from fullrank_service.http.guard import SCHEME
+from fullrank_service.http.keys import SCOPES
 from fullrank_service.http.limits import LIMITS
 from fullrank_service.http.problems import documented_problems
 from fullrank_service.http.schemas import FIELD_VALUE, ProblemDocument
-from fullrank_service.settings import Settings
 
 
 def document(app: FastAPI, settings: Settings) -> dict[str, Any]:

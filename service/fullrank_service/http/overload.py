@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fullrank_service.admission.admission import Admission
-from fullrank_service.errors import Overloaded
+from fullrank_service.base.errors import Overloaded
+from fullrank_service.base.logs import RequestLog
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.http.admission import Admission
 from fullrank_service.http.headers import SAFETY_HEADERS, new_id
 from fullrank_service.http.problems import problem_response
-from fullrank_service.telemetry.logs import RequestLog
-from fullrank_service.telemetry.metrics import Metrics
 
 # Call the ranking routes without the router of the framework, whose steps cost as much as admission.
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from fullrank.errors import FilterError, QueryError
-from fullrank_service.errors import (
+from fullrank_service.base.errors import (
     BadRequest,
     Internal,
     Invalid,

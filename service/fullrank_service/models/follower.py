@@ -14,6 +14,7 @@ from pathlib import Path
 from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from fullrank.storage.files import FileFingerprint, fingerprint
+from fullrank_service.base.background import Failed, Repeater, uncounted
 from fullrank_service.models.loader import Loader, available, check_memory, find
 from fullrank_service.models.policy import Available, Holding, Step, next_step, pinned
 from fullrank_service.models.serving import ALIAS, LoadedModels
@@ -28,7 +29,6 @@ from fullrank_service.models.state import (
     read_state,
 )
 from fullrank_service.models.workers import Presence, choosing, reports
-from fullrank_service.repeating import Failed, Repeater, uncounted
 
 # Polling interval while a proposal is open, so that all workers switch within milliseconds.
 _OPEN_S = 0.005

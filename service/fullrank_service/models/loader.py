@@ -13,7 +13,7 @@ from fullrank.bundle.manifest import MANIFEST, Manifest, is_name
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.models.contract import warm
 from fullrank.storage.files import FileFingerprint, fingerprint
-from fullrank_service.heap import trim_heap
+from fullrank_service.base.background import trim_heap
 
 # Check whether memory suffices for another bundle.
 #

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
-from fullrank_service import errors
+from fullrank_service.base import errors
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.models import loader, swap, workers
 from fullrank_service.models.follower import Follower
 from fullrank_service.models.outline import Outline, outline_of
 from fullrank_service.models.serving import LoadedModels, Serving
 from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
-from fullrank_service.telemetry.metrics import Metrics
 
 # The models that an app answers from: those of a folder (Registry), or of a fleet.
 

@@ -12,11 +12,11 @@ from logging import getLogger
 from types import MappingProxyType
 
 from fullrank.bundle import Bundle
-from fullrank_service import errors
-from fullrank_service.admission.admission import Slot
+from fullrank_service.base import errors
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.http.admission import Slot
 from fullrank_service.models.policy import to_drop
 from fullrank_service.models.state import Experiment
-from fullrank_service.telemetry.metrics import Metrics
 
 ALIAS = "default"
 # The key of a request's RequestModel in its ASGI scope.

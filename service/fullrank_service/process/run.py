@@ -18,8 +18,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
+from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables
 from fullrank_service.process.worker import QUEUE_LENGTH
-from fullrank_service.settings import PREFIX, Settings, misspelled_variables
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -68,7 +68,7 @@ def serve(
         raise FullrankError(
             f"{settings.bundles}: no such folder of bundles; train one, or name another with --bundles"
         )
-    from fullrank_service.auth.access import Access
+    from fullrank_service.http.access import Access
 
     Access.from_settings(settings).require_protection()
     limited = all(os.environ.get(name) == "1" for name in _THREADS)
@@ -119,9 +119,9 @@ def run(factory: str, settings: Settings) -> None:
 
 def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
     """Serve with worker processes; return the exit code."""
+    from fullrank_service.base.sharing import FOLDER, leave, metrics_folder, restart_counter
     from fullrank_service.process.supervisor import Supervisor, import_to_share
     from fullrank_service.process.worker import FINISH_S, start
-    from fullrank_service.telemetry.sharing import FOLDER, leave, metrics_folder, restart_counter
 
     # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files of
     # this process.

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from fullrank.workers import describe_exit
-from fullrank_service.telemetry.sharing import DIED, HUNG
+from fullrank_service.base.sharing import DIED, HUNG
 
 # A process forked from one that has imported the code that it needs: both share the memory of that code.
 

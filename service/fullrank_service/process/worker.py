@@ -20,9 +20,9 @@ from heapq import nsmallest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fullrank_service.base import logs
+from fullrank_service.base.settings import Settings
 from fullrank_service.process.supervisor import Forked
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry import logs
 
 # A connection of a worker.
 #
@@ -228,9 +228,9 @@ def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
     # First, so that a supervisor that dies while the app starts does not leave this process behind.
     all_stop = threading.Event()
     threading.Thread(target=_follow_supervisor, args=(pair, all_stop), daemon=True).start()
+    from fullrank_service.base import sharing
+    from fullrank_service.base.settings import Settings
     from fullrank_service.process.worker import TICKS_A_SECOND, Server, configured
-    from fullrank_service.settings import Settings
-    from fullrank_service.telemetry import sharing
 
     shared = SharedSocket(fileno=listening)
 

@@ -21,9 +21,9 @@ import orjson
 
 from fullrank.errors import FullrankError
 from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
-from fullrank_service import errors
-from fullrank_service.repeating import Failed, Repeater, uncounted
-from fullrank_service.sqlite import connect
+from fullrank_service.base import errors
+from fullrank_service.base.background import Failed, Repeater, uncounted
+from fullrank_service.base.sqlite import connect
 
 # The file of rules: one SQLite file for all workers of a machine.
 #
@@ -228,7 +228,7 @@ Found = TypeVar("Found")
 
 
 class Rules:
-    """Rules for routes and searches. Failures are raised as problems of fullrank_service.errors.
+    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors.
 
     Args:
         path: The file.

@@ -12,7 +12,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from fullrank.encoding import Encoded, Rows
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 
 _MAGIC = b"FRE2"
 # magic, key digest, N, F, nnz, bias, seconds, bytes between here and the checksum

@@ -8,11 +8,11 @@ from functools import partial
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
+from fullrank_service.base.tracing import Stages
+from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.ranking import SearchModePolicy, rank_view
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
-from fullrank_service.telemetry.tracing import Stages
-from fullrank_service.usage.clicks import ClickCounter
 
 
 class LocalEngine:

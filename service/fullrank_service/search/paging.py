@@ -17,7 +17,7 @@ import orjson
 
 from fullrank.events.log import KeyDamaged, key_for, read_key
 from fullrank.live.part import Hits
-from fullrank_service.errors import Internal, Invalid
+from fullrank_service.base.errors import Internal, Invalid
 
 # Cursors: signed texts that say where the next page of a search begins.
 #

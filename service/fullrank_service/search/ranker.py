@@ -9,11 +9,11 @@ from typing import Protocol
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.tracing import Stages
 from fullrank_service.search.cache import EmbeddingCache, Key
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.searching import can_match_any_word
-from fullrank_service.telemetry.metrics import Metrics
-from fullrank_service.telemetry.tracing import Stages
 
 
 class Engine(Protocol):

@@ -15,6 +15,7 @@ from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
 from fullrank.live import View
 from fullrank.live.clicks import NewClicks
+from fullrank_service.base.tracing import Stages
 from fullrank_service.search.presenting import shown
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
@@ -27,7 +28,6 @@ from fullrank_service.search.searching import (
     required_of,
     widened,
 )
-from fullrank_service.telemetry.tracing import Stages
 
 # Choose the mode and the thread of a search from the time that searches of a bundle take.
 #

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.search.cache import Embedding, Key, pack, unpack
-from fullrank_service.telemetry.metrics import Metrics
 
 
 class Breaker:

@@ -21,7 +21,7 @@ from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.serving.tracking import Source
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
 # Real replicas are processes of their own. In one process Python before 3.11.5 fails where two threads compile at once

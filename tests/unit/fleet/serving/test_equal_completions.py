@@ -20,7 +20,7 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets import read_set
 from fullrank_fleet.sets import words as titles
 from fullrank_fleet.sets.words import TITLES, SetTitles, read_titles
-from fullrank_service.usage.usage import Usage
+from fullrank_service.completion.usage import Usage
 from tests.bundles import make_bundle
 from tests.databases import NewDatabase
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole

@@ -21,15 +21,15 @@ from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import Head
 from fullrank_fleet.sets import read_set
-from fullrank_service.experiments import trying
 from fullrank_service.experiments.status import read_status
-from fullrank_service.http.model_schemas import (
+from fullrank_service.models.schemas import (
     AliasReply,
     ExperimentReply,
     ExperimentStatusReply,
     LoadReply,
     ModelsReply,
 )
+from fullrank_service.search import trying
 from fullrank_service.search.request import RankRequest
 from tests.api.support import AUTH
 from tests.api.test_new_clicks import counting

@@ -15,7 +15,7 @@ from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.ray_app import Rejoining
 from fullrank_fleet.serving.replicas import Answers, Replica
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 
 
 @dataclass

@@ -20,7 +20,7 @@ from fullrank_fleet.serving.replicas import (
     ReplicaSet,
     Unavailable,
 )
-from fullrank_service.telemetry.metrics import Metrics
+from fullrank_service.base.metrics import Metrics
 
 
 class Fake:

@@ -18,7 +18,7 @@ from fullrank.storage.documents import Document
 from fullrank_service.ads.filling import Filled, PageFilling, RuleMasks
 from fullrank_service.ads.placing import Slot
 from fullrank_service.ads.rules import AdRules, PriceFloor
-from fullrank_service.ads.table import ads_of
+from fullrank_service.documents.adtable import ads_of
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.service.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of

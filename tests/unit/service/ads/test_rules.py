@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fullrank.storage.documents import Document, DocumentStore
-from fullrank_service.ads.ad import AdError, parse_ad
 from fullrank_service.ads.rules import (
     REASONS,
     AdRules,
@@ -19,7 +18,8 @@ from fullrank_service.ads.rules import (
     count_reasons,
     sum_reasons,
 )
-from fullrank_service.ads.table import AdTable
+from fullrank_service.documents.ad import AdError, parse_ad
+from fullrank_service.documents.adtable import AdTable
 from tests.unit.service.ads.oracle import (
     NOW,
     PARENTS,

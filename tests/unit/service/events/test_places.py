@@ -11,9 +11,9 @@ import pytest
 from fullrank import cli
 from fullrank.cli.arguments import event_log
 from fullrank.events.log import EventLog
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.events.recorder import Recorder
-from fullrank_service.settings import Settings
-from fullrank_service.telemetry.metrics import Metrics
 
 
 @pytest.mark.parametrize("setting", ["FULLRANK_EVENTS_FOLDER", "FULLRANK_DOCUMENTS", None])

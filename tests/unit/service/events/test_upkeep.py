@@ -17,12 +17,12 @@ import pytest
 from fullrank.events.log import EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter, begun, list_segments, size_of
-from fullrank_service.errors import EventsFull, EventsUnavailable
+from fullrank_service.base.errors import EventsFull, EventsUnavailable
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.events.shown import Shown
 from fullrank_service.events.upkeep import Capacity, Journal, clean
 from fullrank_service.http.schemas import Asked
-from fullrank_service.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank_service.auth.keys import KeysError, read_keys
 from fullrank_service.documents.reading import InvalidDocument, read_document, read_lines
+from fullrank_service.http.keys import KeysError, read_keys
 from fullrank_service.models.state import (
     PROPOSAL,
     STATE,

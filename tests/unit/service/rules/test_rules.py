@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank_service import errors
+from fullrank_service.base import errors
 from fullrank_service.rules.rules import FILE, Rules, RulesError, RuleStore
 
 RULE = b'{"hide":["a"]}'

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.search.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
 from fullrank_service.search.redis_cache import Breaker, RedisCache
-from fullrank_service.telemetry.metrics import Metrics
 
 
 def encoded(n_dense: int = 3, indices: tuple[int, ...] = (1, 4, 9), width: int = 10) -> Encoded:

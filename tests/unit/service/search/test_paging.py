@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.live.part import Hits, LiveHit
-from fullrank_service.errors import Invalid
+from fullrank_service.base.errors import Invalid
 from fullrank_service.search.paging import After, Cursor, Cursors, fingerprint, page_after
 
 Scores = dict[str, float]

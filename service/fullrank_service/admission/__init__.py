@@ -1,1 +1,0 @@
-"""Admission: bounded queue, deadlines, rate limits."""

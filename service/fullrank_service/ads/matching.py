@@ -1,0 +1,148 @@
+"""Between /v1/match and the filling of placements."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from fullrank.live import View
+from fullrank_service.ads.filling import PageFilling, RuleMasks
+from fullrank_service.ads.pages import FILE, Pages, PagesError
+from fullrank_service.ads.placing import Slot, Valuation
+from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
+from fullrank_service.ads.schemas import MatchRequest, Page, Placement
+from fullrank_service.base.errors import PagesUnavailable, PageUnknown, TooFewClicks
+from fullrank_service.base.settings import Settings
+from fullrank_service.completion.usage import Usage
+from fullrank_service.documents.ad import DEFAULT_CURRENCY
+from fullrank_service.events.calibrations import MIN_CLICKS
+from fullrank_service.search.request import Ranked
+
+_log = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AdServices:
+    """What a worker has for ads: the operator's taxonomy, the texts of pages, and what rules forbid."""
+
+    taxonomy: Taxonomy | None
+    pages: Pages
+    masks: RuleMasks = field(default_factory=RuleMasks)
+
+    @classmethod
+    def from_settings(cls, settings: Settings, documents: Path) -> AdServices:
+        """Open what the settings describe; documents: the file of live documents. Raises AdError."""
+        taxonomy = None
+        if settings.ad_taxonomy is not None:
+            taxonomy = Taxonomy.read(settings.ad_taxonomy, settings.ad_taxonomy_number)
+        return cls(taxonomy, Pages(documents.with_name(FILE), settings.pages_mb << 20))
+
+
+def filling_of(body: MatchRequest, view: View, ads: AdServices, usage: Usage) -> PageFilling:
+    """Return what a request asks for. Raises TooFewClicks."""
+    rules = AdRules(
+        None if body.bcat is None else frozenset(body.bcat),
+        None if body.acat is None else frozenset(body.acat),
+        body.cattax,
+        frozenset(body.badv),
+        None if body.wseat is None else frozenset(body.wseat),
+        None if body.bseat is None else frozenset(body.bseat),
+        frozenset(body.battr),
+        ads.taxonomy,
+        body.cur,
+    )
+    slots = [
+        Slot(one.count, _floor(one, body.cur), one.min_score, one.id) for one in body.placements
+    ]
+    return PageFilling(
+        slots,
+        rules,
+        time.time(),
+        body.per_advertiser,
+        body.explain,
+        ads.masks,
+        _valuation(view, usage) if body.rank == "value" else None,
+    )
+
+
+async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
+    """Return the page of a request, with the text that is kept for its URL if the request has none.
+
+    Args:
+        body: The request.
+        pages: The texts.
+        may_write: Keep the text of the request, unless it is not to be recorded.
+
+    Raises:
+        PageUnknown: No text is kept.
+    """
+    page = body.page
+    if not page.url:
+        return page
+    try:
+        if page.has_text:
+            if may_write and body.record:
+                pages.note(page.url, page.title, page.text, page.keywords)
+            return page
+        found = await pages.get(page.url)
+    except PagesError as error:
+        _log.error("a page cannot be read: %s", error)
+        raise PagesUnavailable from None
+    if found is None:
+        raise PageUnknown(errors=[{"field": "body.page.url", "reason": "no text is kept for it"}])
+    return Page(url=page.url, title=found.title, text=found.text, keywords=list(found.keywords))
+
+
+def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
+    """Return the filled placements and the counts of ads left out, for the reply."""
+    filled = ranked.filled
+    assert filled is not None
+    values = filled.values if body.explain and filled.values else [None] * len(ranked.hits)
+    for hit, ad, value in zip(ranked.hits, filled.ads, values, strict=True):
+        hit["value"] = None if ad is None or value is None else value.json()
+    hits = iter(ranked.hits)
+    placements = [
+        {
+            "id": placement.id,
+            "hits": list(islice(hits, count)),
+            "left_out": left_out if body.explain else None,
+        }
+        for placement, count, left_out in zip(
+            body.placements, filled.counts, filled.left_out_of, strict=True
+        )
+    ]
+    left_out = filled.left_out if body.explain else None
+    return {"rank": body.rank, "placements": placements, "left_out": left_out}
+
+
+def ads_of(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float]]:
+    """Return the ads of an answer as ``fullrank.events.records.ServedList`` has them."""
+    filled = ranked.filled
+    assert filled is not None
+    placements = chain.from_iterable(
+        repeat(placement.id, count)
+        for placement, count in zip(body.placements, filled.counts, strict=True)
+    )
+    hits = enumerate(zip(ranked.hits, filled.ads, placements, strict=True))
+    return [(i, placement, hit["score"]) for i, (hit, ad, placement) in hits if ad is not None]
+
+
+def _valuation(view: View, usage: Usage) -> Valuation:
+    """Return what ranks by value. Raises TooFewClicks."""
+    found = usage.on_ads(view.bundle.name, view.bundle.manifest.model_id)
+    if found.calibration is None:
+        raise TooFewClicks(
+            f"The log of events has {found.clicks} clicks on ads that the model of {view.bundle.version} placed; "
+            f"ranking by value needs {MIN_CLICKS}. Rank by relevance until then."
+        )
+    return Valuation(found.calibration)
+
+
+def _floor(placement: Placement, cur: str | None) -> PriceFloor | None:
+    if placement.bidfloor is None and placement.bidfloorcur is None:
+        return None
+    return PriceFloor(placement.bidfloor or 0.0, placement.bidfloorcur or cur or DEFAULT_CURRENCY)

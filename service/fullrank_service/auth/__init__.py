@@ -1,1 +1,0 @@
-"""Authentication: API keys, scopes, and callers without a key."""

@@ -1,0 +1,382 @@
+"""Write, delete and read live documents: /v1/documents/{id} and /v1/documents:bulk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any
+from weakref import WeakValueDictionary
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from fullrank.bundle import Bundle
+from fullrank.errors import DocumentRefused
+from fullrank.live import View
+from fullrank_service.base import errors
+from fullrank_service.documents import reading
+from fullrank_service.documents.follow import Followed
+from fullrank_service.documents.log import Changed, Write
+from fullrank_service.documents.reading import InvalidDocument, Line
+from fullrank_service.documents.writing import (
+    accepted,
+    checked_line,
+    invalid,
+    loaded_views,
+    not_accepted,
+    write_all,
+    write_one,
+)
+from fullrank_service.http.body import require_json
+from fullrank_service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
+from fullrank_service.http.guard import GuardedRoute, needed_scope, needs, permit
+from fullrank_service.http.problems import JsonResponse, bounded
+from fullrank_service.http.problems import documented_problems as problems
+from fullrank_service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
+from fullrank_service.models.serving import REQUEST_MODEL, RequestModel
+
+NDJSON = "application/x-ndjson"
+_KEY_HEADER = b"idempotency-key"
+# Others may write the same document between its reading and its writing so many times.
+_MOST_MERGES = 16
+# Documents that are changed now.
+_patched: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+
+class WriteRoute(GuardedRoute):
+    """A route of single writes: one without a query string and a key is answered without FastAPI's dependencies.
+
+    They cost more than the rest of the HTTP work of a write. The endpoint gets the same arguments.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_simple = scope["method"] in (self.methods or ()) and not scope.get("query_string")
+        if not is_simple or any(name == _KEY_HEADER for name, _ in scope["headers"]):
+            await super().handle(scope, receive, send)
+            return
+        services: Services = scope["app"].state.services
+        permit(services, scope, self._scope_needed)
+        request = Request(scope, receive, send)
+        check_path(scope)
+        serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, None)
+        id = scope["path_params"]["id"]
+        if scope["method"] == "PUT":
+            response = await put_document(id, _PLAIN, request, serving, services)
+        else:
+            response = await delete_document(id, _PLAIN, serving, services)
+        await response(scope, receive, send)
+
+    @cached_property
+    def _scope_needed(self) -> str:
+        return needed_scope(self)
+
+
+_PLAIN = WriteQuery()
+router = APIRouter(prefix="/v1", tags=["documents"], route_class=GuardedRoute)
+writes = APIRouter(prefix="/v1", tags=["documents"], route_class=WriteRoute)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]+$",
+        description="a retry with the same key within a day is written once and gets the same answer",
+    ),
+]
+
+
+BULK = "/documents:bulk"
+
+
+def _body(media_type: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    content = {media_type: {"schema": schema}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+_TEXT = {"type": ["string", "null"]}
+_DOCUMENT = {
+    "type": "object",
+    "properties": {"title": _TEXT, "text": _TEXT},
+    "propertyNames": {"pattern": "^(?!_)"},
+    "additionalProperties": {"$ref": "#/components/schemas/FieldValue"},
+    "examples": [{"title": "scp"}],
+}
+_PATCH = {**_DOCUMENT, "examples": [{"price": 12.5, "brand": None}]}
+_LINES = {
+    "type": "string",
+    "format": "binary",
+    "examples": ['{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'],
+}
+
+_VERDICTS = {
+    "type": "string",
+    "description": "one object a line: line (from 1), id (null if it could not be read), status (200 or 422), "
+    "and seq or error",
+    "examples": ['{"line":1,"id":"a","status":200,"seq":17}\n'],
+}
+
+
+@router.api_route(
+    "/documents/{id:path}/together",
+    methods=["PUT", "PATCH", "DELETE"],
+    include_in_schema=False,
+    openapi_extra=needs("ingest"),
+)
+@router.api_route(
+    "/documents/{id:path}/similar",
+    methods=["PUT", "PATCH", "DELETE"],
+    include_in_schema=False,
+    openapi_extra=needs("ingest"),
+)
+async def refuse_write() -> Response:
+    """Refuse to write at these paths: they mean documents that belong to one. Bulk requests take ids that end so."""
+    raise errors.MethodNotAllowed
+
+
+@writes.put(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
+    openapi_extra={
+        **needs("ingest"),
+        **_body("application/json", _DOCUMENT, "the fields of the document"),
+    },
+)
+async def put_document(
+    id: PathId,
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Add or replace a document. The answer comes after it is synced to disk.
+
+    Every worker can find it within a second; a search with `min_seq` waits for it.
+    """
+    body = await _object_of(request, services)
+    views = loaded_views(services, serving.resolve(asked.model).name)
+    try:
+        write, fields = reading.read_document(id, body, services.settings.max_document_bytes)
+        write = accepted(views, write, fields)
+    except InvalidDocument as error:
+        raise invalid(error) from None
+    except DocumentRefused as error:
+        return await write_one(services, views, write, idempotency_key, body, not_accepted(error))
+    return await write_one(services, views, write, idempotency_key, body)
+
+
+@writes.delete(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(404, 409, 422, 503, 507),
+    openapi_extra=needs("ingest"),
+)
+async def delete_document(
+    id: PathId,
+    asked: Annotated[WriteQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Delete a document, also one of the bundle. Deleting a document that does not exist succeeds."""
+    views = loaded_views(services, serving.resolve(asked.model).name)
+    try:
+        reading.check_id(id)
+    except InvalidDocument as error:
+        raise invalid(error) from None
+    return await write_one(services, views, Write(id, None), idempotency_key, b"")
+
+
+router.routes += writes.routes
+
+
+@router.patch(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
+    openapi_extra={
+        **needs("ingest"),
+        **_body("application/json", _PATCH, "the fields to set; null removes a field"),
+    },
+)
+async def patch_document(
+    id: PathId,
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Set and remove fields of a document; the others stay. The answer comes after the document is synced to disk.
+
+    Of changes that are made at once none is lost: each is merged into the document that the one before it left.
+    """
+    body = await _object_of(request, services)
+    bundle = serving.resolve(asked.model)
+    views = loaded_views(services, bundle.name)
+    try:
+        patch = reading.read_patch(id, body, services.settings.max_document_bytes)
+    except InvalidDocument as error:
+        raise invalid(error) from None
+    key = (bundle.name, id)
+    # One after another in this worker, so that few changes have to be merged again.
+    async with _patched.setdefault(key, asyncio.Lock()):
+        return await _merge(services, bundle, views, id, patch, idempotency_key, body)
+
+
+async def _object_of(request: Request, services: Services) -> bytes:
+    """Return the body of a request that has one JSON object, no larger than a document may be."""
+    require_json(request.scope["headers"])
+    body = await request.body()
+    max_bytes = services.settings.max_document_bytes
+    if len(body) > max_bytes:
+        raise errors.TooLarge(f"The body is larger than {max_bytes} bytes.")
+    return body
+
+
+async def _merge(
+    services: Services,
+    bundle: Bundle,
+    views: Sequence[Followed],
+    id: str,
+    patch: Mapping[str, Any],
+    key: str | None,
+    body: bytes,
+) -> Response:
+    """Merge a patch into a document and write it, again if the document was written meanwhile."""
+    seq, max_bytes = 0, services.settings.max_document_bytes
+    for _ in range(_MOST_MERGES):
+        view = await services.live.view(bundle, seq)
+        found = await services.live.stored(view, id)
+        refusal: errors.Problem | None = None
+        write = Write(id, b"")
+        try:
+            if found.fields is None:
+                raise _not_found(view, id)
+            write, fields = reading.merged(id, found.fields, patch)
+            write = accepted(views, write, fields)
+            if len(write.fields or b"") > max_bytes:
+                raise errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
+        except errors.Problem as error:
+            refusal = error
+        except InvalidDocument as error:
+            refusal = invalid(error)
+        except DocumentRefused as error:
+            refusal = not_accepted(error)
+        if refusal is not None and not seq:
+            # The document may have been written before this request, and not be visible here yet.
+            seq = await services.live.head(bundle.name)
+            if seq > found.seq:
+                continue
+        try:
+            return await write_one(services, views, write, key, body, refusal, b"patch", found.seq)
+        except Changed as changed:
+            seq = changed.seq
+    raise errors.Overloaded("The document changes too often; try again shortly.")
+
+
+@router.post(
+    BULK,
+    response_class=Response,
+    responses={
+        200: {
+            "description": "One verdict for each line, in order, as NDJSON",
+            "content": {NDJSON: {"schema": _VERDICTS}},
+        },
+        **problems(400, 404, 409, 413, 415, 422, 503, 507),
+    },
+    openapi_extra={
+        **needs("ingest"),
+        **_body(NDJSON, _LINES, "a document with its `_id` in each line, or `_id` and `_delete`"),
+    },
+)
+async def write_documents(
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Add, replace and delete many documents. Valid lines are written together: all of them or, on an error, none."""
+    _require_lines(request)
+    body = await request.body()
+    settings = services.settings
+    if body.count(b"\n") + (not body.endswith(b"\n")) > settings.max_bulk_lines:
+        raise errors.TooLarge(f"The request has more than {settings.max_bulk_lines} lines.")
+    views = loaded_views(services, serving.resolve(asked.model).name)
+
+    def read() -> list[Line]:
+        lines = reading.read_lines(body, settings.max_document_bytes)
+        new = [followed.view.new_fields() for followed in views]
+        return [checked_line(views, line, new) for line in lines]
+
+    # Reading takes milliseconds. A thread does it, so that the event loop can answer others.
+    lines = await asyncio.to_thread(read)
+    writes = [line.write for line in lines if line.write is not None]
+    response = await write_all(
+        services,
+        views,
+        writes,
+        lambda first: _verdicts(lines, first),
+        idempotency_key,
+        (b"bulk", b"", body),
+        NDJSON,
+    )
+    return response or Response(_verdicts(lines, 0), media_type=NDJSON)
+
+
+@router.get(
+    "/documents/{id:path}",
+    response_model=DocumentReply,
+    responses=problems(404, 422, 503),
+    openapi_extra=needs("search"),
+)
+async def get_document(
+    id: PathId,
+    asked: Annotated[DocumentQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> JsonResponse:
+    """Read a document as a model holds it now."""
+    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    fields = (await services.live.stored(view, id)).fields
+    if fields is None:
+        raise _not_found(view, id)
+    content = {
+        "id": id,
+        "model": view.bundle.version,
+        "generation": serving.generation,
+        "fields": fields,
+    }
+    return bounded(content, services.settings.max_answer_bytes, "id")
+
+
+def _not_found(view: View, id: str) -> errors.DocumentNotFound:
+    return errors.DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.")
+
+
+def _require_lines(request: Request) -> None:
+    given = request.headers.get("content-type", "").lower().replace(" ", "").replace('"', "")
+    if given not in (NDJSON, f"{NDJSON};charset=utf-8"):
+        raise errors.UnsupportedMedia(
+            f"Send one JSON object a line, in UTF-8, with `Content-Type: {NDJSON}`."
+        )
+
+
+def _verdicts(lines: Sequence[Line], first: int) -> bytes:
+    """Write one JSON object a line. The writes have the sequence numbers from `first` on."""
+    seq, verdicts = first, []
+    for line in lines:
+        head = b'{"line":%d,"id":%b,' % (line.number, orjson.dumps(line.id))
+        if line.error is None:
+            verdicts.append(b'%b"status":200,"seq":%d}\n' % (head, seq))
+            seq += 1
+        else:
+            error = orjson.dumps(str(line.error))
+            verdicts.append(b'%b"status":422,"error":%b}\n' % (head, error))
+    return b"".join(verdicts)

@@ -1,0 +1,268 @@
+"""Take events: /v1/events, the same for ubi.js, /v1/insights for search-insights.js; erase people; analytics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Body, Query, Request
+from starlette.datastructures import QueryParams
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
+
+from fullrank.events.records import Event, EventRefused, parse_event, parse_insight, parse_reported
+from fullrank.storage.strict_json import JsonError
+from fullrank_service.base.errors import Invalid
+from fullrank_service.events.recorder import Recorder
+from fullrank_service.events.schemas import (
+    AnalyticsQuery,
+    AnalyticsReply,
+    ErasedReply,
+    Events,
+    EventsReply,
+    EventsRequest,
+    InsightsReply,
+    InsightsRequest,
+    Queries,
+)
+from fullrank_service.events.shown import is_bot
+from fullrank_service.http.body import parse, parse_items, require_json
+from fullrank_service.http.deps import Services, ServicesDep
+from fullrank_service.http.guard import GuardedRoute, Handler, needed_scope, needs, spend, validated
+from fullrank_service.http.problems import JsonResponse
+from fullrank_service.http.problems import documented_problems as problems
+
+# The route of search-insights.js: its key comes in a header or the query string, and its body as plain text too.
+
+KEY = "X-Algolia-API-Key"
+
+
+class InsightsRoute(GuardedRoute):
+    """A route that answers callers with a key for events alone. The endpoint reads the body itself."""
+
+    def get_route_handler(self) -> Handler:
+        answer = self.answerer()
+        scope_needed = needed_scope(self)
+
+        async def guarded(request: Request) -> Response:
+            services = request.app.state.services
+            services.access.authorize_public(request.scope, scope_needed, _token(request.scope))
+            spend(services, request.scope)
+            require_json(request.scope["headers"], or_text=True)
+            return await answer(request)
+
+        return guarded
+
+
+def _token(scope: Scope) -> str | None:
+    """Read the key. navigator.sendBeacon cannot set headers, so the query string may have it."""
+    name = KEY.lower().encode()
+    for header, value in scope["headers"]:
+        if header == name:
+            return bytes(value).decode("latin-1")
+    return QueryParams(scope["query_string"]).get(KEY)
+
+
+EVENTS, UBI_EVENTS, UBI_QUERIES = "/v1/events", "/v1/ubi/ubi_events", "/v1/ubi/ubi_queries"
+INSIGHTS = "/v1/insights/1/events"
+MAX_BODY_BYTES = 2 << 20
+PATHS = (EVENTS, UBI_EVENTS, UBI_QUERIES, INSIGHTS)
+
+
+class EventsRequestBody(Request):
+    """A request whose events are refused one by one."""
+
+    async def json(self) -> Any:
+        return parse_items(await self.body(), "events")
+
+
+class EventsRoute(GuardedRoute):
+    request_class = EventsRequestBody
+
+
+router = APIRouter(tags=["events"], route_class=EventsRoute)
+insights_router = APIRouter(tags=["events"], route_class=InsightsRoute)
+_PROBLEMS = problems(400, 413, 415, 422, 503, 507)
+Record = TypeVar("Record")
+
+
+def routes() -> list[BaseRoute]:
+    """Return all routes of events; without them their paths answer 404."""
+    return [*router.routes, *insights_router.routes]
+
+
+def reporting_routes() -> list[BaseRoute]:
+    """Return those that pages of other origins may call; erasing people and analytics are for operators."""
+    return [route for route in routes() if isinstance(route, Route) and route.path in PATHS]
+
+
+@router.post(EVENTS, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events"))
+async def report_events(
+    body: Annotated[EventsRequest | Events, Body()], request: Request, services: ServicesDep
+) -> JsonResponse:
+    """Store events that refer to answers: clicks, purchases and others. Each has a verdict; the good ones are kept.
+
+    When this answers, the kept ones survive a power cut.
+    """
+    if isinstance(body, EventsRequest):
+        return await _store_events(body.events, request, services, body.dropped)
+    return await _store_events(body, request, services)
+
+
+@router.post(
+    UBI_EVENTS, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events")
+)
+async def report_ubi_events(
+    body: Annotated[Events, Body()], request: Request, services: ServicesDep
+) -> JsonResponse:
+    """Store events of ubi.js, as /v1/events does."""
+    return await _store_events(body, request, services)
+
+
+@router.post(
+    UBI_QUERIES, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events")
+)
+async def report_ubi_queries(
+    body: Annotated[Queries, Body()], request: Request, services: ServicesDep
+) -> JsonResponse:
+    """Store lists that other engines served, as ubi.js reports them. For answers of this service they are ignored."""
+    recorder = _recorder(services)
+    reading = _Reading(recorder)
+    lists = reading.read(body, parse_reported)
+    await recorder.store_lists(lists, is_bot=is_bot(request.scope["headers"]))
+    return reading.reply()
+
+
+@insights_router.post(
+    INSIGHTS,
+    response_model=InsightsReply,
+    responses=_PROBLEMS,
+    openapi_extra={
+        **needs("events"),
+        "requestBody": {
+            "required": True,
+            # As text/plain too, which generators of clients cannot read.
+            "content": {"application/json": {"schema": InsightsRequest.model_json_schema()}},
+        },
+    },
+)
+async def report_insights(request: Request, services: ServicesDep) -> JsonResponse:
+    """Store events of search-insights.js: all of them or, on an error, none. The body may be text/plain too.
+
+    The key is sent as X-Algolia-API-Key, in the header or the query string, and may have no scope but `events`.
+    """
+    body = validated(InsightsRequest, parse(await request.body()))
+    recorder, now = _recorder(services), time.time()
+    events: list[Event] = []
+    refusals, dropped = [], body.dropped
+    for number, given in enumerate(body.events):
+        try:
+            found, unused = parse_insight(given, now)
+            events += found
+            dropped += unused
+        except EventRefused as error:
+            refusals.append({"field": f"events.{number}.{error.field}", "reason": error.reason})
+    if refusals:
+        recorder.metrics.events["refused"].inc(len(body.events))
+        raise Invalid(errors=refusals[:20])
+    await recorder.store_events(events, is_bot=is_bot(request.scope["headers"]))
+    recorder.metrics.event_fields_dropped.inc(dropped)
+    return JsonResponse({"status": 200, "message": "OK"})
+
+
+@router.delete(
+    "/v1/events/users/{id:path}",
+    response_model=ErasedReply,
+    responses=problems(422, 503),
+    openapi_extra=needs("admin"),
+)
+async def erase_user(id: str, services: ServicesDep) -> JsonResponse:
+    """Erase all that a user, client or session did: from reads at once, from the disk within a day."""
+    await _recorder(services).erase(id)
+    return JsonResponse({"erased": True})
+
+
+@router.get(
+    "/v1/analytics",
+    response_model=AnalyticsReply,
+    responses=problems(422, 503),
+    openapi_extra=needs("admin"),
+)
+async def show_analytics(
+    asked: Annotated[AnalyticsQuery, Query()], services: ServicesDep
+) -> JsonResponse:
+    """Count searches and clicks of the last days, and the most frequent queries; at most a minute old."""
+    return JsonResponse(await _recorder(services).analytics(asked.days))
+
+
+async def _store_events(
+    given: Sequence[Any], request: Request, services: Services, dropped: int = 0
+) -> JsonResponse:
+    recorder = _recorder(services)
+    reading = _Reading(recorder, dropped)
+    events = reading.read(given, _parse_event)
+    await recorder.store_events(events, is_bot=is_bot(request.scope["headers"]))
+    return reading.reply()
+
+
+def _parse_event(given: object, now: float) -> tuple[Event, int]:
+    event = parse_event(given, now)
+    return event, event.dropped
+
+
+class _Reading:
+    """The verdicts on the records of one request.
+
+    Args:
+        recorder: Counts them.
+        dropped: Number of fields that were dropped beside the records.
+    """
+
+    def __init__(self, recorder: Recorder, dropped: int = 0) -> None:
+        self._metrics = recorder.metrics
+        self._verdicts: list[dict[str, str | None]] = []
+        self._kept, self._dropped = 0, dropped
+
+    def read(
+        self, given: Sequence[Any], parse: Callable[[object, float], tuple[Record, int]]
+    ) -> list[Record]:
+        """Return the records that can be stored."""
+        found, now = [], time.time()
+        for item in given:
+            try:
+                if isinstance(item, JsonError):
+                    raise EventRefused(item.field or "event", item.reason)
+                record, dropped = parse(item, now)
+            except EventRefused as error:
+                self._verdicts.append(
+                    {"result": "refused", "field": error.field, "reason": error.reason}
+                )
+                continue
+            found.append(record)
+            self._dropped += dropped
+            self._verdicts.append({"result": "kept", "field": None, "reason": None})
+        self._kept = len(found)
+        return found
+
+    def reply(self) -> JsonResponse:
+        """Write the reply, once the records are stored."""
+        refused = len(self._verdicts) - self._kept
+        self._metrics.events["refused"].inc(refused)
+        self._metrics.event_fields_dropped.inc(self._dropped)
+        return JsonResponse(
+            {
+                "kept": self._kept,
+                "refused": refused,
+                "dropped_fields": self._dropped,
+                "verdicts": self._verdicts,
+            }
+        )
+
+
+def _recorder(services: Services) -> Recorder:
+    """Return the recorder. These routes exist only if events are on."""
+    if services.events is None:
+        raise LookupError("events are off")
+    return services.events

@@ -1,1 +1,0 @@
-"""Routes: parse, call, return."""

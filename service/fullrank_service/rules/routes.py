@@ -1,0 +1,130 @@
+"""Rules of operators: /v1/rules."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from fullrank.errors import FilterError
+from fullrank.filters.query import constant, matching, parse_filter
+from fullrank.live import View
+from fullrank.rules.rule import Rule, RuleError, read_rule
+from fullrank_service.base.errors import Invalid, RuleNotFound
+from fullrank_service.http.deps import ServicesDep, ServingDep
+from fullrank_service.http.guard import GuardedRoute, needs
+from fullrank_service.http.problems import JsonResponse
+from fullrank_service.http.problems import documented_problems as problems
+from fullrank_service.http.schemas import WriteQuery
+from fullrank_service.rules.schemas import (
+    RuleBody,
+    RuleDeleted,
+    RuleId,
+    RuleReply,
+    RulesQuery,
+    RulesReply,
+)
+
+router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=GuardedRoute)
+
+
+@router.get(
+    "",
+    response_model=RulesReply,
+    responses=problems(404, 422, 503),
+    openapi_extra=needs("ingest"),
+)
+async def list_rules(
+    asked: Annotated[RulesQuery, Query()], serving: ServingDep, services: ServicesDep
+) -> JsonResponse:
+    """List the rules of a collection by id, page by page."""
+    name = serving.resolve(asked.model).name
+    found = await services.rules.page(name, asked.after, asked.limit)
+    return JsonResponse({"collection": name, "rules": [_complete(rule) for rule in found]})
+
+
+@router.put(
+    "/{id}",
+    response_model=RuleReply,
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
+    openapi_extra=needs("ingest"),
+)
+async def put_rule(
+    id: RuleId,
+    body: RuleBody,
+    asked: Annotated[WriteQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> JsonResponse:
+    """Add or replace a rule. The answer comes after it is synced to disk; every worker applies it within a second."""
+    bundle = serving.resolve(asked.model)
+    rule = body.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    try:
+        read = read_rule(id, rule, time.time())
+    except RuleError as error:
+        path = f"body.{error.path}" if error.path else "body"
+        raise Invalid(errors=[{"field": path, "reason": error.reason}]) from None
+    if read.filter is not None:
+        views = [followed.view for followed in services.live.views(bundle.name)]
+        await asyncio.to_thread(_check_filter, read, read.filter, views)
+    await services.rules.put(bundle.name, id, rule)
+    return JsonResponse({"id": id, "collection": bundle.name, **_complete(rule)})
+
+
+@router.get(
+    "/{id}",
+    response_model=RuleReply,
+    responses=problems(404, 422, 503),
+    openapi_extra=needs("ingest"),
+)
+async def get_rule(
+    id: RuleId,
+    asked: Annotated[WriteQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> JsonResponse:
+    """Read a rule as it was stored."""
+    name = serving.resolve(asked.model).name
+    rule = await services.rules.get(name, id)
+    if rule is None:
+        raise RuleNotFound(f"{name} has no rule {id!r}.")
+    return JsonResponse({"id": id, "collection": name, **_complete(rule)})
+
+
+@router.delete(
+    "/{id}",
+    response_model=RuleDeleted,
+    responses=problems(404, 422, 503, 507),
+    openapi_extra=needs("ingest"),
+)
+async def delete_rule(
+    id: RuleId,
+    asked: Annotated[WriteQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> JsonResponse:
+    """Delete a rule. Deleting a rule that does not exist succeeds."""
+    name = serving.resolve(asked.model).name
+    await services.rules.delete(name, id)
+    return JsonResponse({"id": id, "collection": name})
+
+
+def _complete(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored rule with the fields that it leaves out."""
+    return {**RuleBody.model_construct().model_dump(by_alias=True), **rule}
+
+
+def _check_filter(rule: Rule, condition: Mapping[str, Any], views: list[View]) -> None:
+    """Raise FilterError unless the filter has an effect and every loaded version of the collection has its fields."""
+    parsed = parse_filter(condition, "body.filter")
+    decided = constant(parsed)
+    if decided is False:
+        raise FilterError("body.filter", "matches no document, so searches would find nothing")
+    if decided and not (rule.pins or rule.hide or rule.synonyms):
+        raise FilterError("body.filter", "matches every document, so the rule has no effect")
+    for view in views:
+        for columns in view.columns:
+            matching(parsed, columns)

@@ -1,0 +1,140 @@
+"""Apply rules to a search: restrict and widen its ranking, insert pinned documents and those that the query names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fullrank.filters.identifiers import MOST, spellings_of
+from fullrank.live import View
+from fullrank.rules.places import Page, spread
+from fullrank.rules.rule import Rule
+from fullrank.rules.synonyms import replaced
+from fullrank_service.search.ranker import Ranker
+from fullrank_service.search.request import Ranked, RankRequest
+from fullrank_service.search.restricting import Restriction
+from fullrank_service.search.trying import Tried
+
+Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]
+
+
+class Ruled(NamedTuple):
+    """An answer under rules.
+
+    Attributes:
+        ranked: The hits, with pinned ones at their places.
+        tried: The experiment or exploration on this list.
+        pinned: Places of pinned hits in the list, from 0.
+    """
+
+    ranked: Ranked
+    tried: Tried
+    pinned: tuple[int, ...] = ()
+
+
+def applying(rules: Sequence[Rule], *, has_cursor: bool) -> Sequence[Rule]:
+    """Return the rules that have an effect on a search: with a cursor those that hide or filter documents.
+
+    A pin stands at a place, and pages of cursors have none. Synonyms that change between two pages would change scores,
+    so documents would come twice or never.
+    """
+    return [rule for rule in rules if rule.is_restricting] if has_cursor else rules
+
+
+def restricted(request: RankRequest, rules: Sequence[Rule]) -> RankRequest:
+    """Return a request for the documents that no rule hides and all filters of rules match."""
+    hidden = dict.fromkeys(id for rule in rules for id in rule.hide)
+    return replace(
+        request,
+        restrictions=[Restriction(r.id, r.filter) for r in rules if r.filter is not None],
+        exclude=[*request.exclude, *hidden],
+    )
+
+
+async def rank_by_rules(
+    rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker, rank: Rank
+) -> Ruled:
+    """Rank for a query under the rules that apply to it; a document that it names comes first.
+
+    The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
+
+    Args:
+        rules: The rules that apply, by id; the first one that pins a document decides. With a cursor, pins and synonyms
+            are ignored.
+        view: Of the active model.
+        request: The search, without rules.
+        ranker: Scores the pinned documents.
+        rank: Ranks the others.
+
+    Raises:
+        FilterError: filter or facets of the request do not fit the fields.
+    """
+    if rules:
+        request = restricted(request, rules)
+    is_paged = request.after is not None
+    if rules and not is_paged:
+        synonyms = (group for rule in rules for group in rule.synonyms)
+        request = replace(request, synonyms=replaced(request.text, synonyms))
+    pins = [] if is_paged else await _pins(rules, view, request, ranker)
+    if not pins:
+        return Ruled(*await rank(request))
+    page = Page(request.offset, request.limit, spread(place for place, _ in pins))
+    needed = replace(
+        request,
+        offset=page.ranked_offset,
+        limit=max(1, page.ranked_limit),
+        pinned=[hit["id"] for _, hit in pins],
+        # Who types an identifier looks for nothing else, but what the bundle takes for one may be a word.
+        is_strict=any(hit["rule"] is None for _, hit in pins),
+    )
+    ranked, tried = await rank(needed)
+    ranked_hits = ranked.hits[: page.ranked_limit]
+    length = ranked.total if ranked.is_total else sys.maxsize
+    hits, places = page.put(ranked_hits, length, [hit for _, hit in pins])
+    whole = replace(ranked, hits=hits, total=ranked.total + len(pins))
+    return Ruled(whole, shifted(tried, places, len(hits)), tuple(places))
+
+
+async def _pins(
+    rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the place and the hit of each pinned document that exists and passes the filters, by place."""
+    wanted: dict[str, tuple[int, str | None]] = {}
+    for rule in rules:
+        for pin in rule.pins:
+            wanted.setdefault(pin.id, (pin.place, rule.id))
+    names = spellings_of(request.text) if request.ordering is None else []
+    hits = []
+    for ids, most, by_name in ((list(wanted), len(wanted), False), (names, MOST, True)):
+        if ids:
+            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most, facets=())
+            hits += (await ranker.rank(view, alone)).hits
+    pins = []
+    for id, hit in {hit["id"]: hit for hit in hits}.items():
+        place, by = wanted.get(id, (0, None))
+        pins.append((place, {**hit, "rule": by}))
+    # Rules are in the order of their ids, and so are their pins of one place; then what the query names, by score.
+    order = {id: number for number, id in enumerate(wanted)}
+    return sorted(pins, key=lambda pin: (pin[0], order.get(pin[1]["id"], len(order))))
+
+
+def shifted(tried: Tried, pinned: Sequence[int], size: int) -> Tried:
+    """Return the experiment on the ranking, with its places in the list that has pins."""
+    if not pinned:
+        return tried
+    free = [place for place in range(size) if place not in pinned]
+    teams = tried.teams
+    if teams:
+        own = dict(zip(free, teams, strict=False))
+        teams = "".join(own.get(place, "-") for place in range(size))
+    pair, swapped = None, False
+    if tried.pair is not None and tried.pair + 1 < len(free):
+        upper, lower = free[tried.pair], free[tried.pair + 1]
+        if lower == upper + 1:  # else a pin stands between the two
+            pair, swapped = upper, tried.swapped
+    inserted = tried.inserted
+    if inserted is not None:
+        inserted = free[inserted] if inserted < len(free) else None
+    return tried._replace(teams=teams, pair=pair, swapped=swapped, inserted=inserted)

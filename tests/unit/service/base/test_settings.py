@@ -1,0 +1,78 @@
+"""The table of settings and its documentation are one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables
+
+CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    rows = re.findall(
+        r"^\| `(FULLRANK_\w+)` \| (.*?) \| (.*?) \|$", CONFIGURATION.read_text(), re.M
+    )
+    return {name: (default, description) for name, default, description in rows}
+
+
+def shown(value: object) -> str:
+    return "unset" if value is None else f"`{str(value).lower()}`"
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    expected = {
+        PREFIX + name.upper(): (shown(field.default), field.description)
+        for name, field in Settings.model_fields.items()
+    }
+    assert documented() == expected
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FULLRANK_PORT", "9000")
+    monkeypatch.setenv("FULLRANK_REDIS_URL", "redis://:secret@localhost")
+    monkeypatch.setenv("FULLRANK_ANONYMOUS", "")
+    settings = Settings()
+    assert settings.port == 9000
+    assert settings.anonymous is None
+    assert "secret" not in repr(settings)
+    assert Settings.defaults().port == 8000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "99999"),
+        ("redis_url", "localhost:6379"),
+        ("documents_url", "mysql://localhost/docs"),
+        ("redis_url", "http://localhost"),
+        ("redis_url", "redis://localhost:99999"),
+        ("redis_url", "redis://:pass/word@localhost"),
+    ],
+)
+def test_an_invalid_value_is_refused_by_the_name_of_its_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(PREFIX + name.upper(), value)
+    with pytest.raises(ValidationError, match=name) as refused:
+        Settings()
+    assert "pass" not in str(refused.value.errors(include_input=False))
+
+
+def test_a_misspelled_variable_is_found_with_the_nearest_setting() -> None:
+    environment = ["FULLRANK_WORKRES", "FULLRANK_MAX_QUEU", "PATH"]
+    environment += [PREFIX + name.upper() for name in Settings.model_fields]
+    assert misspelled_variables(environment) == {
+        "FULLRANK_MAX_QUEU": "FULLRANK_MAX_QUEUE",
+        "FULLRANK_WORKRES": "FULLRANK_WORKERS",
+    }
+
+
+def test_variables_of_other_programs_are_left_alone() -> None:
+    """FULLRANK_DATA is of the tests; Kubernetes sets the others for a service called fullrank."""
+    others = ["FULLRANK_DATA", "FULLRANK_SERVICE_HOST", "FULLRANK_PORT_8000_TCP_ADDR"]
+    assert misspelled_variables(others) == {}
