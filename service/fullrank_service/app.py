@@ -1,11 +1,13 @@
-"""Build the app from its parts."""
+"""Build the app from its capabilities."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from logging import getLogger
 
@@ -14,42 +16,30 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp
 
 from fullrank import __version__
-from fullrank.events.log import places
-from fullrank_service.ads import routes as pages
-from fullrank_service.ads.matching import AdServices
+from fullrank_service.ads.routes import ADS
 from fullrank_service.backend import MakeBackend, local_backend
 from fullrank_service.base.logs import RequestLog
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.base.tracing import OFF, Tracing
-from fullrank_service.completion import routes as usage
-from fullrank_service.completion.usage import Usage
-from fullrank_service.documents import routes as documents
-from fullrank_service.documents.sqlitelog import FILE
-from fullrank_service.events import routes as events
-from fullrank_service.events.recorder import Recorder
-from fullrank_service.experiments import routes as experiments
-from fullrank_service.experiments.status import Reports
+from fullrank_service.completion.routes import COMPLETION
+from fullrank_service.documents.routes import BULK, DOCUMENTS
+from fullrank_service.events.routes import EVENTS, MAX_BODY_BYTES, PATHS
+from fullrank_service.experiments.routes import EXPERIMENTS
 from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter
 from fullrank_service.http.cors import CorsMiddleware, OriginCheck
-from fullrank_service.http.deps import Services
+from fullrank_service.http.deps import Capability, Shared
 from fullrank_service.http.drain import Drain, drain_before_stop
 from fullrank_service.http.guard import ranking_routes
 from fullrank_service.http.middleware import RequestMiddleware, TransferLimits
 from fullrank_service.http.openapi import document
 from fullrank_service.http.overload import DirectRouteMiddleware, OverloadMiddleware
-from fullrank_service.models import health
-from fullrank_service.models import routes as models
-from fullrank_service.models.health import page_router
-from fullrank_service.rules import routes as rules
-from fullrank_service.rules.rules import FILE as RULES
-from fullrank_service.rules.rules import Rules
-from fullrank_service.search import routes as search
-from fullrank_service.search.cache import EmbeddingCache, Remote
-from fullrank_service.search.paging import Cursors
-from fullrank_service.search.ranker import Ranker
-from fullrank_service.search.trying import Trying
+from fullrank_service.http.page import page_router
+from fullrank_service.models.registry import Models
+from fullrank_service.models.routes import MODELS
+from fullrank_service.rules.routes import RULES
+from fullrank_service.search.routes import SEARCH
 
 # How long the parts may take to close after the last answer, seconds. A supervisor waits a little longer.
 _CLOSE_S = 4.0
@@ -58,6 +48,15 @@ _log = getLogger(__name__)
 
 App = FastAPI
 """What ``create_app`` returns."""
+
+
+def capabilities(settings: Settings) -> list[Capability]:
+    """Return the parts of an app in the order in which they open.
+
+    Documents come last: /documents/{id}/similar would match as a document whose id contains a slash.
+    """
+    with_events = [EVENTS, EXPERIMENTS] if settings.events else []
+    return [*with_events, RULES, COMPLETION, SEARCH, ADS, DOCUMENTS, MODELS]
 
 
 def create_app(
@@ -79,25 +78,25 @@ def create_app(
     metrics = Metrics()
     log = RequestLog(is_full=settings.log_requests)
     tracing = Tracing() if settings.tracing else None
+    parts = capabilities(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        access = Access.from_settings(settings)
-        services = _build(settings, metrics, access, tracing, make_backend)
-        app.state.services = services
-        services.live.start()
-        services.rules.start()
-        services.usage.start()
-        if services.events is not None:
-            services.events.start()
+        state = app.state
+        state.backend, state.tracing = make_backend(settings, metrics), tracing
+        state.shared = _shared(settings, metrics, state.backend.models)
         watching = asyncio.create_task(_measure_lag(metrics))
-        drain_before_stop(services.drain, settings.drain_ms / 1000)
-        await services.registry.start()
+        drain_before_stop(state.shared.drain, settings.drain_ms / 1000)
+        opened: dict[str, AbstractAsyncContextManager[object]] = {}
         try:
+            for one in parts:
+                context = one.opened(state)
+                setattr(state, one.name, await context.__aenter__())
+                opened[one.name] = context
             yield
         finally:
             watching.cancel()
-            await _close(services, tracing)
+            await _close(opened, tracing)
 
     app = _Application(
         title="Fullrank",
@@ -109,22 +108,10 @@ def create_app(
         openapi_url="/openapi.json" if settings.docs else None,
         redirect_slashes=False,
         lifespan=lifespan,
-        # These two come first: /documents/{id}/similar would match as a document whose id contains a slash.
-        routes=[
-            *search.router.routes,
-            *usage.router.routes,
-            *(events.routes() if settings.events else ()),
-            *pages.router.routes,
-            *documents.router.routes,
-            *rules.router.routes,
-            *models.router.routes,
-            *(experiments.router.routes if settings.events else ()),
-            *health.router.routes,
-            *page_router().routes,
-        ],
+        routes=[*(route for one in parts for route in one.routes), *page_router().routes],
         telemetry=OFF if tracing is None else tracing.framework,
     )
-    ranking = ranking_routes(search.router)
+    ranking = ranking_routes(route for one in parts for route in one.routes)
     if tracing is None:  # the router names the route of a span
         app.add_middleware(DirectRouteMiddleware, routes=ranking)
     app.add_middleware(
@@ -135,17 +122,36 @@ def create_app(
         origins=OriginCheck(settings.allowed_hosts, settings.cors_origins),
         max_body_bytes=settings.max_body_bytes,
         max_body_bytes_of={
-            f"/v1{documents.BULK}": settings.max_bulk_bytes,
-            **dict.fromkeys(events.PATHS, events.MAX_BODY_BYTES),
+            f"/v1{BULK}": settings.max_bulk_bytes,
+            **dict.fromkeys(PATHS, MAX_BODY_BYTES),
         },
     )
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking, metrics=metrics, log=log)
     if settings.cors_origins is not None:
-        routes = [*search.router.routes, *usage.router.routes, *events.reporting_routes()]
+        routes = [route for one in (SEARCH, COMPLETION, ADS, EVENTS) for route in one.public]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
+
+
+def _shared(settings: Settings, metrics: Metrics, models: Models) -> Shared:
+    return Shared(
+        settings,
+        metrics,
+        Access.from_settings(settings),
+        Admission(
+            settings.max_queue,
+            settings.deadline_ms / 1000,
+            # Two more than there are threads, so that a thread has work while a request is being answered.
+            settings.rank_threads + 2,
+            metrics.queue.set,
+        ),
+        RateLimiter(settings.rate_limit, settings.rate_burst),
+        RateLimiter(per_second=2, burst=30),
+        Drain(),
+        lambda: models.serving,
+    )
 
 
 async def _measure_lag(metrics: Metrics) -> None:
@@ -156,27 +162,20 @@ async def _measure_lag(metrics: Metrics) -> None:
         metrics.loop_lag.observe(max(0.0, time.monotonic() - due))
 
 
-async def _close(services: Services, tracing: Tracing | None) -> None:
+async def _close(
+    opened: Mapping[str, AbstractAsyncContextManager[object]], tracing: Tracing | None
+) -> None:
     """Close all parts at the same time; leave those that take too long to the end of the process."""
-    parts = {
-        "ranker": services.ranker.close(),
-        "usage": services.usage.close(),
-        "models": services.registry.close(),
-        "documents": services.live.close(),
-        "pages": services.ads.pages.close(),
-        "rules": services.rules.close(),
-    }
-    if services.events is not None:
-        parts["events"] = services.events.close()
+    parts = {name: context.__aexit__(None, None, None) for name, context in opened.items()}
     if tracing is not None:
         parts["tracing"] = asyncio.to_thread(tracing.close)
-    closing = [asyncio.create_task(part, name=name) for name, part in parts.items()]
-    ended, left = await asyncio.wait(closing, timeout=_CLOSE_S)
-    for task in ended:
-        if error := task.exception():
-            _log.error("%s: closing failed", task.get_name(), exc_info=error)
-    for task in left:
-        _log.warning("%s: not closed within %g s", task.get_name(), _CLOSE_S)
+    closing = [asyncio.ensure_future(part) for part in parts.values()]
+    _, left = await asyncio.wait(closing, timeout=_CLOSE_S)
+    for name, task in zip(parts, closing, strict=True):
+        if task in left:
+            _log.warning("%s: not closed within %g s", name, _CLOSE_S)
+        elif error := task.exception():
+            _log.error("%s: closing failed", name, exc_info=error)
 
 
 class _Application(FastAPI):
@@ -190,78 +189,7 @@ class _Application(FastAPI):
         return app
 
 
-def _build(
-    settings: Settings,
-    metrics: Metrics,
-    access: Access,
-    tracing: Tracing | None,
-    make_backend: MakeBackend,
-) -> Services:
-    backend = make_backend(settings, metrics)
-    live, log = backend.documents, settings.documents or settings.bundles / FILE
-    cache = EmbeddingCache(
-        settings.cache_entries,
-        metrics,
-        _remote(settings, metrics),
-        max_bytes=settings.cache_mb << 20,
-    )
-    ranker = Ranker(
-        cache,
-        metrics,
-        backend.engine,
-        searched=tracing.search if tracing is not None else None,
-    )
-    admission = Admission(
-        settings.max_queue,
-        settings.deadline_ms / 1000,
-        # Two more than there are threads, so that a thread has work while a request is being answered.
-        settings.rank_threads + 2,
-        metrics.queue.set,
-    )
-    recorder = Recorder.from_settings(settings, metrics) if settings.events else None
-    return Services(
-        settings,
-        metrics,
-        backend.models,
-        ranker,
-        access,
-        admission,
-        RateLimiter(settings.rate_limit, settings.rate_burst),
-        live,
-        Drain(),
-        recorder,
-        Trying(ranker, live, settings.explore),
-        Cursors(
-            places(
-                settings.bundles, settings.documents, settings.events_folder, settings.events_key
-            )[1]
-        ),
-        None if recorder is None else Reports(settings.bundles, recorder.folder),
-        Rules(
-            log.with_name(RULES),
-            poll_s=settings.documents_poll_ms / 1000,
-            failed=metrics.background_failed,
-        ),
-        Usage(
-            lambda: [followed.view for followed in live.views()],
-            None if recorder is None else recorder.folder,
-            settings.usage_refresh_s,
-            metrics,
-        ),
-        AdServices.from_settings(settings, log),
-    )
-
-
-def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
-    if settings.redis_url is None:
-        return None
-    from fullrank_service.search.redis_cache import RedisCache
-
-    return RedisCache(
-        settings.redis_url.get_secret_value(),
-        metrics,
-        ttl_s=settings.cache_ttl_s,
-        timeout_s=settings.redis_timeout_ms / 1000,
-        retry_s=settings.redis_retry_ms / 1000,
-        min_chars=settings.redis_min_chars,
-    )
+if __name__ == "__main__":  # prints docs/openapi.json
+    written = create_app(Settings.defaults()).openapi()
+    json.dump(written, sys.stdout, indent=1, ensure_ascii=False, sort_keys=True)
+    sys.stdout.write("\n")

@@ -102,7 +102,7 @@ async def running(root: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient
 
 async def rules_applied(client: httpx.AsyncClient, collection: str, ids: Collection[str]) -> None:
     """Wait until the searches of a client's app follow exactly these rules of a collection."""
-    rules = client._transport.app.state.services.rules  # type: ignore[attr-defined]
+    rules = client._transport.app.state.rules  # type: ignore[attr-defined]
     async with asyncio.timeout(10):
         while rules.ids(collection) != set(ids):
             await asyncio.sleep(0.005)
@@ -218,7 +218,7 @@ async def serving(client: httpx.AsyncClient) -> str:
 def registry(client: httpx.AsyncClient) -> Registry:
     """The registry of the app behind a client without a socket."""
     app = client._transport.app  # type: ignore[attr-defined]
-    return cast(Registry, app.state.services.registry)
+    return cast(Registry, app.state.models)
 
 
 async def until(ask: Any, answer: Any) -> None:

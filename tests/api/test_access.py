@@ -117,7 +117,7 @@ async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_pa
     keys = tmp_path / "some-keys.json"
     app = create_app(settings_for(root.path, keys=keys, anonymous=None))
     async with client_of(app) as client:
-        ring = app.state.services.access._keys
+        ring = app.state.shared.access._keys
         ring._check_s = ring._next = 0
 
         async def statuses(**headers: str) -> tuple[int, int]:

@@ -217,7 +217,7 @@ def event(action: str, query_id: str, id: str) -> dict[str, Any]:
 async def test_value_is_price_times_the_probability_of_a_click(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_service.events.calibrations.MIN_CLICKS", 24)
+    monkeypatch.setattr("fullrank_service.completion.calibrations.MIN_CLICKS", 24)
     async with running(root.path) as client:
         seq = await put_priced(client)
         refused = await by_value(client, min_seq=seq)

@@ -21,10 +21,11 @@ from fullrank.client.replies import MatchOptions, RuleFields, SearchOptions, Sim
 from fullrank_service.ads import schemas as match_schemas
 from fullrank_service.ads.schemas import MatchRequest
 from fullrank_service.app import create_app
-from fullrank_service.events import schemas as usage_schemas
-from fullrank_service.http import schemas
-from fullrank_service.http.schemas import SearchRequest, SimilarQuery
+from fullrank_service.completion.routes import CompletionReply, TogetherHit
+from fullrank_service.documents.routes import WriteReply
 from fullrank_service.rules import schemas as rule_schemas
+from fullrank_service.search import schemas as search_schemas
+from fullrank_service.search.schemas import SearchRequest, SimilarQuery
 from tests.api.support import KEY, make_bundle, settings_for
 
 OPENAPI = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
@@ -284,14 +285,14 @@ def test_options_are_the_fields_of_requests() -> None:
 @pytest.mark.parametrize(
     ("given", "answered"),
     [
-        (replies.Hit, schemas.Hit),
-        (replies.SearchReply, schemas.SearchReply),
+        (replies.Hit, search_schemas.Hit),
+        (replies.SearchReply, search_schemas.SearchReply),
         (replies.PlacedHit, match_schemas.PlacedHit),
         (replies.Placed, match_schemas.FilledPlacement),
         (replies.MatchReply, match_schemas.MatchReply),
-        (replies.Written, schemas.WriteReply),
-        (replies.Completion, usage_schemas.CompletionReply),
-        (replies.TogetherHit, usage_schemas.TogetherHit),
+        (replies.Written, WriteReply),
+        (replies.Completion, CompletionReply),
+        (replies.TogetherHit, TogetherHit),
     ],
 )
 def test_replies_have_the_keys_of_the_service(given: Any, answered: type[BaseModel]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fullrank_service.documents import past
 from fullrank_service.documents.compact import compact
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.http.schemas import SearchReply, SearchRequest
+from fullrank_service.search.schemas import SearchReply, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import activate, registry, rules_applied, running
 

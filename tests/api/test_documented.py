@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from fullrank.storage.documents import Document
-from fullrank_service.events.schemas import TogetherReply
-from fullrank_service.http.schemas import SecondScore
+from fullrank_service.completion.routes import TogetherReply
+from fullrank_service.search.schemas import SecondScore
 from tests.api.examples import REST, Example, differences, examples, python_blocks
 from tests.api.support import AUTH, at, make_bundle, running, served
 

@@ -360,7 +360,7 @@ async def test_a_write_that_is_not_visible_in_time_is_a_503(
         await put(client, "a")
         assert await ids(client, "copy", min_seq=1)
         app = client._transport.app  # type: ignore[attr-defined]
-        monkeypatch.setattr(app.state.services.live, "_wait_s", 0.05)
+        monkeypatch.setattr(app.state.documents, "_wait_s", 0.05)
         monkeypatch.setattr("fullrank_service.documents.follow.Tail._follow", lambda self: None)
         await put(client, "b")
         response = await client.post("/v1/search", json={"query": "copy", "min_seq": 2})

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.http.schemas import ProblemDocument, SearchQuery, SearchRequest
+from fullrank_service.http.schemas import ProblemDocument
+from fullrank_service.search.schemas import SearchQuery, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 

@@ -17,12 +17,12 @@ import pytest
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank_service.http.schemas import SearchReply
-from fullrank_service.models.schemas import (
+from fullrank_service.experiments.routes import (
     DecisionsReply,
     ExperimentReply,
     ExperimentStatusReply,
 )
+from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 

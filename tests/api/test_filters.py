@@ -14,7 +14,8 @@ import pytest
 from fullrank.bundle import open_bundle
 from fullrank.storage.documents import Document
 from fullrank_service.ads.schemas import MatchReply
-from fullrank_service.http.schemas import ProblemDocument, SearchReply
+from fullrank_service.http.schemas import ProblemDocument
+from fullrank_service.search.schemas import SearchReply
 from tests.api.support import make_bundle, running
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.highlight import Highlight, highlights
-from fullrank_service.http.schemas import SearchReply
+from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, rules_applied, running
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.http.schemas import SearchReply
+from fullrank_service.search.schemas import SearchReply
 from tests.api.support import CORPUS, answer_of
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from tests.api.fuzzing import fuzz, how_many
 from tests.api.support import at, make_bundle, served, settings_for
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
-ADVICE = "docs/openapi.json is stale: python -m fullrank_service.print_openapi > docs/openapi.json"
+ADVICE = "docs/openapi.json is stale: python -m fullrank_service.app > docs/openapi.json"
 
 
 def test_the_committed_document_is_the_one_served() -> None:

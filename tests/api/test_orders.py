@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.http.schemas import SearchReply
+from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import running
 

@@ -34,7 +34,7 @@ async def put(client: httpx.AsyncClient, id: str, rule: dict[str, Any]) -> None:
 
 async def seen(client: httpx.AsyncClient, id: str, expected: bool) -> None:
     """Wait until this worker applies a rule, or no longer does."""
-    rules = client._transport.app.state.services.rules  # type: ignore[attr-defined]
+    rules = client._transport.app.state.rules  # type: ignore[attr-defined]
     async with asyncio.timeout(10):
         while (id in rules.ids("learned")) != expected:
             await asyncio.sleep(0.005)

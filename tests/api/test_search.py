@@ -18,7 +18,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
 from fullrank_service.ads.schemas import MatchReply
-from fullrank_service.http.schemas import SearchReply
+from fullrank_service.search.schemas import SearchReply
 from fullrank_trainer.train import train
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running

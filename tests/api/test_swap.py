@@ -238,7 +238,7 @@ async def test_requests_are_answered_while_a_model_loads(
 
     async with running(root.path, preload=False) as client:
         app = client._transport.app  # type: ignore[attr-defined]
-        monkeypatch.setattr(app.state.services.registry._loader, "opener", slow)
+        monkeypatch.setattr(app.state.models._loader, "opener", slow)
         swap = asyncio.create_task(activate(client, root.bm25))
         await asyncio.sleep(0.05)
         assert await serving(client) == root.learned
@@ -296,7 +296,7 @@ async def test_old_models_are_dropped_but_never_the_active_or_the_previous(tmp_p
 async def test_a_request_is_answered_by_the_model_it_began_with(root: Root) -> None:
     app = create_app(settings_for(root.path))
     async with client_of(app):
-        registry: Registry = app.state.services.registry
+        registry: Registry = app.state.models
         held = registry.serving
         await registry.activate(root.bm25)
         assert held.resolve(None).version == root.learned

@@ -36,11 +36,11 @@ from fullrank_fleet.serving.tracking import (
     SwapRefused,
 )
 from fullrank_fleet.sets import find_set, find_version, newest_set, read_set
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.policy import pinned
 from fullrank_service.models.state import (
     STATE,
     ActiveState,
-    Experiment,
     activated,
     dump_state,
     experimenting,

@@ -27,10 +27,12 @@ from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
 from fullrank_fleet.sets import read_set
 from fullrank_service.base import errors
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
+from fullrank_service.http.serving import Serving
 from fullrank_service.models.outline import Outline
-from fullrank_service.models.serving import LoadedModels, Serving
-from fullrank_service.models.state import Experiment, StateDamaged
+from fullrank_service.models.serving import LoadedModels
+from fullrank_service.models.state import StateDamaged
 from fullrank_service.models.swap import Swapped
 from fullrank_service.models.workers import Report
 

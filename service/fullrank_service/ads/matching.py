@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from asyncio import to_thread
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from logging import getLogger
-from pathlib import Path
 from typing import Any
 
 from fullrank.live import View
@@ -17,32 +17,52 @@ from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
 from fullrank_service.ads.schemas import MatchRequest, Page, Placement
 from fullrank_service.base.errors import PagesUnavailable, PageUnknown, TooFewClicks
 from fullrank_service.base.settings import Settings
+from fullrank_service.completion.calibrations import MIN_CLICKS
 from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.ad import DEFAULT_CURRENCY
-from fullrank_service.events.calibrations import MIN_CLICKS
+from fullrank_service.documents.sqlitelog import log_file
+from fullrank_service.http.access import Access
+from fullrank_service.http.limits import check_limits
+from fullrank_service.search.answers import Searches
 from fullrank_service.search.request import Ranked
 
+# Characters; counting the words of 200,000 takes up to a second.
+_SHORT_PAGE = 1_000
 _log = getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class AdServices:
+class Ads:
     """What a worker has for ads: the operator's taxonomy, the texts of pages, and what rules forbid."""
 
     taxonomy: Taxonomy | None
     pages: Pages
+    access: Access
+    searches: Searches
+    usage: Usage
     masks: RuleMasks = field(default_factory=RuleMasks)
 
     @classmethod
-    def from_settings(cls, settings: Settings, documents: Path) -> AdServices:
-        """Open what the settings describe; documents: the file of live documents. Raises AdError."""
+    def from_settings(
+        cls, settings: Settings, access: Access, searches: Searches, usage: Usage
+    ) -> Ads:
+        """Open what the settings describe. Raises AdError."""
         taxonomy = None
         if settings.ad_taxonomy is not None:
             taxonomy = Taxonomy.read(settings.ad_taxonomy, settings.ad_taxonomy_number)
-        return cls(taxonomy, Pages(documents.with_name(FILE), settings.pages_mb << 20))
+        pages = Pages(log_file(settings).with_name(FILE), settings.pages_mb << 20)
+        return cls(taxonomy, pages, access, searches, usage)
 
 
-def filling_of(body: MatchRequest, view: View, ads: AdServices, usage: Usage) -> PageFilling:
+async def check_page(settings: Settings, page: Page) -> None:
+    """Check the limits of a page, on a thread if that can take long. Raises Invalid."""
+    if page.text.isascii() or len(page.text) < _SHORT_PAGE:
+        check_limits(settings, page)
+    else:
+        await to_thread(check_limits, settings, page)
+
+
+def filling_of(body: MatchRequest, view: View, ads: Ads) -> PageFilling:
     """Return what a request asks for. Raises TooFewClicks."""
     rules = AdRules(
         None if body.bcat is None else frozenset(body.bcat),
@@ -65,7 +85,7 @@ def filling_of(body: MatchRequest, view: View, ads: AdServices, usage: Usage) ->
         body.per_advertiser,
         body.explain,
         ads.masks,
-        _valuation(view, usage) if body.rank == "value" else None,
+        _valuation(view, ads.usage) if body.rank == "value" else None,
     )
 
 
@@ -97,6 +117,15 @@ async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
     return Page(url=page.url, title=found.title, text=found.text, keywords=list(found.keywords))
 
 
+def page_text(view: View, page: Page) -> str:
+    """Give the query text of a page, as the model makes it from a document with the same title and text.
+
+    Keywords come before the text, because they are the author's summary. The address is not used.
+    """
+    body = "\n".join(part for part in (" ".join(page.keywords), page.text) if part)
+    return view.model.query_text({"title": page.title, "text": body})
+
+
 def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
     """Return the filled placements and the counts of ads left out, for the reply."""
     filled = ranked.filled
@@ -119,7 +148,7 @@ def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
     return {"rank": body.rank, "placements": placements, "left_out": left_out}
 
 
-def ads_of(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float]]:
+def served_ads(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float]]:
     """Return the ads of an answer as ``fullrank.events.records.ServedList`` has them."""
     filled = ranked.filled
     assert filled is not None

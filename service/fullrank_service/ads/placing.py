@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeVar
 from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import DEPTH
 from fullrank_service.ads.rules import PriceFloor
+from fullrank_service.completion.calibrations import Calibration
 from fullrank_service.documents.ad import Ad
-from fullrank_service.events.calibrations import Calibration
 
 # Documents that are read first, by which factor more each time, and most.
 FIRST, FACTOR, MOST = DEPTH, 4, 10_000

@@ -8,19 +8,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fullrank_service.ads.pages import address
 from fullrank_service.ads.rules import REASONS
+from fullrank_service.completion.calibrations import MIN_CLICKS
 from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
-from fullrank_service.events.calibrations import MIN_CLICKS
-from fullrank_service.http.schemas import (
-    MAX_FIELDS,
-    Asked,
-    AskerText,
-    FilterJson,
-    Hit,
-    Id,
-    MinSeq,
-    ModelName,
-    RankingReply,
-)
+from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, Id, MinSeq, ModelName
 from fullrank_service.http.strict import (
     FieldName,
     Reply,
@@ -30,6 +20,7 @@ from fullrank_service.http.strict import (
     longest,
     refusal,
 )
+from fullrank_service.search.schemas import Asked, AskerText, Hit, RankingReply
 
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64

@@ -24,10 +24,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from fullrank_service.base.errors import TooManyRequests
 from fullrank_service.base.sharing import DIED, HUNG, RESTARTS, shared_folder, worker_number
 from fullrank_service.base.tracing import STAGES, Stages
-from fullrank_service.http.admission import RateLimiter
 
 if TYPE_CHECKING:  # importing it takes two seconds, and several processes only count
     from fullrank.bundle import BundleInfo
@@ -206,7 +204,6 @@ class Metrics:
             self.shard_calls[kind]
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram, Histogram]] = {}
         self._searches: dict[tuple[str, bool], Counter] = {}
-        self._scrapes = RateLimiter(per_second=2, burst=30)
         self._rendered = b""
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
         self._exposed = CollectorRegistry()
@@ -262,17 +259,17 @@ class Metrics:
         disk.register(_Versions(versions))
         return generate_latest(self._exposed) + generate_latest(disk)
 
-    async def scrape(self, versions: Callable[[], Awaitable[Iterable[BundleInfo]]]) -> bytes:
-        """Render on a thread. A flood, which needs no key, gets copies: rendering takes 20 ms with four workers.
+    async def scrape(
+        self, versions: Callable[[], Awaitable[Iterable[BundleInfo]]], *, is_flood: bool
+    ) -> bytes:
+        """Render on a thread.
 
         Args:
-            versions: lists those on disk.
+            versions: Lists those on disk.
+            is_flood: Return a copy if there is one: rendering takes 20 ms with four workers.
         """
-        try:
-            self._scrapes.spend("all")
-        except TooManyRequests:
-            if self._rendered:
-                return self._rendered
+        if is_flood and self._rendered:
+            return self._rendered
         self._rendered = await asyncio.to_thread(self.render, await versions())
         return self._rendered
 

@@ -1,1 +1,1 @@
-"""Completions, and documents clicked together: learned from the log of all people."""
+"""What the log of events says about everybody: completions, documents clicked together, click probabilities."""

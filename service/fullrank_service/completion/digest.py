@@ -22,7 +22,7 @@ from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_ha
 from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.storage.files import replace_file
 from fullrank.together import MIN_PEOPLE, Click, Together, together
-from fullrank_service.events.calibrations import AdCounts, Calibrated, Calibration
+from fullrank_service.completion.calibrations import AdCounts, Calibrated, Calibration
 
 MAX_READ_S = 30.0
 """Time to read what is new; older days follow in the next rounds."""

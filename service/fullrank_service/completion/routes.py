@@ -2,26 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query
+from pydantic import Field
+from starlette.datastructures import State
 
+from fullrank.together import MAX_KEPT
 from fullrank_service.base.errors import Invalid
-from fullrank_service.documents.reading import ID, InvalidDocument, check_id
-from fullrank_service.events.schemas import (
-    CompleteQuery,
-    CompleteReply,
-    TogetherQuery,
-    TogetherReply,
-)
-from fullrank_service.http.deps import PathId, ServicesDep, ServingDep
+from fullrank_service.completion.usage import Usage
+from fullrank_service.documents.live import DocumentsDep
+from fullrank_service.documents.reading import InvalidDocument, check_id
+from fullrank_service.http.deps import Capability, PathId, ServingDep, SharedDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
-from fullrank_service.http.problems import JsonResponse
+from fullrank_service.http.problems import JsonResponse, too_large
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.search.request import too_large
+from fullrank_service.http.schemas import ID, MAX_FIELDS, MinSeq, ModelName
+from fullrank_service.http.strict import FieldName, QueryString, Reply, longest
 
+UsageDep = Annotated[Usage, part("completion")]
 router = APIRouter(prefix="/v1", tags=["search"], route_class=GuardedRoute)
+
+MAX_COMPLETIONS = 50
+MAX_PREFIX_CHARS = 256
+
+
+class CompleteQuery(QueryString):
+    """The query string of /complete."""
+
+    prefix: Annotated[
+        str,
+        Field(min_length=1, max_length=MAX_PREFIX_CHARS, examples=["cop"]),
+        longest(MAX_PREFIX_CHARS),
+    ]
+    limit: Annotated[int, Field(ge=1, le=MAX_COMPLETIONS)] = 8
+    model: ModelName = "default"
+
+
+class TogetherQuery(QueryString):
+    """The query string of /together."""
+
+    limit: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 10
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class CompletionReply(Reply):
+    text: str
+    kind: Literal["query", "title", "word"] = Field(
+        description="a query of several people, the title of a document, or a word of the model"
+    )
+
+
+class CompleteReply(Reply):
+    model: str
+    generation: int
+    completions: list[CompletionReply] = Field(description="the best first")
+
+
+class TogetherHit(Reply):
+    id: str
+    lift: float = Field(description="above 1: clicked together more often than by chance")
+    people: int = Field(description="how many clicked both documents in one session")
+    fields: dict[str, Any]
+
+
+class TogetherReply(Reply):
+    model: str
+    generation: int
+    hits: list[TogetherHit] = Field(description="the largest lift first")
 
 
 @router.get(
@@ -31,11 +84,11 @@ router = APIRouter(prefix="/v1", tags=["search"], route_class=GuardedRoute)
     openapi_extra=needs("search"),
 )
 async def complete(
-    asked: Annotated[CompleteQuery, Query()], serving: ServingDep, services: ServicesDep
+    asked: Annotated[CompleteQuery, Query()], serving: ServingDep, usage: UsageDep
 ) -> JsonResponse:
     """Complete what a person is typing."""
     bundle = serving.resolve(asked.model)
-    found = services.usage.complete(bundle, asked.prefix, asked.limit)
+    found = usage.complete(bundle, asked.prefix, asked.limit)
     return JsonResponse(
         {
             "model": bundle.version,
@@ -55,20 +108,22 @@ async def documents_together(
     id: PathId,
     asked: Annotated[TogetherQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    shared: SharedDep,
+    documents: DocumentsDep,
+    usage: UsageDep,
 ) -> JsonResponse:
     """List the documents that the same people clicked in one session; none for an unknown document."""
     try:
         check_id(id)
     except InvalidDocument as error:
         raise Invalid(errors=[{"field": ID, "reason": error.reason}]) from None
-    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    view = await documents.view(serving.resolve(asked.model), asked.min_seq)
     hits: list[orjson.Fragment] = []
-    left = services.settings.max_answer_bytes
-    for found in services.usage.together(view.bundle.name, id):
+    left = shared.settings.max_answer_bytes
+    for found in usage.together(view.bundle.name, id):
         if len(hits) == asked.limit:
             break
-        fields = (await services.live.stored(view, found.document)).fields
+        fields = (await documents.stored(view, found.document)).fields
         if fields is None:
             continue
         if asked.fields is not None:
@@ -81,3 +136,22 @@ async def documents_together(
         hits.append(orjson.Fragment(written))
     content = {"model": view.bundle.version, "generation": serving.generation}
     return JsonResponse({**content, "hits": hits})
+
+
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Usage]:
+    documents, recorder = state.backend.documents, getattr(state, "events", None)
+    usage = Usage(
+        lambda: [followed.view for followed in documents.views()],
+        None if recorder is None else recorder.folder,
+        state.shared.settings.usage_refresh_s,
+        state.shared.metrics,
+    )
+    usage.start()
+    try:
+        yield usage
+    finally:
+        await usage.close()
+
+
+COMPLETION = Capability("completion", router.routes, _opened, router.routes)

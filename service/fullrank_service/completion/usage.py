@@ -25,9 +25,9 @@ from fullrank.live import View
 from fullrank.together import Together
 from fullrank_service.base.background import Repeater, trim_heap
 from fullrank_service.base.metrics import Metrics
+from fullrank_service.completion.calibrations import Calibrated
 from fullrank_service.completion.candidates import CandidateReader
 from fullrank_service.completion.digest import Digest, clicked_for, queries_for, read_digest
-from fullrank_service.events.calibrations import Calibrated
 
 # How often to look for models that were loaded.
 _POLL_S = 0.5

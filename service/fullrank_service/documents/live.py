@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import getLogger
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
@@ -32,6 +32,7 @@ from fullrank_service.documents.log import (
 )
 from fullrank_service.documents.past import AsOf, HistoryLost
 from fullrank_service.documents.sqlitelog import LogPlace
+from fullrank_service.http.deps import part
 
 # The documents that an app answers from: those of bundles and of a log (LiveDocuments), or of a fleet.
 
@@ -59,6 +60,9 @@ class Documents(Protocol):
     def views(self, name: str | None = None) -> Sequence[Followed]: ...
     async def write(self, submission: Submission) -> Kept: ...
     async def head(self, collection: str) -> int: ...
+
+
+DocumentsDep = Annotated[Documents, part("documents")]
 
 
 # Requests of one worker → the log of live documents, several in one commit.

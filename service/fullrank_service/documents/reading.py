@@ -16,13 +16,13 @@ import orjson
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
 from fullrank_service.documents.ad import FIELD, AdError, has_ended, parse_ad
 from fullrank_service.documents.log import Write
+from fullrank_service.http.schemas import ID, MAX_ID_CHARS
 
-ID, DELETE = "_id", "_delete"
+DELETE = "_delete"
 # The fields that every model may read as text.
 TEXT_FIELDS = ("title", "text")
 # Levels of lists and objects within one field.
 MAX_DEPTH = 16
-MAX_ID_CHARS = 512
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

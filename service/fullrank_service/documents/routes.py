@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import Field
+from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -19,6 +22,7 @@ from fullrank.live import View
 from fullrank_service.base import errors
 from fullrank_service.documents import reading
 from fullrank_service.documents.follow import Followed
+from fullrank_service.documents.live import Documents, DocumentsDep
 from fullrank_service.documents.log import Changed, Write
 from fullrank_service.documents.reading import InvalidDocument, Line
 from fullrank_service.documents.writing import (
@@ -31,12 +35,20 @@ from fullrank_service.documents.writing import (
     write_one,
 )
 from fullrank_service.http.body import require_json
-from fullrank_service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
+from fullrank_service.http.deps import (
+    Capability,
+    PathId,
+    ServingDep,
+    Shared,
+    SharedDep,
+    check_path,
+    serving_of,
+)
 from fullrank_service.http.guard import GuardedRoute, needed_scope, needs, permit
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
-from fullrank_service.models.serving import REQUEST_MODEL, RequestModel
+from fullrank_service.http.schemas import MinSeq, WriteQuery
+from fullrank_service.http.strict import Reply
 
 NDJSON = "application/x-ndjson"
 _KEY_HEADER = b"idempotency-key"
@@ -57,21 +69,42 @@ class WriteRoute(GuardedRoute):
         if not is_simple or any(name == _KEY_HEADER for name, _ in scope["headers"]):
             await super().handle(scope, receive, send)
             return
-        services: Services = scope["app"].state.services
-        permit(services, scope, self._scope_needed)
+        state = scope["app"].state
+        shared: Shared = state.shared
+        documents: Documents = state.documents
+        permit(scope, self._scope_needed)
         request = Request(scope, receive, send)
         check_path(scope)
-        serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, None)
+        serving = serving_of(scope)
         id = scope["path_params"]["id"]
         if scope["method"] == "PUT":
-            response = await put_document(id, _PLAIN, request, serving, services)
+            response = await put_document(id, _PLAIN, request, serving, shared, documents)
         else:
-            response = await delete_document(id, _PLAIN, serving, services)
+            response = await delete_document(id, _PLAIN, serving, documents)
         await response(scope, receive, send)
 
     @cached_property
     def _scope_needed(self) -> str:
         return needed_scope(self)
+
+
+class DocumentQuery(WriteQuery):
+    """The query string of reading a document."""
+
+    min_seq: MinSeq = 0
+
+
+class WriteReply(Reply):
+    id: str
+    collection: str = Field(description="bundle name; all its versions have the document")
+    seq: int = Field(description="position of the write in the log, for `min_seq`")
+
+
+class DocumentReply(Reply):
+    id: str
+    model: str
+    generation: int
+    fields: dict[str, Any]
 
 
 _PLAIN = WriteQuery()
@@ -151,23 +184,24 @@ async def put_document(
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
-    services: ServicesDep,
+    shared: SharedDep,
+    documents: DocumentsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Add or replace a document. The answer comes after it is synced to disk.
 
     Every worker can find it within a second; a search with `min_seq` waits for it.
     """
-    body = await _object_of(request, services)
-    views = loaded_views(services, serving.resolve(asked.model).name)
+    body = await _object_of(request, shared.settings.max_document_bytes)
+    views = loaded_views(documents, serving.resolve(asked.model).name)
     try:
-        write, fields = reading.read_document(id, body, services.settings.max_document_bytes)
+        write, fields = reading.read_document(id, body, shared.settings.max_document_bytes)
         write = accepted(views, write, fields)
     except InvalidDocument as error:
         raise invalid(error) from None
     except DocumentRefused as error:
-        return await write_one(services, views, write, idempotency_key, body, not_accepted(error))
-    return await write_one(services, views, write, idempotency_key, body)
+        return await write_one(documents, views, write, idempotency_key, body, not_accepted(error))
+    return await write_one(documents, views, write, idempotency_key, body)
 
 
 @writes.delete(
@@ -180,16 +214,16 @@ async def delete_document(
     id: PathId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    documents: DocumentsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Delete a document, also one of the bundle. Deleting a document that does not exist succeeds."""
-    views = loaded_views(services, serving.resolve(asked.model).name)
+    views = loaded_views(documents, serving.resolve(asked.model).name)
     try:
         reading.check_id(id)
     except InvalidDocument as error:
         raise invalid(error) from None
-    return await write_one(services, views, Write(id, None), idempotency_key, b"")
+    return await write_one(documents, views, Write(id, None), idempotency_key, b"")
 
 
 router.routes += writes.routes
@@ -209,38 +243,40 @@ async def patch_document(
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
-    services: ServicesDep,
+    shared: SharedDep,
+    documents: DocumentsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Set and remove fields of a document; the others stay. The answer comes after the document is synced to disk.
 
     Of changes that are made at once none is lost: each is merged into the document that the one before it left.
     """
-    body = await _object_of(request, services)
+    max_bytes = shared.settings.max_document_bytes
+    body = await _object_of(request, max_bytes)
     bundle = serving.resolve(asked.model)
-    views = loaded_views(services, bundle.name)
+    views = loaded_views(documents, bundle.name)
     try:
-        patch = reading.read_patch(id, body, services.settings.max_document_bytes)
+        patch = reading.read_patch(id, body, max_bytes)
     except InvalidDocument as error:
         raise invalid(error) from None
     key = (bundle.name, id)
     # One after another in this worker, so that few changes have to be merged again.
     async with _patched.setdefault(key, asyncio.Lock()):
-        return await _merge(services, bundle, views, id, patch, idempotency_key, body)
+        return await _merge(documents, max_bytes, bundle, views, id, patch, idempotency_key, body)
 
 
-async def _object_of(request: Request, services: Services) -> bytes:
+async def _object_of(request: Request, max_bytes: int) -> bytes:
     """Return the body of a request that has one JSON object, no larger than a document may be."""
     require_json(request.scope["headers"])
     body = await request.body()
-    max_bytes = services.settings.max_document_bytes
     if len(body) > max_bytes:
         raise errors.TooLarge(f"The body is larger than {max_bytes} bytes.")
     return body
 
 
 async def _merge(
-    services: Services,
+    documents: Documents,
+    max_bytes: int,
     bundle: Bundle,
     views: Sequence[Followed],
     id: str,
@@ -249,10 +285,10 @@ async def _merge(
     body: bytes,
 ) -> Response:
     """Merge a patch into a document and write it, again if the document was written meanwhile."""
-    seq, max_bytes = 0, services.settings.max_document_bytes
+    seq = 0
     for _ in range(_MOST_MERGES):
-        view = await services.live.view(bundle, seq)
-        found = await services.live.stored(view, id)
+        view = await documents.view(bundle, seq)
+        found = await documents.stored(view, id)
         refusal: errors.Problem | None = None
         write = Write(id, b"")
         try:
@@ -270,11 +306,11 @@ async def _merge(
             refusal = not_accepted(error)
         if refusal is not None and not seq:
             # The document may have been written before this request, and not be visible here yet.
-            seq = await services.live.head(bundle.name)
+            seq = await documents.head(bundle.name)
             if seq > found.seq:
                 continue
         try:
-            return await write_one(services, views, write, key, body, refusal, b"patch", found.seq)
+            return await write_one(documents, views, write, key, body, refusal, b"patch", found.seq)
         except Changed as changed:
             seq = changed.seq
     raise errors.Overloaded("The document changes too often; try again shortly.")
@@ -299,16 +335,17 @@ async def write_documents(
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
-    services: ServicesDep,
+    shared: SharedDep,
+    documents: DocumentsDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Add, replace and delete many documents. Valid lines are written together: all of them or, on an error, none."""
     _require_lines(request)
     body = await request.body()
-    settings = services.settings
+    settings = shared.settings
     if body.count(b"\n") + (not body.endswith(b"\n")) > settings.max_bulk_lines:
         raise errors.TooLarge(f"The request has more than {settings.max_bulk_lines} lines.")
-    views = loaded_views(services, serving.resolve(asked.model).name)
+    views = loaded_views(documents, serving.resolve(asked.model).name)
 
     def read() -> list[Line]:
         lines = reading.read_lines(body, settings.max_document_bytes)
@@ -319,7 +356,7 @@ async def write_documents(
     lines = await asyncio.to_thread(read)
     writes = [line.write for line in lines if line.write is not None]
     response = await write_all(
-        services,
+        documents,
         views,
         writes,
         lambda first: _verdicts(lines, first),
@@ -340,11 +377,12 @@ async def get_document(
     id: PathId,
     asked: Annotated[DocumentQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    shared: SharedDep,
+    documents: DocumentsDep,
 ) -> JsonResponse:
     """Read a document as a model holds it now."""
-    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
-    fields = (await services.live.stored(view, id)).fields
+    view = await documents.view(serving.resolve(asked.model), asked.min_seq)
+    fields = (await documents.stored(view, id)).fields
     if fields is None:
         raise _not_found(view, id)
     content = {
@@ -353,7 +391,7 @@ async def get_document(
         "generation": serving.generation,
         "fields": fields,
     }
-    return bounded(content, services.settings.max_answer_bytes, "id")
+    return bounded(content, shared.settings.max_answer_bytes, "id")
 
 
 def _not_found(view: View, id: str) -> errors.DocumentNotFound:
@@ -380,3 +418,16 @@ def _verdicts(lines: Sequence[Line], first: int) -> bytes:
             error = orjson.dumps(str(line.error))
             verdicts.append(b'%b"status":422,"error":%b}\n' % (head, error))
     return b"".join(verdicts)
+
+
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Documents]:
+    documents: Documents = state.backend.documents
+    documents.start()
+    try:
+        yield documents
+    finally:
+        await documents.close()
+
+
+DOCUMENTS = Capability("documents", router.routes, _opened)

@@ -23,6 +23,11 @@ from fullrank_service.documents.log import Log, LogError, Rows, Write, bytes_of,
 FILE = "documents.sqlite"
 
 
+def log_file(settings: Settings) -> Path:
+    """Return the file of live documents, beside which other files of a worker are."""
+    return settings.documents or settings.bundles / FILE
+
+
 def place_of(settings: Settings, bundles: Path) -> LogPlace:
     """Return the place of the log that the settings name; bundles: the folder of bundles. Raises FullrankError."""
     if settings.documents_url is not None:

@@ -11,16 +11,17 @@ from starlette.responses import Response
 from fullrank.errors import DocumentRefused
 from fullrank.live.entry import NewFields
 from fullrank_service.base import errors
-from fullrank_service.documents import idempotency, reading
+from fullrank_service.documents import idempotency
 from fullrank_service.documents.follow import Followed
+from fullrank_service.documents.live import Documents
 from fullrank_service.documents.log import Submission, Write
 from fullrank_service.documents.reading import InvalidDocument, Line
-from fullrank_service.http.deps import Services
+from fullrank_service.http.schemas import ID
 
 
-def loaded_views(services: Services, name: str) -> Sequence[Followed]:
+def loaded_views(documents: Documents, name: str) -> Sequence[Followed]:
     """The views of a collection's loaded versions. Each must accept a document that is written."""
-    views = services.live.views(name)
+    views = documents.views(name)
     if not views:
         raise errors.NotReady(f"No version of {name} is loaded.")
     return views
@@ -66,12 +67,12 @@ def checked_line(views: Sequence[Followed], line: Line, new: Sequence[NewFields]
 
 
 def invalid(error: InvalidDocument) -> errors.Invalid:
-    field = f"body.{error.field}" if error.field not in ("", reading.ID) else error.field or "body"
+    field = f"body.{error.field}" if error.field not in ("", ID) else error.field or "body"
     return errors.Invalid(errors=[{"field": field, "reason": error.reason}])
 
 
 async def write_one(
-    services: Services,
+    documents: Documents,
     views: Sequence[Followed],
     write: Write,
     key: str | None,
@@ -94,7 +95,7 @@ async def write_one(
     writes = [write] if refusal is None else []
     identity = (kind, write.id.encode(), body)
     response = await write_all(
-        services, views, writes, render, key, identity, "application/json", unchanged_since
+        documents, views, writes, render, key, identity, "application/json", unchanged_since
     )
     if response is None:
         assert refusal is not None
@@ -103,7 +104,7 @@ async def write_one(
 
 
 async def write_all(
-    services: Services,
+    documents: Documents,
     views: Sequence[Followed],
     writes: Sequence[Write],
     render: Callable[[int], bytes],
@@ -131,7 +132,7 @@ async def write_all(
     after = max(followed.since for followed in views)
     since = unchanged_since if writes else None
     submission = Submission(name, writes, render, key, digest, after, since)
-    kept = await services.live.write(submission)
+    kept = await documents.write(submission)
     if not writes and not kept.again:
         return None
     headers = {"X-Seq": str(kept.seq)}

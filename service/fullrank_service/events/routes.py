@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request
-from starlette.datastructures import QueryParams
+from starlette.datastructures import QueryParams, State
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import Scope
 
 from fullrank.events.records import Event, EventRefused, parse_event, parse_insight, parse_reported
@@ -29,7 +30,7 @@ from fullrank_service.events.schemas import (
 )
 from fullrank_service.events.shown import is_bot
 from fullrank_service.http.body import parse, parse_items, require_json
-from fullrank_service.http.deps import Services, ServicesDep
+from fullrank_service.http.deps import Capability, part
 from fullrank_service.http.guard import GuardedRoute, Handler, needed_scope, needs, spend, validated
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
@@ -47,9 +48,9 @@ class InsightsRoute(GuardedRoute):
         scope_needed = needed_scope(self)
 
         async def guarded(request: Request) -> Response:
-            services = request.app.state.services
-            services.access.authorize_public(request.scope, scope_needed, _token(request.scope))
-            spend(services, request.scope)
+            shared = request.app.state.shared
+            shared.access.authorize_public(request.scope, scope_needed, _token(request.scope))
+            spend(request.scope)
             require_json(request.scope["headers"], or_text=True)
             return await answer(request)
 
@@ -65,10 +66,10 @@ def _token(scope: Scope) -> str | None:
     return QueryParams(scope["query_string"]).get(KEY)
 
 
-EVENTS, UBI_EVENTS, UBI_QUERIES = "/v1/events", "/v1/ubi/ubi_events", "/v1/ubi/ubi_queries"
+NATIVE, UBI_EVENTS, UBI_QUERIES = "/v1/events", "/v1/ubi/ubi_events", "/v1/ubi/ubi_queries"
 INSIGHTS = "/v1/insights/1/events"
 MAX_BODY_BYTES = 2 << 20
-PATHS = (EVENTS, UBI_EVENTS, UBI_QUERIES, INSIGHTS)
+PATHS = (NATIVE, UBI_EVENTS, UBI_QUERIES, INSIGHTS)
 
 
 class EventsRequestBody(Request):
@@ -82,53 +83,43 @@ class EventsRoute(GuardedRoute):
     request_class = EventsRequestBody
 
 
+RecorderDep = Annotated[Recorder, part("events")]
 router = APIRouter(tags=["events"], route_class=EventsRoute)
 insights_router = APIRouter(tags=["events"], route_class=InsightsRoute)
 _PROBLEMS = problems(400, 413, 415, 422, 503, 507)
 Record = TypeVar("Record")
 
 
-def routes() -> list[BaseRoute]:
-    """Return all routes of events; without them their paths answer 404."""
-    return [*router.routes, *insights_router.routes]
-
-
-def reporting_routes() -> list[BaseRoute]:
-    """Return those that pages of other origins may call; erasing people and analytics are for operators."""
-    return [route for route in routes() if isinstance(route, Route) and route.path in PATHS]
-
-
-@router.post(EVENTS, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events"))
+@router.post(NATIVE, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events"))
 async def report_events(
-    body: Annotated[EventsRequest | Events, Body()], request: Request, services: ServicesDep
+    body: Annotated[EventsRequest | Events, Body()], request: Request, recorder: RecorderDep
 ) -> JsonResponse:
     """Store events that refer to answers: clicks, purchases and others. Each has a verdict; the good ones are kept.
 
     When this answers, the kept ones survive a power cut.
     """
     if isinstance(body, EventsRequest):
-        return await _store_events(body.events, request, services, body.dropped)
-    return await _store_events(body, request, services)
+        return await _store_events(body.events, request, recorder, body.dropped)
+    return await _store_events(body, request, recorder)
 
 
 @router.post(
     UBI_EVENTS, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events")
 )
 async def report_ubi_events(
-    body: Annotated[Events, Body()], request: Request, services: ServicesDep
+    body: Annotated[Events, Body()], request: Request, recorder: RecorderDep
 ) -> JsonResponse:
     """Store events of ubi.js, as /v1/events does."""
-    return await _store_events(body, request, services)
+    return await _store_events(body, request, recorder)
 
 
 @router.post(
     UBI_QUERIES, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events")
 )
 async def report_ubi_queries(
-    body: Annotated[Queries, Body()], request: Request, services: ServicesDep
+    body: Annotated[Queries, Body()], request: Request, recorder: RecorderDep
 ) -> JsonResponse:
     """Store lists that other engines served, as ubi.js reports them. For answers of this service they are ignored."""
-    recorder = _recorder(services)
     reading = _Reading(recorder)
     lists = reading.read(body, parse_reported)
     await recorder.store_lists(lists, is_bot=is_bot(request.scope["headers"]))
@@ -148,13 +139,13 @@ async def report_ubi_queries(
         },
     },
 )
-async def report_insights(request: Request, services: ServicesDep) -> JsonResponse:
+async def report_insights(request: Request, recorder: RecorderDep) -> JsonResponse:
     """Store events of search-insights.js: all of them or, on an error, none. The body may be text/plain too.
 
     The key is sent as X-Algolia-API-Key, in the header or the query string, and may have no scope but `events`.
     """
     body = validated(InsightsRequest, parse(await request.body()))
-    recorder, now = _recorder(services), time.time()
+    now = time.time()
     events: list[Event] = []
     refusals, dropped = [], body.dropped
     for number, given in enumerate(body.events):
@@ -178,9 +169,9 @@ async def report_insights(request: Request, services: ServicesDep) -> JsonRespon
     responses=problems(422, 503),
     openapi_extra=needs("admin"),
 )
-async def erase_user(id: str, services: ServicesDep) -> JsonResponse:
+async def erase_user(id: str, recorder: RecorderDep) -> JsonResponse:
     """Erase all that a user, client or session did: from reads at once, from the disk within a day."""
-    await _recorder(services).erase(id)
+    await recorder.erase(id)
     return JsonResponse({"erased": True})
 
 
@@ -191,16 +182,15 @@ async def erase_user(id: str, services: ServicesDep) -> JsonResponse:
     openapi_extra=needs("admin"),
 )
 async def show_analytics(
-    asked: Annotated[AnalyticsQuery, Query()], services: ServicesDep
+    asked: Annotated[AnalyticsQuery, Query()], recorder: RecorderDep
 ) -> JsonResponse:
     """Count searches and clicks of the last days, and the most frequent queries; at most a minute old."""
-    return JsonResponse(await _recorder(services).analytics(asked.days))
+    return JsonResponse(await recorder.analytics(asked.days))
 
 
 async def _store_events(
-    given: Sequence[Any], request: Request, services: Services, dropped: int = 0
+    given: Sequence[Any], request: Request, recorder: Recorder, dropped: int = 0
 ) -> JsonResponse:
-    recorder = _recorder(services)
     reading = _Reading(recorder, dropped)
     events = reading.read(given, _parse_event)
     await recorder.store_events(events, is_bot=is_bot(request.scope["headers"]))
@@ -261,8 +251,17 @@ class _Reading:
         )
 
 
-def _recorder(services: Services) -> Recorder:
-    """Return the recorder. These routes exist only if events are on."""
-    if services.events is None:
-        raise LookupError("events are off")
-    return services.events
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Recorder]:
+    recorder = Recorder.from_settings(state.shared.settings, state.shared.metrics)
+    recorder.start()
+    try:
+        yield recorder
+    finally:
+        await recorder.close()
+
+
+_ROUTES = [*router.routes, *insights_router.routes]
+# Erasing people and analytics are for operators.
+_REPORTING = [route for route in _ROUTES if isinstance(route, Route) and route.path in PATHS]
+EVENTS = Capability("events", _ROUTES, _opened, _REPORTING)

@@ -11,7 +11,6 @@ import orjson
 
 from fullrank.events.log import Pseudonyms
 from fullrank.events.records import MAX_TEXT_CHARS, ServedList
-from fullrank_service.search.trying import NOTHING, Tried
 
 _MAX_FILTER_BYTES = 8_192
 # Parts of the names that crawlers, monitors and previews give themselves; programs that pretend to be people are left
@@ -45,6 +44,19 @@ class Asker(Protocol):
     user_id: str | None
     application: str | None
     record: bool
+
+
+class Tried(NamedTuple):
+    """What was tried on one list, as fullrank.events.records.ServedList; by default nothing."""
+
+    candidate: str | None = None
+    teams: str = ""
+    pair: int | None = None
+    swapped: bool = False
+    inserted: int | None = None
+
+
+NOTHING = Tried()
 
 
 class Shown(NamedTuple):

@@ -2,26 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
+from pydantic import Field
+from starlette.datastructures import State
 
+from fullrank.experiment.decisions import MAX_DAYS, SHARE
 from fullrank_service.base.errors import ExperimentNotFound
 from fullrank_service.experiments.status import Reports
-from fullrank_service.http.deps import Services, ServicesDep
+from fullrank_service.http.deps import Capability, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.models.schemas import (
-    DecisionsReply,
-    ExperimentReply,
-    ExperimentRequest,
-    ExperimentStatusReply,
-)
-from fullrank_service.models.serving import Serving
+from fullrank_service.http.serving import Serving
+from fullrank_service.http.strict import Reply, Request
+from fullrank_service.models.registry import ModelsDep
+from fullrank_service.models.schemas import VersionName
 
+ReportsDep = Annotated[Reports, part("experiments")]
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=GuardedRoute)
+
+
+class ExperimentRequest(Request):
+    candidate: VersionName
+    share: Annotated[float, Field(gt=0, le=1, description="of the searches")] = SHARE
+    max_days: Annotated[
+        float, Field(gt=0, le=365, description="after which the active version stays")
+    ] = MAX_DAYS
+
+
+class ExperimentReply(Reply):
+    active: str
+    candidate: str
+    share: float
+    started: str
+    max_days: float
+    generation: int
+
+
+class GateEntry(Reply):
+    name: str
+    passed: bool
+    reason: str = Field(description="what was measured, and what it was compared with")
+
+
+class DecisionEntry(Reply):
+    at: float = Field(description="seconds since 1970")
+    name: str = Field(description="name of the model")
+    did: str
+    active: str | None
+    candidate: str | None
+    wins: int | None = Field(description="votes for the candidate; null for a training")
+    losses: int | None
+    e_value: float | None
+    started: str | None = Field(description="when the experiment began; null for a training")
+    e_values: list[tuple[float, float]] | None = Field(
+        description="seconds since 1970 and the e-value then, at most 200 points"
+    )
+    gates: list[GateEntry] | None = Field(description="of a training")
+
+
+class DecisionsReply(Reply):
+    decisions: list[DecisionEntry] = Field(description="of the loop, the newest 50 first")
+
+
+class ExperimentStatusReply(ExperimentReply, DecisionsReply):
+    wins: int = Field(description="votes of past days for the candidate, until they decided")
+    losses: int
+    e_value: float = Field(description="evidence that one of the two is better; 20 decides")
+    verdict: Literal["promote", "stop", "open"]
+    expired: bool = Field(description="whether max_days have passed")
+    e_values: list[tuple[float, float]] = Field(
+        description="seconds since 1970 and the e-value then, at most 200 points"
+    )
 
 
 @router.put(
@@ -30,10 +87,10 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=G
     responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
-async def start_experiment(body: ExperimentRequest, services: ServicesDep) -> JsonResponse:
+async def start_experiment(body: ExperimentRequest, models: ModelsDep) -> JsonResponse:
     """Interleave a version with the active one in every worker; this ends an experiment with another."""
-    await services.registry.start_experiment(body.candidate, body.share, body.max_days)
-    return JsonResponse(_described(services.registry.serving))
+    await models.start_experiment(body.candidate, body.share, body.max_days)
+    return JsonResponse(_described(models.serving))
 
 
 @router.get(
@@ -42,12 +99,11 @@ async def start_experiment(body: ExperimentRequest, services: ServicesDep) -> Js
     responses=problems(404, 503),
     openapi_extra=needs("admin"),
 )
-async def read_experiment(services: ServicesDep) -> JsonResponse:
+async def read_experiment(models: ModelsDep, reports: ReportsDep) -> JsonResponse:
     """Describe the experiment, its votes, at most 30 seconds old, and what `fullrank loop` decided so far."""
-    serving = services.registry.serving
+    serving = models.serving
     if serving.experiment is None or serving.active is None:
         raise ExperimentNotFound
-    reports = _reports(services)
     votes = await reports.votes(serving.active, serving.experiment)
     return JsonResponse(_described(serving) | votes | {"decisions": await reports.decisions()})
 
@@ -58,9 +114,9 @@ async def read_experiment(services: ServicesDep) -> JsonResponse:
     responses=problems(503),
     openapi_extra=needs("admin"),
 )
-async def list_decisions(services: ServicesDep) -> JsonResponse:
+async def list_decisions(reports: ReportsDep) -> JsonResponse:
     """List what `fullrank loop` decided, the newest first; also while no experiment runs."""
-    return JsonResponse({"decisions": await _reports(services).decisions()})
+    return JsonResponse({"decisions": await reports.decisions()})
 
 
 @router.delete(
@@ -69,18 +125,11 @@ async def list_decisions(services: ServicesDep) -> JsonResponse:
     responses=problems(404, 409, 503),
     openapi_extra=needs("admin"),
 )
-async def stop_experiment(services: ServicesDep) -> JsonResponse:
+async def stop_experiment(models: ModelsDep) -> JsonResponse:
     """End the experiment and describe it; the active version stays."""
-    ended = _described(services.registry.serving)
-    await services.registry.stop_experiment()
+    ended = _described(models.serving)
+    await models.stop_experiment()
     return JsonResponse(ended)
-
-
-def _reports(services: Services) -> Reports:
-    """Return the reports. These routes exist only if events are on."""
-    if services.reports is None:
-        raise LookupError("events are off")
-    return services.reports
 
 
 def _described(serving: Serving) -> dict[str, Any]:
@@ -96,3 +145,11 @@ def _described(serving: Serving) -> dict[str, Any]:
         "max_days": found.max_days,
         "generation": serving.generation,
     }
+
+
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Reports]:
+    yield Reports(state.shared.settings.bundles, state.events.folder)
+
+
+EXPERIMENTS = Capability("experiments", router.routes, _opened)

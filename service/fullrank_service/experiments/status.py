@@ -18,7 +18,8 @@ from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.experiment.decisions import Tally, Verdict, candidate_of, follow, read_decisions
 from fullrank.experiment.votes import votes_of
 from fullrank_service.base.errors import EventsUnavailable
-from fullrank_service.models.state import Experiment, read_state
+from fullrank_service.base.experiment import Experiment
+from fullrank_service.models.state import read_state
 
 _DAY_S = 86_400
 _POINTS = 200

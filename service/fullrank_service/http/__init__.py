@@ -1,1 +1,1 @@
-"""HTTP: routes, schemas, guards, middleware, strict JSON."""
+"""What all routes share: entry, keys, admission, problems, strict JSON, OpenAPI."""

@@ -56,8 +56,8 @@ class OriginCheck:
     def _answers_for(self, host: str, scope: Scope) -> bool:
         hosts = self._hosts
         if hosts is None:
-            services = getattr(scope["app"].state, "services", None)
-            if services is None or not services.access.trusts_this_machine:
+            shared = getattr(scope["app"].state, "shared", None)
+            if shared is None or not shared.access.trusts_this_machine:
                 return True
             hosts = {"localhost"}
         name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]

@@ -1,82 +1,83 @@
-"""The parts of the app that routes use, and FastAPI dependencies that provide them."""
+"""What a capability is, what the routes of all capabilities share, and how a route gets both."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
+from starlette.datastructures import State
+from starlette.routing import BaseRoute
 from starlette.types import Scope
 
-from fullrank_service.ads.matching import AdServices
 from fullrank_service.base.errors import Invalid
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
-from fullrank_service.completion.usage import Usage
-from fullrank_service.documents.live import Documents
-from fullrank_service.documents.reading import ID
-from fullrank_service.events.recorder import Recorder
-from fullrank_service.experiments.status import Reports
 from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter
 from fullrank_service.http.drain import Drain
-from fullrank_service.http.schemas import DocumentId
-from fullrank_service.models.registry import Models
-from fullrank_service.models.serving import REQUEST_MODEL, RequestModel
-from fullrank_service.rules.rules import Rules
-from fullrank_service.search.paging import Cursors
-from fullrank_service.search.ranker import Ranker
-from fullrank_service.search.trying import Trying
+from fullrank_service.http.schemas import ID, DocumentId
+from fullrank_service.http.serving import REQUEST_MODEL, RequestModel, Serving
 
 SLOT = "fullrank.slot"
 """Key of the admission slot in the ASGI scope of a ranking request."""
 
 
+class Capability(NamedTuple):
+    """A part of the service that can be left out.
+
+    Attributes:
+        name: Under which the state of the app holds what ``opened`` yields.
+        routes: Its routes.
+        opened: Opens what the routes use, given the state of the app, and closes it.
+        public: The routes that pages of permitted other origins may call.
+    """
+
+    name: str
+    routes: Sequence[BaseRoute]
+    opened: Callable[[State], AbstractAsyncContextManager[object]]
+    public: Sequence[BaseRoute] = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Services:
-    """The parts of one app, built by create_app; `events` and `reports` are None if events are off."""
+class Shared:
+    """What the routes of all capabilities share; serving returns what this worker serves now."""
 
     settings: Settings
     metrics: Metrics
-    registry: Models
-    ranker: Ranker
     access: Access
     admission: Admission
     rates: RateLimiter
-    live: Documents
+    scrapes: RateLimiter
     drain: Drain
-    events: Recorder | None
-    trying: Trying
-    cursors: Cursors
-    reports: Reports | None
-    rules: Rules
-    usage: Usage
-    ads: AdServices
-
-    @property
-    def draining(self) -> bool:
-        """Whether the worker is stopping: it finishes open requests and sends clients elsewhere."""
-        return self.drain.started
+    serving: Callable[[], Serving]
 
 
-async def _services(request: Request) -> Services:
-    return cast("Services", request.app.state.services)
+def part(name: str) -> Any:
+    """Return the dependency that provides a part of the app's state: "shared", or a capability by name."""
+
+    async def provide(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(provide)
 
 
-ServicesDep = Annotated[Services, Depends(_services)]
+SharedDep = Annotated[Shared, part("shared")]
 
 
-def serving_of(scope: Scope, services: Services) -> RequestModel:
+def serving_of(scope: Scope) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
-    serving = scope[REQUEST_MODEL] = RequestModel(
-        services.registry.serving, scope.get(SLOT), scope["headers"]
-    )
+    shared: Shared = scope["app"].state.shared
+    serving = RequestModel(shared.serving(), scope.get(SLOT), scope["headers"])
+    scope[REQUEST_MODEL] = serving
     return serving
 
 
 async def _serving(request: Request) -> RequestModel:
-    return serving_of(request.scope, request.app.state.services)
+    return serving_of(request.scope)
 
 
 ServingDep = Annotated[RequestModel, Depends(_serving)]

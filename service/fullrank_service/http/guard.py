@@ -10,19 +10,20 @@ A route states the scope it needs once; the OpenAPI document and the check both 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from fullrank_service.http.access import CLIENT
-from fullrank_service.http.admission import Slot
+from fullrank_service.http.admission import RateLimiter, Slot
 from fullrank_service.http.body import (
     StrictRequest,
     check_query,
@@ -31,11 +32,8 @@ from fullrank_service.http.body import (
     read_body,
     require_json,
 )
-from fullrank_service.http.deps import SLOT, serving_of
+from fullrank_service.http.deps import SLOT, Shared, serving_of
 from fullrank_service.http.keys import SCOPES
-
-if TYPE_CHECKING:
-    from fullrank_service.http.deps import Services
 
 SCHEME = "key"
 """Name of the security scheme in the OpenAPI document."""
@@ -76,7 +74,7 @@ class GuardedRoute(APIRoute):
         repeatable = {name for kind in kinds if is_query(kind) for name in kind.repeatable()}
 
         async def guarded(request: Request) -> Response:
-            permit(request.app.state.services, request.scope, scope_needed)
+            permit(request.scope, scope_needed)
             if has_query:
                 check_query(request.scope["query_string"], repeatable)
             if not has_body:
@@ -94,9 +92,14 @@ class GuardedRoute(APIRoute):
 class RankingRoute(GuardedRoute):
     """A route that ranks: it takes an admission slot once its body has arrived, and keeps to the deadline.
 
-    An endpoint with a body takes (body, serving, services) and is called directly. FastAPI's dependencies and exit
+    An endpoint with a body takes (body, serving, capability) and is called directly. FastAPI's dependencies and exit
     stacks, which it does not use, cost more than the rest of the HTTP work of a search.
+
+    Attributes:
+        capability: Name of the one that such an endpoint gets.
     """
+
+    capability = "search"
 
     def answerer(self) -> Handler:
         answer = super().answerer()
@@ -106,7 +109,7 @@ class RankingRoute(GuardedRoute):
                 request.scope[SLOT] = slot
                 return await answer(request)
 
-            response: Response = await request.app.state.services.admission.run(work)
+            response: Response = await request.app.state.shared.admission.run(work)
             return response
 
         return ranked
@@ -115,19 +118,20 @@ class RankingRoute(GuardedRoute):
         if self.body_field is None or scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
-        services: Services = scope["app"].state.services
-        permit(services, scope, self._scope_needed)
+        state = scope["app"].state
+        permit(scope, self._scope_needed)
         require_json(scope["headers"])
 
         async def work(slot: Slot) -> Response:
             scope[SLOT] = slot
             body = validated(self._body_model, parse(content))
-            response: Response = await self.endpoint(body, serving_of(scope, services), services)
+            part = getattr(state, self.capability)
+            response: Response = await self.endpoint(body, serving_of(scope), part)
             return response
 
         # A client that sends slowly must not hold a slot meanwhile.
         content = await read_body(receive)
-        response = await services.admission.run(work)
+        response = await state.shared.admission.run(work)
         await response(scope, receive, send)
 
     @cached_property
@@ -140,26 +144,28 @@ class RankingRoute(GuardedRoute):
         return found
 
 
-def ranking_routes(router: APIRouter) -> dict[str, RankingRoute]:
-    """A router's ranking routes that take POST, by path."""
+def ranking_routes(routes: Iterable[BaseRoute]) -> dict[str, RankingRoute]:
+    """Return the ranking routes that take POST, by path."""
     return {
         route.path: route
-        for route in router.routes
+        for route in routes
         if isinstance(route, RankingRoute) and "POST" in (route.methods or ())
     }
 
 
-def permit(services: Services, scope: Scope, scope_needed: str) -> None:
+def permit(scope: Scope, scope_needed: str) -> None:
     """Check the key and the rate of a caller. Raises Unauthorized, Forbidden or TooManyRequests."""
-    services.access.authorize(scope, scope_needed)
+    shared: Shared = scope["app"].state.shared
+    shared.access.authorize(scope, scope_needed)
     if scope_needed != "admin":
-        spend(services, scope)
+        spend(scope)
 
 
-def spend(services: Services, scope: Scope) -> None:
+def spend(scope: Scope) -> None:
     """Count a request of an authorized caller. Raises TooManyRequests."""
-    if services.rates.is_enabled:
-        services.rates.spend(_client(scope))
+    rates: RateLimiter = scope["app"].state.shared.rates
+    if rates.is_enabled:
+        rates.spend(_client(scope))
 
 
 def validated(model: type[Body], content: object) -> Body:

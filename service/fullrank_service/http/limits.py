@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from typing import Any
 
 from fullrank.text.words import normalised_length, words
-from fullrank_service.ads.schemas import Page
 from fullrank_service.base.errors import Invalid
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.strict import too_long
@@ -26,20 +24,10 @@ LIMITS = {
     ("SimilarQuery", "offset"): ("maximum", "max_offset"),
 }
 
-# Characters; counting the words of 200,000 takes up to a second.
-_SHORT_PAGE = 1_000
 _BY_SCHEMA = {
     schema: [(name, *rule) for (of, name), rule in LIMITS.items() if of == schema]
     for schema, _ in LIMITS
 }
-
-
-async def check_page(settings: Settings, page: Page) -> None:
-    """Check the limits of a page, on a thread if that can take long. Raises Invalid."""
-    if page.text.isascii() or len(page.text) < _SHORT_PAGE:
-        check_limits(settings, page)
-    else:
-        await to_thread(check_limits, settings, page)
 
 
 def check_limits(settings: Settings, value: Any) -> None:

@@ -22,10 +22,11 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.access import CLIENT
 from fullrank_service.http.cors import OriginCheck
 from fullrank_service.http.deadline import DeadlinePassed, within
+from fullrank_service.http.deps import Shared
 from fullrank_service.http.headers import SAFETY_HEADERS
 from fullrank_service.http.overload import request_id_from
 from fullrank_service.http.problems import REQUEST_ID, problem_of, problem_response
-from fullrank_service.models.serving import REQUEST_MODEL
+from fullrank_service.http.serving import REQUEST_MODEL, RequestModel
 
 # Bound the size and the time of a request body and of its response, so that no slow client holds a worker.
 #
@@ -287,12 +288,12 @@ class RequestMiddleware:
 
 def _service_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
     """Name the generation and the version that answer, in problems too; tell clients of a draining worker to leave."""
-    services = getattr(scope["app"].state, "services", None)
-    if services is None:
+    shared: Shared | None = getattr(scope["app"].state, "shared", None)
+    if shared is None:
         return []
-    headers = [(b"connection", b"close")] if services.draining else []
-    model = scope.get(REQUEST_MODEL)
-    generation = (model or services.registry.serving).generation
+    headers = [(b"connection", b"close")] if shared.drain.started else []
+    model: RequestModel | None = scope.get(REQUEST_MODEL)
+    generation = (model or shared.serving()).generation
     headers.append((b"x-model-generation", b"%d" % generation))
     if model is not None and model.bundle is not None:
         headers.append((b"x-model-version", model.bundle.version.encode()))

@@ -1,6 +1,6 @@
 """Write the OpenAPI document, with the limits of the settings.
 
-docs/openapi.json holds the document of the default settings; `python -m fullrank_service.print_openapi` prints it.
+docs/openapi.json holds the document of the default settings; `python -m fullrank_service.app` prints it.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from fullrank_service.base.errors import Overloaded
 from fullrank_service.base.logs import RequestLog
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.admission import Admission
+from fullrank_service.http.deps import Shared
 from fullrank_service.http.headers import SAFETY_HEADERS, new_id
 from fullrank_service.http.problems import problem_response
 
@@ -75,10 +76,10 @@ class OverloadMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] in self._paths and scope["method"] == "POST":
-            services = getattr(scope["app"].state, "services", None)
+            shared: Shared | None = getattr(scope["app"].state, "shared", None)
             # A draining worker takes the long way, which closes the connection.
-            if services is not None and services.admission.full and not services.draining:
-                await self._refuse(services.admission, scope, send)
+            if shared is not None and shared.admission.full and not shared.drain.started:
+                await self._refuse(shared.admission, scope, send)
                 return
         await self._app(scope, receive, send)
 

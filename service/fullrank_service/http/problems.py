@@ -22,7 +22,6 @@ from fullrank_service.base.errors import (
     TooLarge,
 )
 from fullrank_service.http.strict import MAX_ERRORS
-from fullrank_service.search.request import too_large
 
 
 class JsonResponse(Response):
@@ -32,6 +31,14 @@ class JsonResponse(Response):
 
     def render(self, content: Any) -> bytes:
         return orjson.dumps(content)
+
+
+def too_large(field: str) -> FilterError:
+    """Return the error of a request whose answer would be too large, given the field that asks for so much."""
+    return FilterError(
+        field,
+        "the answer would be larger than FULLRANK_MAX_ANSWER_BYTES; ask for fewer hits, or name the `fields` to return",
+    )
 
 
 def bounded(content: Any, max_bytes: int, field: str) -> JsonResponse:

@@ -15,14 +15,15 @@ from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from fullrank.storage.files import FileFingerprint, fingerprint
 from fullrank_service.base.background import Failed, Repeater, uncounted
+from fullrank_service.base.experiment import Experiment
+from fullrank_service.http.serving import ALIAS
 from fullrank_service.models.loader import Loader, available, check_memory, find
 from fullrank_service.models.policy import Available, Holding, Step, next_step, pinned
-from fullrank_service.models.serving import ALIAS, LoadedModels
+from fullrank_service.models.serving import LoadedModels
 from fullrank_service.models.state import (
     PROPOSAL,
     STATE,
     ActiveState,
-    Experiment,
     Proposal,
     StateDamaged,
     read_proposal,

@@ -7,16 +7,18 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
 from fullrank_service.base import errors
 from fullrank_service.base.metrics import Metrics
+from fullrank_service.http.deps import part
+from fullrank_service.http.serving import Serving
 from fullrank_service.models import loader, swap, workers
 from fullrank_service.models.follower import Follower
 from fullrank_service.models.outline import Outline, outline_of
-from fullrank_service.models.serving import LoadedModels, Serving
+from fullrank_service.models.serving import LoadedModels
 from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
 
@@ -39,6 +41,9 @@ class Models(Protocol):
     async def load(self, version: str) -> Bundle: ...
     async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped: ...
     async def stop_experiment(self) -> Swapped: ...
+
+
+ModelsDep = Annotated[Models, part("models")]
 
 
 class Registry:

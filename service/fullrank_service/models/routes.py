@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
+from starlette.datastructures import State
 
-from fullrank_service.http.deps import ServicesDep
+from fullrank_service.http.deps import Capability, SharedDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
+from fullrank_service.http.serving import ALIAS
+from fullrank_service.models.health import router as health
 from fullrank_service.models.outline import searched_fields
+from fullrank_service.models.registry import Models, ModelsDep
 from fullrank_service.models.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
-from fullrank_service.models.serving import ALIAS
 from fullrank_service.models.workers import converged
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
@@ -25,14 +30,14 @@ Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
-async def list_models(services: ServicesDep, request: Request) -> JsonResponse:
+async def list_models(registry: ModelsDep, shared: SharedDep, request: Request) -> JsonResponse:
     """List every bundle on disk, newest first, with its state; for the scope admin also cards, reasons and workers."""
-    infos = await services.registry.available()
-    workers = await services.registry.workers()
-    serving, failures = services.registry.serving, services.registry.failures
+    infos = await registry.available()
+    workers = await registry.workers()
+    serving, failures = registry.serving, registry.failures
     models = serving.models
-    outlines = {own: await services.registry.outline(bundle) for own, bundle in models.items()}
-    is_admin = services.access.permits(request.scope["headers"], "admin")
+    outlines = {own: await registry.outline(bundle) for own, bundle in models.items()}
+    is_admin = shared.access.permits(request.scope["headers"], "admin")
 
     def reason(name: str) -> str | None:
         """Return why a version was refused; the reason names files of the server."""
@@ -92,10 +97,10 @@ async def list_models(services: ServicesDep, request: Request) -> JsonResponse:
     responses=problems(404, 409, 422, 503),
     openapi_extra=needs("admin"),
 )
-async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
+async def load_model(version: Version, registry: ModelsDep) -> JsonResponse:
     """Load and verify a version without activating it. Requests can then name it by version or bundle name."""
     started = time.perf_counter()
-    bundle = await services.registry.load(version)
+    bundle = await registry.load(version)
     return JsonResponse(
         {
             "name": bundle.name,
@@ -112,13 +117,13 @@ async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
     responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
-async def activate_model(body: ActivateRequest, services: ServicesDep) -> JsonResponse:
+async def activate_model(body: ActivateRequest, registry: ModelsDep) -> JsonResponse:
     """Make a version the default in every worker, after all have loaded, verified and warmed it.
 
     Open requests finish on the model they started with. Roll back by activating the previous version.
     """
     started = time.perf_counter()
-    swapped = await services.registry.activate(body.version)
+    swapped = await registry.activate(body.version)
     return JsonResponse(
         {
             "alias": ALIAS,
@@ -130,3 +135,16 @@ async def activate_model(body: ActivateRequest, services: ServicesDep) -> JsonRe
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
     )
+
+
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Models]:
+    registry: Models = state.backend.models
+    await registry.start()
+    try:
+        yield registry
+    finally:
+        await registry.close()
+
+
+MODELS = Capability("models", [*router.routes, *health.routes], _opened)

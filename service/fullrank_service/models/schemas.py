@@ -1,4 +1,4 @@
-"""Requests and replies about models and experiments."""
+"""Define the requests and replies of models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fullrank.experiment.decisions import MAX_DAYS, SHARE
 from fullrank_service.http.strict import Reply, Request
 
 VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
@@ -14,60 +13,6 @@ VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
 
 class ActivateRequest(Request):
     version: VersionName
-
-
-class ExperimentRequest(Request):
-    candidate: VersionName
-    share: Annotated[float, Field(gt=0, le=1, description="of the searches")] = SHARE
-    max_days: Annotated[
-        float, Field(gt=0, le=365, description="after which the active version stays")
-    ] = MAX_DAYS
-
-
-class ExperimentReply(Reply):
-    active: str
-    candidate: str
-    share: float
-    started: str
-    max_days: float
-    generation: int
-
-
-class GateEntry(Reply):
-    name: str
-    passed: bool
-    reason: str = Field(description="what was measured, and what it was compared with")
-
-
-class DecisionEntry(Reply):
-    at: float = Field(description="seconds since 1970")
-    name: str = Field(description="name of the model")
-    did: str
-    active: str | None
-    candidate: str | None
-    wins: int | None = Field(description="votes for the candidate; null for a training")
-    losses: int | None
-    e_value: float | None
-    started: str | None = Field(description="when the experiment began; null for a training")
-    e_values: list[tuple[float, float]] | None = Field(
-        description="seconds since 1970 and the e-value then, at most 200 points"
-    )
-    gates: list[GateEntry] | None = Field(description="of a training")
-
-
-class DecisionsReply(Reply):
-    decisions: list[DecisionEntry] = Field(description="of the loop, the newest 50 first")
-
-
-class ExperimentStatusReply(ExperimentReply, DecisionsReply):
-    wins: int = Field(description="votes of past days for the candidate, until they decided")
-    losses: int
-    e_value: float = Field(description="evidence that one of the two is better; 20 decides")
-    verdict: Literal["promote", "stop", "open"]
-    expired: bool = Field(description="whether max_days have passed")
-    e_values: list[tuple[float, float]] = Field(
-        description="seconds since 1970 and the e-value then, at most 200 points"
-    )
 
 
 class FieldEntry(Reply):

@@ -20,27 +20,12 @@ from fullrank.bundle.catalog import ACTIVE
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
 from fullrank.storage.strict_json import parse_object
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.livefile import LiveFile, read_live
 
 STATE = ACTIVE
 PROPOSAL = "proposed.json"
 LOCK = ".active.lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """A version whose documents are interleaved with those of the active one.
-
-    candidate  its version
-    share      of the searches
-    started    in seconds since 1970
-    max_days   after which the active version stays
-    """
-
-    candidate: str
-    share: float
-    started: float
-    max_days: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.loader import check_memory, find, manifest_sha256
 from fullrank_service.models.state import (
     ActiveState,
-    Experiment,
     Locked,
     Proposal,
     StateDamaged,

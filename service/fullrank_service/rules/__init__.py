@@ -1,1 +1,1 @@
-"""Rules over HTTP: kept in one file (store.py), followed by every worker (rules.py), put into answers (search.py)."""
+"""Rules of operators: one file that every worker follows; search/ruled.py applies them."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from starlette.datastructures import State
 
 from fullrank.errors import FilterError
 from fullrank.filters.query import constant, matching, parse_filter
 from fullrank.live import View
 from fullrank.rules.rule import Rule, RuleError, read_rule
 from fullrank_service.base.errors import Invalid, RuleNotFound
-from fullrank_service.http.deps import ServicesDep, ServingDep
+from fullrank_service.documents.live import DocumentsDep
+from fullrank_service.documents.sqlitelog import log_file
+from fullrank_service.http.deps import Capability, ServingDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.schemas import WriteQuery
+from fullrank_service.rules.rules import FILE, Rules
 from fullrank_service.rules.schemas import (
     RuleBody,
     RuleDeleted,
@@ -28,6 +33,7 @@ from fullrank_service.rules.schemas import (
     RulesReply,
 )
 
+RulesDep = Annotated[Rules, part("rules")]
 router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=GuardedRoute)
 
 
@@ -38,11 +44,11 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=GuardedRoute)
     openapi_extra=needs("ingest"),
 )
 async def list_rules(
-    asked: Annotated[RulesQuery, Query()], serving: ServingDep, services: ServicesDep
+    asked: Annotated[RulesQuery, Query()], serving: ServingDep, rules: RulesDep
 ) -> JsonResponse:
     """List the rules of a collection by id, page by page."""
     name = serving.resolve(asked.model).name
-    found = await services.rules.page(name, asked.after, asked.limit)
+    found = await rules.page(name, asked.after, asked.limit)
     return JsonResponse({"collection": name, "rules": [_complete(rule) for rule in found]})
 
 
@@ -57,7 +63,8 @@ async def put_rule(
     body: RuleBody,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    rules: RulesDep,
+    documents: DocumentsDep,
 ) -> JsonResponse:
     """Add or replace a rule. The answer comes after it is synced to disk; every worker applies it within a second."""
     bundle = serving.resolve(asked.model)
@@ -68,9 +75,9 @@ async def put_rule(
         path = f"body.{error.path}" if error.path else "body"
         raise Invalid(errors=[{"field": path, "reason": error.reason}]) from None
     if read.filter is not None:
-        views = [followed.view for followed in services.live.views(bundle.name)]
+        views = [followed.view for followed in documents.views(bundle.name)]
         await asyncio.to_thread(_check_filter, read, read.filter, views)
-    await services.rules.put(bundle.name, id, rule)
+    await rules.put(bundle.name, id, rule)
     return JsonResponse({"id": id, "collection": bundle.name, **_complete(rule)})
 
 
@@ -84,11 +91,11 @@ async def get_rule(
     id: RuleId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    rules: RulesDep,
 ) -> JsonResponse:
     """Read a rule as it was stored."""
     name = serving.resolve(asked.model).name
-    rule = await services.rules.get(name, id)
+    rule = await rules.get(name, id)
     if rule is None:
         raise RuleNotFound(f"{name} has no rule {id!r}.")
     return JsonResponse({"id": id, "collection": name, **_complete(rule)})
@@ -104,11 +111,11 @@ async def delete_rule(
     id: RuleId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
-    services: ServicesDep,
+    rules: RulesDep,
 ) -> JsonResponse:
     """Delete a rule. Deleting a rule that does not exist succeeds."""
     name = serving.resolve(asked.model).name
-    await services.rules.delete(name, id)
+    await rules.delete(name, id)
     return JsonResponse({"id": id, "collection": name})
 
 
@@ -128,3 +135,21 @@ def _check_filter(rule: Rule, condition: Mapping[str, Any], views: list[View]) -
     for view in views:
         for columns in view.columns:
             matching(parsed, columns)
+
+
+@asynccontextmanager
+async def _opened(state: State) -> AsyncIterator[Rules]:
+    settings = state.shared.settings
+    rules = Rules(
+        log_file(settings).with_name(FILE),
+        poll_s=settings.documents_poll_ms / 1000,
+        failed=state.shared.metrics.background_failed,
+    )
+    rules.start()
+    try:
+        yield rules
+    finally:
+        await rules.close()
+
+
+RULES = Capability("rules", router.routes, _opened)

@@ -1,1 +1,1 @@
-"""Search: from a text to ranked documents (ranker.py, ranking.py), and the cache of embeddings (cache.py)."""
+"""Search: routes, the request and its answer (request.py, answers.py), engines and caches."""

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from fullrank.live import View
 from fullrank_service.base.errors import CursorExpired, Invalid
-from fullrank_service.http.deps import Services
-from fullrank_service.http.schemas import Asked, SearchRequest
-from fullrank_service.models.serving import Serving
-from fullrank_service.search.paging import FIRST, After, Cursor, fingerprint
+from fullrank_service.http.serving import Serving
+from fullrank_service.search.paging import FIRST, After, Cursor, Cursors, fingerprint
+from fullrank_service.search.schemas import Asked, SearchRequest
 
 # The fields that may differ between the pages of a list, because they change neither its documents nor their order.
 # Those that page_of_cursor refuses are among them.
@@ -37,7 +36,7 @@ class CursorPage(NamedTuple):
 
 
 def page_of_cursor(
-    asked: SearchRequest, services: Services, serving: Serving, now: float
+    asked: SearchRequest, cursors: Cursors, serving: Serving, now: float
 ) -> CursorPage:
     """Read the cursor of a request.
 
@@ -63,7 +62,7 @@ def page_of_cursor(
     assert asked.cursor is not None
     if asked.cursor == FIRST:
         return CursorPage(asked.model, After(), now)
-    cursor = services.cursors.read(asked.cursor)
+    cursor = cursors.read(asked.cursor)
     if cursor.search != _search(asked):
         same = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
         reason = f"belongs to another search; these must be the same on all pages: {same}"
@@ -74,14 +73,14 @@ def page_of_cursor(
 
 
 def cursor_of(
-    asked: SearchRequest, services: Services, view: View, page: CursorPage, after: After
+    asked: SearchRequest, cursors: Cursors, view: View, page: CursorPage, after: After
 ) -> str:
     """Write the cursor of the next page; the view is that of the page before."""
     seq = view.seq if page.seq is None else page.seq
     cursor = Cursor(
         view.bundle.version, _search(asked), page.now, seq, after.score, after.id, after.place
     )
-    return services.cursors.text(cursor)
+    return cursors.text(cursor)
 
 
 def _search(asked: SearchRequest) -> str:

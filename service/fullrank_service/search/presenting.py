@@ -19,7 +19,8 @@ from fullrank.live.segments import Selection, gather_in_model_features
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
-from fullrank_service.search.request import RankRequest, too_large
+from fullrank_service.http.problems import too_large
+from fullrank_service.search.request import RankRequest
 
 
 def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fullrank.errors import FilterError
 from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight
 from fullrank.live import View
@@ -20,7 +19,6 @@ from fullrank.models.unseen import for_documents
 from fullrank.ordering.order import Ordering
 from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
-from fullrank_service.ads.filling import Filled, PageFilling
 from fullrank_service.search.paging import After
 from fullrank_service.search.restricting import Restriction
 
@@ -42,7 +40,7 @@ class RankRequest:
     after        begin after this hit instead of at the offset; the order is then that of the score alone
     facet_ranges ranges by field, whose documents are counted too
     min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
-    filling      the placements of a page, which get the hits; None: the hits are one list
+    filling      a PageFilling of ``ads``, whose placements get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
     highlight    what to mark in the hits
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
@@ -80,7 +78,7 @@ class RankRequest:
     only: Collection[str] | None = None
     by_name: bool = False
     pinned: Collection[str] = ()
-    filling: PageFilling | None = None
+    filling: Any = None
     ordering: Ordering | None = None
     highlight: Highlight | None = None
     match: Match | None = "any"
@@ -156,14 +154,6 @@ class RankRequest:
         )
 
 
-def too_large(field: str) -> FilterError:
-    """Return the error of a request whose answer would be too large, given the field that asks for so much."""
-    return FilterError(
-        field,
-        "the answer would be larger than FULLRANK_MAX_ANSWER_BYTES; ask for fewer hits, or name the `fields` to return",
-    )
-
-
 @dataclass(slots=True)
 class Ranked:
     """The answer: hits in order and facets by field, ready for JSON.
@@ -175,7 +165,7 @@ class Ranked:
     reordered  number of the first documents that a second stage reordered
     following  where the next page begins, after a request with `after`; None: there is no other
     facet_ranges  number of documents in each range, by field
-    filled     how the hits fill the placements of a page
+    filled     the Filled of ``ads``: how the hits fill the placements of a page
     covered    share of the documents that were searched
     """
 
@@ -186,7 +176,7 @@ class Ranked:
     facets: dict[str, Any]
     mode: str
     reordered: int
-    filled: Filled | None = None
+    filled: Any = None
     following: After | None = None
     facet_ranges: dict[str, Any] = field(default_factory=dict)
     covered: float = 1.0

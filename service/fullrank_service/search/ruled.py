@@ -12,10 +12,10 @@ from fullrank.live import View
 from fullrank.rules.places import Page, spread
 from fullrank.rules.rule import Rule
 from fullrank.rules.synonyms import replaced
+from fullrank_service.events.shown import Tried
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.restricting import Restriction
-from fullrank_service.search.trying import Tried
 
 Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]
 

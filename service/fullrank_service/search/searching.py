@@ -19,7 +19,6 @@ from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.rules.synonyms import features_of
 from fullrank.text.words import tokens
-from fullrank_service.ads.filling import Filled
 from fullrank_service.search.paging import After, page_after
 from fullrank_service.search.presenting import check_highlight
 from fullrank_service.search.request import RankRequest
@@ -195,7 +194,7 @@ class Search(NamedTuple):
         """For each part the documents that facets do not count; None: they count all."""
         return self.view.without(self.deleted, self.request.pinned)
 
-    def run(self) -> tuple[Hits, Filled | None, After | None]:
+    def run(self) -> tuple[Hits, Any, After | None]:
         """Return the hits, how they fill placements, and where the next page begins."""
         request = self.request
         if request.after is not None:

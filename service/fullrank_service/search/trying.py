@@ -12,33 +12,18 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from random import Random, random
-from typing import Any, NamedTuple
+from typing import Any
 
 from fullrank.errors import FilterError
 from fullrank.experiment.interleave import CANDIDATE, DEPTH, explore, interleave
 from fullrank.live import View
 from fullrank_service.base.errors import DocumentsMissing
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.live import Documents
-from fullrank_service.models.serving import RequestModel
-from fullrank_service.models.state import Experiment
+from fullrank_service.events.shown import NOTHING, Tried
+from fullrank_service.http.serving import RequestModel
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
-
-# What was tried on one list, for the log; fullrank.events.records has the meaning of the fields.
-
-
-class Tried(NamedTuple):
-    """What was tried on one list; by default nothing."""
-
-    candidate: str | None = None
-    teams: str = ""
-    pair: int | None = None
-    swapped: bool = False
-    inserted: int | None = None
-
-
-NOTHING = Tried()
-
 
 _DAY_S = 86_400
 

@@ -15,8 +15,8 @@ from fullrank_fleet.commands import models as of_fleet
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.coordinator import Snapshot
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.commands import experiment as command
-from fullrank_service.models.state import Experiment
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 

@@ -67,7 +67,7 @@ async def clients(
 
 def read_again(client: httpx.AsyncClient) -> None:
     """Read the log and the titles now."""
-    usage: Usage = client._transport.app.state.services.usage  # type: ignore[attr-defined]
+    usage: Usage = client._transport.app.state.completion  # type: ignore[attr-defined]
     usage._refreshed = float("-inf")
     usage._due = time.time()  # else what was read shortly before would do
     usage._round()

@@ -21,14 +21,9 @@ from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import Head
 from fullrank_fleet.sets import read_set
+from fullrank_service.experiments.routes import ExperimentReply, ExperimentStatusReply
 from fullrank_service.experiments.status import read_status
-from fullrank_service.models.schemas import (
-    AliasReply,
-    ExperimentReply,
-    ExperimentStatusReply,
-    LoadReply,
-    ModelsReply,
-)
+from fullrank_service.models.schemas import AliasReply, LoadReply, ModelsReply
 from fullrank_service.search import trying
 from fullrank_service.search.request import RankRequest
 from tests.api.support import AUTH

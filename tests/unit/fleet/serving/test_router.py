@@ -20,7 +20,7 @@ from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.merge import Merged
 from fullrank_fleet.serving.wire import Found, Scored
 from fullrank_fleet.sets import SetManifest, read_set
-from fullrank_service.http.schemas import SearchReply
+from fullrank_service.search.schemas import SearchReply
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio

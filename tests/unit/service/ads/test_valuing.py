@@ -17,7 +17,7 @@ from fullrank_service.ads import placing
 from fullrank_service.ads.filling import Filled, PageFilling
 from fullrank_service.ads.placing import Slot, Valuation
 from fullrank_service.ads.rules import AdRules, PriceFloor
-from fullrank_service.events.calibrations import Calibration, fit
+from fullrank_service.completion.calibrations import Calibration, fit
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.service.ads.oracle import NOW, is_allowed, random_page, rules_of

@@ -199,7 +199,7 @@ def test_a_start_removes_the_folders_that_killed_services_left(
 ) -> None:
     monkeypatch.setattr(sharing, "MEMORY", tmp_path)
     code = (
-        "from pathlib import Path\nfrom fullrank_service.telemetry import sharing\n"
+        "from pathlib import Path\nfrom fullrank_service.base import sharing\n"
         f"sharing.MEMORY = Path({str(tmp_path)!r})\n"
         "with sharing.metrics_folder(None):\n    print('there', flush=True)\n    input()\n"
     )

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables
 
-CONFIGURATION = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+CONFIGURATION = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
 
 
 def documented() -> dict[str, tuple[str, str]]:

@@ -21,8 +21,8 @@ from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
+from fullrank_service.completion.calibrations import fit
 from fullrank_service.completion.digest import Digest, clicked_for, queries_for, read_digest
-from fullrank_service.events.calibrations import fit
 from tests.clicking import MONDAY, click, listing
 
 DAY = 86_400.0

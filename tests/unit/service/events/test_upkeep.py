@@ -22,7 +22,7 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.events.shown import Shown
 from fullrank_service.events.upkeep import Capacity, Journal, clean
-from fullrank_service.http.schemas import Asked
+from fullrank_service.search.schemas import Asked
 
 pytestmark = pytest.mark.anyio
 

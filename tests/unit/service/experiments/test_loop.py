@@ -19,10 +19,11 @@ from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, Verdict, read_decisions
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.sqlitelog import SqliteLog
 from fullrank_service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
 from fullrank_service.experiments.status import read_status, status_of
-from fullrank_service.models.state import Experiment, read_state
+from fullrank_service.models.state import read_state
 from fullrank_service.models.swap import Swap, SwapFailed, SwapRefused
 from tests.bundles import at, make_bundle
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.policy import Available, Holding, Step, next_step, to_drop
-from fullrank_service.models.state import ActiveState, Experiment
+from fullrank_service.models.state import ActiveState
 
 A1, A2, B1 = Available("a", "a-1"), Available("a", "a-2"), Available("b", "b-1")
 NOTHING = Holding(0, None, ())

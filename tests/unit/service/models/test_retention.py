@@ -15,8 +15,9 @@ from fullrank.bundle import BundleInfo, find_bundle, list_bundles, open_bundle, 
 from fullrank.bundle.staging import StagingFolder
 from fullrank.cli import build_app
 from fullrank.errors import BundleNotFound
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.retention import prune, superseded
-from fullrank_service.models.state import ActiveState, Experiment, lock, write_state
+from fullrank_service.models.state import ActiveState, lock, write_state
 from fullrank_service.models.swap import SwapUnderWay
 from fullrank_service.models.workers import Presence, Report
 from tests.bundles import at, make_bundle

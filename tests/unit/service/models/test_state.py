@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fullrank.storage.files import fingerprint
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.state import (
     STATE,
     ActiveState,
-    Experiment,
     Locked,
     StateDamaged,
     lock,

@@ -14,7 +14,7 @@ from fullrank.events.log import erase
 from fullrank.events.records import Event, ServedList
 from fullrank_service.search.clicks import read_votes, refresh_votes
 from tests.clicking import MONDAY, click, listing
-from tests.unit.service.usage.test_digest import DAY, log_of
+from tests.unit.service.completion.test_digest import DAY, log_of
 
 Records = tuple[list[ServedList], list[Event]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fullrank_service.events.shown import NOTHING, Tried
 from fullrank_service.search.ruled import shifted
-from fullrank_service.search.trying import NOTHING, Tried
 
 
 @pytest.mark.parametrize(

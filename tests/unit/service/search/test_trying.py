@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.http.admission import Admission, Slot
-from fullrank_service.models.serving import RequestModel, Serving
-from fullrank_service.models.state import Experiment
+from fullrank_service.http.serving import RequestModel, Serving
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.trying import Trying
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from fullrank_service.events.calibrations import MAX_PLACEMENTS, Calibration, NotCalibrated, fit
+from fullrank_service.completion.calibrations import MAX_PLACEMENTS, Calibration, NotCalibrated, fit
 
 
 def random_groups(seed: int, m: int = 400, places: int = 5) -> tuple[list[str], Any, Any, Any]:

@@ -1,0 +1,413 @@
+"""Define the requests and replies of searches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from fullrank.errors import FilterError
+from fullrank.highlight import Highlight, Tags
+from fullrank.ordering.order import GroupBy, Ordering
+from fullrank.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
+from fullrank.retrieval import Match
+from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, MinSeq, ModelName
+from fullrank_service.http.strict import (
+    FieldName,
+    QueryString,
+    Reply,
+    Request,
+    Text,
+    TextOrNumber,
+    empty,
+    refusal,
+)
+
+# Define the parts of a search request that say more than what to find, and their replies.
+
+MAX_HIGHLIGHTED = 8
+MAX_SNIPPET_WORDS = 200
+MAX_WEIGHT = 1e6
+Tag = Annotated[Text, Field(max_length=100)]
+
+
+class HighlightRequest(Request):
+    fields: list[FieldName] = Field(
+        min_length=1, max_length=MAX_HIGHLIGHTED, description="fields that hold text"
+    )
+    words: Annotated[int, Field(ge=1, le=MAX_SNIPPET_WORDS)] = Field(
+        default=30, description="words of a snippet"
+    )
+    pre: Tag | None = Field(
+        default=None, description="with `post`: put before each span; all else is escaped for HTML"
+    )
+    post: Tag | None = Field(default=None, description="with `pre`: put after each span")
+
+    @model_validator(mode="after")
+    def _has_both_tags(self) -> HighlightRequest:
+        if (self.pre is None) != (self.post is None):
+            missing = "pre" if self.pre is None else "post"
+            raise refusal("is missing: give both pre and post, or none", missing)
+        return self
+
+    @property
+    def asked(self) -> Highlight:
+        """What to mark."""
+        tags = None if self.pre is None or self.post is None else Tags(self.pre, self.post)
+        return Highlight(self.fields, self.words, tags)
+
+
+class DecayRequest(Request):
+    origin: TextOrNumber = Field(
+        description='a number; of a field of times "now", or a time with an offset from UTC',
+        examples=["now", "2026-11-23T12:00:00+01:00", 100],
+    )
+    scale: TextOrNumber = Field(
+        description="a number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w",
+        examples=["30d", 20],
+    )
+    factor: float = Field(
+        default=0.5, gt=0, lt=1, description="what is left of the boost one scale from the origin"
+    )
+
+
+class BoostRequest(Request):
+    """weight · factor^(distance / scale) with `decay`, weight · ln(1 + value) with `log`."""
+
+    field: FieldName = Field(description="numbers; for decay also times")
+    weight: float = Field(default=1.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT)
+    decay: DecayRequest | None = None
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> BoostRequest:
+        if self.log and self.decay is not None:
+            raise refusal("cannot be given with decay: give one of them", "log")
+        if not self.log and self.decay is None:
+            raise refusal("is missing: give decay, or log", "decay")
+        return self
+
+    @property
+    def asked(self) -> Boost:
+        """The boost."""
+        decay = self.decay
+        return Boost(
+            self.field,
+            self.weight,
+            None if decay is None else Decay(decay.origin, decay.scale, decay.factor),
+        )
+
+
+class SortRequest(Request):
+    field: FieldName = Field(description="numbers, true and false, or times")
+    order: Literal["asc", "desc"] = "asc"
+
+
+class GroupRequest(Request):
+    field: FieldName
+    limit: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class OrderRequest(BaseModel):
+    """The order of hits, where it is not that of the score alone."""
+
+    sort: Annotated[list[SortRequest], Field(max_length=MAX_KEYS)] = empty(
+        list, description="order all hits by fields, ties by id"
+    )
+    boost: Annotated[list[BoostRequest], Field(max_length=MAX_BOOSTS)] = empty(
+        list, description="add to the scores"
+    )
+    group_by: GroupRequest | None = Field(
+        default=None, description="return at most `limit` hits with the same value"
+    )
+    diversity: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="prefer hits unlike those before them, among the first 100",
+    )
+
+    def ordering(self, now: float) -> Ordering | None:
+        """Return the order; None for that of the score. Raises FilterError for fields that contradict each other."""
+        if self.sort and (self.boost or self.diversity):
+            other = "boost" if self.boost else "diversity"
+            raise FilterError(other, "changes scores, which sort replaces; give one")
+        if not (self.sort or self.boost or self.group_by or self.diversity):
+            return None
+        group = self.group_by
+        return Ordering(
+            [SortKey(key.field, key.order == "desc") for key in self.sort],
+            [boost.asked for boost in self.boost],
+            None if group is None else GroupBy(group.field, group.limit),
+            self.diversity,
+            now,
+        )
+
+
+Bound = Annotated[
+    TextOrNumber | None,
+    Field(description="a number; of a field of times ISO 8601 with an offset from UTC"),
+]
+
+
+class RangeRequest(Request):
+    start: Bound = Field(default=None, alias="from")
+    stop: Bound = Field(default=None, alias="to", description="not included")
+
+
+class RangeReply(Reply):
+    start: Bound = Field(alias="from")
+    stop: Bound = Field(alias="to")
+    count: int = Field(description="documents that are found and have a value in the range")
+
+
+class SnippetReply(Reply):
+    snippet: str
+    spans: list[tuple[int, int, Literal["word", "meaning"]]] = Field(
+        description="[from, to, kind], in code points of the snippet: a word of the query, or one "
+        "that the model finds near it"
+    )
+
+
+MAX_FACETS = 16
+MAX_FACET_VALUES = 100
+MAX_FILTER_CHARS = 8192
+MAX_ASKER_CHARS = 100
+MAX_CURSOR_CHARS = 4_000
+Mode = Annotated[
+    Literal["auto", "exact", "fast"],
+    Field(
+        description="fast may miss a document that exact finds, then certified is false; "
+        "auto is exact while exact searches stay within FULLRANK_EXACT_BUDGET_MS"
+    ),
+]
+Count = Annotated[int, Field(ge=1)]
+Matched = Annotated[
+    Match | None,
+    Field(
+        description="which words of the query a hit must have. all: every word that some document has; "
+        "any: none; auto: all, or fewer where no document has all; absent: auto for a model that had no "
+        "judgements to learn from, else any"
+    ),
+]
+
+
+AskerText = Annotated[Text, Field(max_length=MAX_ASKER_CHARS)]
+
+
+class Asked(BaseModel):
+    """Who asks, for the log of events, in which ids of people are pseudonyms."""
+
+    client_id: AskerText | None = None
+    session_id: AskerText | None = None
+    user_id: AskerText | None = None
+    application: AskerText | None = None
+    record: bool = Field(default=True, description="false: the answer is not logged")
+
+
+class SearchRequest(Request, Asked, OrderRequest):
+    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(
+        default=None,
+        max_length=MAX_FIELDS,
+        description="stored fields to return; absent: all",
+    )
+    filter: FilterJson | None = Field(default=None, description="rank only documents that match")
+    facets: list[FieldName] = empty(
+        list,
+        max_length=MAX_FACETS,
+        description="fields whose values are counted over all documents that are found",
+    )
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
+        default=10, description="most values of a facet"
+    )
+    facet_ranges: dict[
+        FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
+    ] = empty(
+        dict,
+        max_length=MAX_FACETS,
+        description="ranges by field; counts the documents with a value in each",
+    )
+    highlight: HighlightRequest | None = Field(
+        default=None, description="return the part of each field that answers best"
+    )
+    cursor: Annotated[Text, Field(min_length=1, max_length=MAX_CURSOR_CHARS)] | None = Field(
+        default=None,
+        description='"*" for the first page, then the cursor of the answer before: pages without a '
+        "repeat or a gap",
+    )
+    explain: bool = Field(default=False, description="split each score into its parts and words")
+    prefix: Literal["last", "none"] = Field(
+        default="last",
+        description="last: the last word also matches longer words that begin with it, with less weight",
+    )
+    min_score: float | None = Field(
+        default=None,
+        description="the score that a hit must reach; absent: the evidence that the model asks for",
+    )
+    match: Matched = None
+    mode: Mode = "auto"
+    rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
+    partial: bool = Field(
+        default=False,
+        description="true: where some shards of a fleet do not answer, answer without their documents",
+    )
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class SearchQuery(QueryString, Asked):
+    """The query string of a search by GET."""
+
+    q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
+    facets: list[FieldName] = empty(list, max_length=MAX_FACETS)
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
+    explain: bool = False
+    min_score: float | None = Field(default=None, allow_inf_nan=False)
+    match: Matched = None
+    mode: Mode = "auto"
+    rules: bool = True
+    partial: bool = False
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class BatchRequest(Request):
+    searches: list[SearchRequest] = Field(min_length=1)
+
+
+class SimilarQuery(QueryString, Asked):
+    """The query string of /similar."""
+
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
+    mode: Mode = "auto"
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class WordScore(Reply):
+    word: str
+    dense: float
+    lexical: float
+
+
+class FeatureScore(Reply):
+    feature: str
+    value: float
+    contribution: float
+
+
+class SecondScore(Reply):
+    """score = base + the contributions of all features"""
+
+    score: float = Field(description="the first hits are in the order of this score")
+    base: float
+    features: list[FeatureScore] = Field(description="the largest contribution first")
+
+
+class ClickShare(Reply):
+    """What people chose before"""
+
+    after_query: float = Field(description="clicks after this query")
+    lexical: float = Field(description="what these add to `lexical`")
+    in_all: float = Field(description="clicks after any query")
+    bias: float = Field(description="what these add to `bias`")
+
+
+class Explanation(Reply):
+    """score = dense + lexical + bias + boost"""
+
+    dense: float
+    lexical: float
+    bias: float
+    boost: float = Field(description="what the request adds")
+    words: list[WordScore] = Field(description="the words that moved the score most")
+    clicks: ClickShare | None = Field(
+        description="clicks that were learned or are new; null if the model counts none"
+    )
+    second_stage: SecondScore | None = Field(
+        description="what a second stage ordered the hit by; null if it did not"
+    )
+
+
+class Hit(Reply):
+    id: str
+    score: float
+    fields: dict[str, Any]
+    explanation: Explanation | None
+    rule: str | None = Field(description="rule that put the document at its place")
+    highlight: dict[str, SnippetReply] | None = Field(
+        description="by field, as requested; without the fields that are no text"
+    )
+
+
+class RankingReply(Reply):
+    query_id: str
+    model: str = Field(description="version that answered, also in X-Model-Version")
+    generation: int
+    took_ms: float
+    certified: bool = Field(
+        description="whether the hits are provably the top of the full ranking, before a second "
+        "stage reordered it"
+    )
+    reordered: int = Field(
+        description="how many of the first documents a second stage reordered, so that their "
+        "scores need not descend; 0 if the model has none, or the page begins below them"
+    )
+    covered: float = Field(
+        description="share of the documents that were searched: 1, or less with `partial`"
+    )
+    candidate: str | None = Field(
+        description="version whose hits are interleaved with those of `model`, in an experiment"
+    )
+
+
+class FacetValue(Reply):
+    value: bool | int | float | str
+    count: int = Field(description="matching documents with this value")
+
+
+class FacetReply(Reply):
+    values: list[FacetValue] = Field(description="most frequent first, ties by value")
+    distinct: int = Field(description="distinct values in the matching documents")
+    missing: int = Field(description="matching documents without a value")
+    min: float | None = Field(description="smallest number")
+    max: float | None = Field(description="largest number")
+
+
+class SearchReply(RankingReply):
+    total: int | None = Field(
+        description="documents that pass the filter and have evidence, or reach `min_score`; null "
+        "where only `total_at_least` is known"
+    )
+    total_at_least: int | None = Field(
+        description="in place of `total`: above 10,000, and in mode fast how many were looked at"
+    )
+    hits: list[Hit]
+    facets: dict[str, FacetReply] = Field(description="by field, as requested")
+    cursor: str | None = Field(
+        description="of the next page; null after the last one and without a cursor in the request"
+    )
+    facet_ranges: dict[str, list[RangeReply]] = Field(description="by field, as requested")
+    rules: list[str] = Field(description="rules that apply to the query, by id")
+    did_you_mean: str | None = Field(
+        description="the query with known words in place of unknown ones that are one edit away; nothing is replaced"
+    )
+
+
+class BatchReply(Reply):
+    generation: int
+    answers: list[SearchReply] = Field(description="in the order of the searches")
