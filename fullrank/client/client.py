@@ -103,7 +103,7 @@ class Client:
     def search_all(self, query: str, **options: Unpack[SearchOptions]) -> Iterator[Hit]:
         """Yield the hits of all pages of a search, by cursor. Raises ServiceError.
 
-        They are those of the moment of the first page, whatever is written meanwhile.
+        A document that is not written meanwhile comes once; one that is replaced may move.
 
         Args:
             query: what to find.

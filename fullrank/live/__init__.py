@@ -5,7 +5,7 @@
     view.search(query, 10)                  ranks both as one collection
 
 view.py      View: immutable, one bundle and its live documents up to one position of the log; Operation: one write
-             of the log; Earlier: a view as of an earlier operation
+             of the log
 part.py      Part: documents that are searched together, the bundle's or those of one segment; Hits: an answer
 segments.py  immutable segments of added documents: encoded, chosen for a merge, merged
 entry.py     which documents a bundle can take
@@ -33,10 +33,6 @@ For the keeper of the log:
     view.settled()          with all due merges done, for a view that does not serve yet
     view.bundle             the same for all views of a bundle
 
-For pages of one list that are read at different times:
-
-    view_before(view, earlier)  the view as of an earlier operation, given what later writes have replaced
-
 For compaction:
 
     view.encoder            the model of the new bundle: of kind "open", with sparse width F + R
@@ -46,6 +42,6 @@ For compaction:
 """
 
 from fullrank.live.segments import Merged
-from fullrank.live.view import Earlier, Operation, View, view_before
+from fullrank.live.view import Operation, View
 
-__all__ = ["Earlier", "Merged", "Operation", "View", "view_before"]
+__all__ = ["Merged", "Operation", "View"]

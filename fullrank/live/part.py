@@ -113,14 +113,6 @@ class Part:
         removed[rows] = True
         return replace(self, removed=removed)
 
-    def restore(self, rows: Int64) -> Part:
-        """Return this part with some removed documents back."""
-        if self.removed is None or not len(rows):
-            return self
-        removed = self.removed.copy()
-        removed[rows] = False
-        return replace(self, removed=removed if removed.any() else None)
-
     def has_features(self, features: Int32 | Sequence[int]) -> Mask:
         """Return whether a document that is not removed has each sparse feature of the model, bool."""
         wanted = np.asarray(features, np.int32)

@@ -1,4 +1,4 @@
-"""Cursors over HTTP: pages of one version, whatever is written or activated meanwhile."""
+"""Cursors over HTTP: pages of one version, whatever is activated meanwhile; only documents that are written move."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.documents import past
 from fullrank_service.documents.compact import compact
 from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.search.schemas import SearchReply, SearchRequest
@@ -81,49 +80,29 @@ async def test_pages_go_on_under_writes_and_swaps(root: Root) -> None:
             assert page["model"] == root.learned
             seen += [hit["id"] for hit in page["hits"]]
             cursor = page["cursor"]
-    assert seen == whole[:-1]
+    assert [id for id in seen if not id.startswith("new")] == whole[:-1]
 
 
-async def test_replaced_documents_come_once_as_the_first_page_had_them(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: dict[str, Any] = {
-        "facets": ["section"], "explain": True, "highlight": {"fields": ["text"]},
-        "filter": {"not": {"section": 99}},
-    }  # fmt: skip
+async def test_replaced_documents_may_move_and_all_others_come_once(root: Root) -> None:
     async with running(root.path) as client:
-        for i in range(3):
-            fields = {"title": "copy files", "text": f"copy zebra {i}", "section": 7}
-            await client.put(f"/v1/documents/live{i}", json=fields)
-        whole = await search(client, **asked, limit=100, min_seq=3)
-        ids = [hit["id"] for hit in whole["hits"]]
-        page = await search(client, **asked, cursor="*", min_seq=3)
-        hits = page["hits"]
-        worst = {"title": "nothing", "text": "else", "section": 99}
-        best = {"title": "copy files", "text": "copy copy zebra", "section": 99}
-        await client.put(f"/v1/documents/{ids[0]}", json=worst)  # would come again
-        await client.put(f"/v1/documents/{ids[-1]}", json=best)  # would be missed
-        await client.patch("/v1/documents/live1", json={"text": "zebra zebra", "section": 99})
-        await client.put("/v1/documents/live2", json=worst)
-        await client.put("/v1/documents/new", json=best)
-        gone = ids[-2]
-        await client.delete(f"/v1/documents/{gone}")
-        written = await client.put(f"/v1/documents/{gone}", json=best)
-        cursor, seq = page["cursor"], written.json()["seq"]
-        monkeypatch.setattr(past, "MOST_WRITTEN", 5)
-        expired = await refused(client, **asked, cursor=cursor, min_seq=seq)
-        assert expired.status_code == 410
-        assert "Too much was written" in expired.json()["detail"]
-        monkeypatch.undo()
+        whole = [hit["id"] for hit in (await search(client, limit=100))["hits"]]
+        page = await search(client, cursor="*")
+        hits, cursor = page["hits"], page["cursor"]
+        await client.put(f"/v1/documents/{whole[0]}", json={"title": "nothing", "text": "else"})
+        await client.patch(f"/v1/documents/{whole[-1]}", json={"section": 99})
+        written = await client.delete(f"/v1/documents/{whole[-2]}")
         while cursor is not None:
-            page = await search(client, **asked, cursor=cursor, min_seq=seq)
-            assert page["total"] == len(ids) - 1
+            page = await search(client, cursor=cursor, min_seq=written.json()["seq"])
+            assert page["total"] == len(whole) - 1
             hits, cursor = hits + page["hits"], page["cursor"]
-        assert hits == [hit for hit in whole["hits"] if hit["id"] != gone]
-        again = await search(client, **asked, limit=100)
-        assert {hit["id"] for hit in again["hits"]} < set(ids)
-        free = await search(client, limit=100)
-        assert sorted(hit["id"] for hit in free["hits"]) == sorted([*ids, "new"])
+    written_ids = {whole[0], whole[-1], whole[-2]}
+    left = [hit["id"] for hit in hits if hit["id"] not in written_ids]
+    assert left == [id for id in whole if id not in written_ids]
+    assert hits[0]["id"] == whole[0]
+    assert whole[-2] not in {hit["id"] for hit in hits}
+    # Its words and so its score are the same: it comes at its place, with its new content.
+    [last] = [hit for hit in hits if hit["id"] == whole[-1]]
+    assert last["fields"]["section"] == 99
 
 
 async def test_a_list_goes_on_in_another_process_and_after_a_compaction(root: Root) -> None:
@@ -151,7 +130,8 @@ async def test_a_list_goes_on_in_another_process_and_after_a_compaction(root: Ro
             )
             assert page["model"] == root.learned
             hits, cursor = hits + page["hits"], page["cursor"]
-    assert hits == whole
+    ids = [[hit["id"] for hit in of if hit["id"][0] != "l"] for of in (hits, whole)]
+    assert ids[0] == ids[1]
 
 
 async def test_a_cursor_of_an_unloaded_version_has_expired(

@@ -88,15 +88,13 @@ class OpenShard:
         self._in_set: tuple[View, NewFields, View] | None = None
 
     def reply(self, ask: Ask) -> Answer | Behind | LacksClicks:
-        """Answer a question. Raises FilterError, HistoryLost."""
+        """Answer a question. Raises FilterError."""
         followed = self._followed
         if followed.seq < ask.min_seq:
             if self._tail is not None:
                 self._tail.nudge(is_urgent=True)
             return Behind(followed.seq)
         view = followed.view
-        if ask.at is not None and self._tail is not None:
-            view, _ = self._tail.as_of(view.bundle, ask.at)
         question = ask.question
         if ask.clicks is not None and isinstance(question, Rank | Show):
             clicks = self._counted(ask.clicks, view.bundle)

@@ -14,7 +14,6 @@ from fullrank_fleet.serving.wire import (
     Answer,
     Ask,
     Behind,
-    Expired,
     LacksClicks,
     NotLoaded,
     Question,
@@ -24,8 +23,7 @@ from fullrank_fleet.serving.wire import (
     unpack_reply,
 )
 from fullrank_fleet.sets import SetManifest
-from fullrank_service.base.errors import CursorExpired, DocumentsMissing, NotYetVisible
-from fullrank_service.documents.live import TOO_MUCH_WRITTEN
+from fullrank_service.base.errors import DocumentsMissing, NotYetVisible
 from fullrank_service.http.admission import Slot, current_slot
 
 # How a router reaches the shards.
@@ -114,7 +112,6 @@ class Asking:
         patience: How long the HTTP request waits for them, from its first ranking on.
         partial: Go on without shards that are missing, and wait less long for them; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
-        at: Operation as of which they are; None: the last one.
         clicks: That the set has not learned.
     """
 
@@ -126,11 +123,10 @@ class Asking:
         *,
         partial: bool = False,
         min_seq: int = 0,
-        at: int | None = None,
         clicks: SentClicks | None = None,
     ) -> None:
         self._shards, self._manifest, self._partial = shards, manifest, partial
-        self._min_seq, self._at, self._clicks = min_seq, at, clicks
+        self._min_seq, self._clicks = min_seq, clicks
         course = _Course.of(patience)
         self._end, self._visible_end = course.end, course.visible_end
         self.missing = course.missing.setdefault(manifest.set_id, {})
@@ -167,7 +163,6 @@ class Asking:
             DocumentsMissing: A shard has not answered.
             NotYetVisible: A shard has not read the log so far in time.
             FilterError: A shard refuses the question.
-            CursorExpired: A shard no longer knows what documents were at the operation.
         """
         clicks = None if self._clicks is None else self._clicks._replace(popular=None)
         payloads, contents = self._packed(questions, clicks), dict[int, Any]()
@@ -212,7 +207,7 @@ class Asking:
         for number, question in questions.items():
             key = id(question), max(self._min_seq, self.seqs.get(number, 0))
             if key not in packed:
-                ask = Ask(manifest.version, manifest.set_id, question, key[1], self._at, clicks)
+                ask = Ask(manifest.version, manifest.set_id, question, key[1], clicks)
                 packed[key] = pack(ask)
             payloads[number] = packed[key]
         return payloads
@@ -225,7 +220,7 @@ class Asking:
 
 
 def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | LacksClicks | Failure:
-    """Return an answer of the set, or why there is none. Raises FilterError, CursorExpired."""
+    """Return an answer of the set, or why there is none. Raises FilterError."""
     if isinstance(outcome, Failure):
         return outcome
     match unpack_reply(outcome):
@@ -239,8 +234,6 @@ def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | LacksCl
             return Failure(f"has {', '.join(versions) or 'no version'} open")
         case Refused(path, reason):
             raise FilterError(path, reason)
-        case Expired():
-            raise CursorExpired(TOO_MUCH_WRITTEN)
 
 
 def _described(missing: Mapping[int, str]) -> str:

@@ -22,7 +22,6 @@ from fullrank_service.base.settings import Settings
 from fullrank_service.documents.follow import Followed
 from fullrank_service.documents.live import LiveDocuments, Stored
 from fullrank_service.documents.log import Kept, Submission
-from fullrank_service.documents.past import AsOf
 from fullrank_service.documents.sqlitelog import LogPlace
 
 # Where a fleet keeps its live documents: a log in PostgreSQL, which routers write and shards follow.
@@ -123,15 +122,6 @@ class SetDocuments:
         view = await self._live.view(bundle, min_seq)
         assert isinstance(view, HeadView)
         return view.waiting_for(min_seq)
-
-    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
-        """Return the view of a head as of an operation, as of which shards will answer too."""
-        if self._live is None:
-            return AsOf(await self.view(bundle, min_seq))
-        view, deleted = await self._live.as_of(bundle, seq, min_seq)
-        assert isinstance(view, HeadView)
-        at = view.seq if seq is None else seq
-        return AsOf(view.waiting_for(max(at, min_seq), at), deleted)
 
     async def stored(self, view: View, id: str) -> Stored:
         """Return the stored fields of a document, as its shard has them.

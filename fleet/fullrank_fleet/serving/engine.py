@@ -108,7 +108,6 @@ class SetEngine:
             self._patience,
             partial=request.is_partial,
             min_seq=view.min_seq,
-            at=view.at,
             clicks=None if clicks is None else SentClicks.of(clicks, request.text),
         )
         stages.done("wait")

@@ -204,12 +204,10 @@ class HeadView(View):
 
     Attributes:
         min_seq: Operation of the log that shards must have read to answer.
-        at: Operation as of which they answer; None: the last one that they have read.
         of_set: Documents of the set that have a title, without those that were replaced or deleted; never searched.
     """
 
     min_seq: int = 0
-    at: int | None = None
     of_set: Part | None = None
 
     @classmethod
@@ -249,10 +247,9 @@ class HeadView(View):
         except KeyError:
             return False
 
-    def waiting_for(self, seq: int, at: int | None = None) -> HeadView:
-        """Return this view; shards answer for it once they have read the log up to a number, as of another one."""
-        is_same = (seq, at) == (self.min_seq, self.at)
-        return self if is_same else replace(self, min_seq=seq, at=at)
+    def waiting_for(self, seq: int) -> HeadView:
+        """Return this view; shards answer for it once they have read the log up to a number."""
+        return self if seq == self.min_seq else replace(self, min_seq=seq)
 
 
 def refusal(collection: str) -> str:

@@ -15,11 +15,10 @@ from fullrank_fleet.serving.answering import OpenShard
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.tracking import SILENT_S
-from fullrank_fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
+from fullrank_fleet.serving.wire import Ask, NotLoaded, Refused, Reply, pack, unpack_ask
 from fullrank_fleet.sets import SetManifest, read_set, shard_folder
 from fullrank_service.base.background import trim_heap
 from fullrank_service.documents.follow import Tail
-from fullrank_service.documents.past import HistoryLost
 from fullrank_service.search.ranking import SearchModePolicy
 from fullrank_service.search.restricting import Bitmaps
 
@@ -184,8 +183,6 @@ class ShardServer:
             return shard.reply(ask)
         except FilterError as error:
             return Refused(error.path, error.reason)
-        except HistoryLost:
-            return Expired()
 
     def _tail(self, bundle: Bundle, manifest: SetManifest) -> Tail | None:
         """Bring the bundle up to date with the log, and follow it. Raises BundleError."""

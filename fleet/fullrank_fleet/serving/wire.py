@@ -2,8 +2,8 @@
 
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
-    Ask(version, set_id, question, min_seq, at, clicks)
-        →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks, Refused or Expired
+    Ask(version, set_id, question, min_seq, clicks)
+        →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks or Refused
 
     Rank       the first documents of the shard's own ranking    Found
     CountAds   how many ads a page leaves out                    LeftOut
@@ -252,7 +252,6 @@ class Ask:
         set_id: Of the same set, which tells two sets of one version apart.
         question: The question.
         min_seq: Operation of the log that the answer must contain.
-        at: Answer as of this operation, which is not after min_seq; None: as of the last one.
         clicks: That the set has not learned.
     """
 
@@ -260,7 +259,6 @@ class Ask:
     set_id: str
     question: Question
     min_seq: int = 0
-    at: int | None = None
     clicks: SentClicks | None = None
 
 
@@ -314,12 +312,7 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """The log no longer knows what documents were at the operation that was asked for."""
-
-
-Reply = Answer | NotLoaded | Behind | LacksClicks | Refused | Expired
+Reply = Answer | NotLoaded | Behind | LacksClicks | Refused
 
 
 def pack(message: Ask | Reply) -> bytes:

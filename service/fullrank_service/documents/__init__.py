@@ -5,8 +5,6 @@
     log.py          all writes and deletions in one order; sqlitelog.py in one SQLite file,
                     postgreslog.py in PostgreSQL, for several machines
     idempotency.py  answers stored under the keys of requests
-    history.py      operations that newer ones have replaced
-    past.py         views as of earlier operations, for cursors
     follow.py       the log → the view that each loaded model serves, with segments merged in the background
     live.py         requests of one worker → the log, several in one commit; what routes and the registry see
     writing.py      what the loaded models accept goes into the log

@@ -24,7 +24,6 @@ from fullrank.live import Merged, Operation, View
 from fullrank_service.base.background import Failed, Repeater, trim_heap, uncounted
 from fullrank_service.documents.adtable import prepare_ads
 from fullrank_service.documents.log import Log, LogError, Logged
-from fullrank_service.documents.past import AsOf, PastViews
 from fullrank_service.documents.sqlitelog import LogPlace
 
 # Merge segments in the background: a thread of its own, so that neither writes nor searches wait for a merge.
@@ -270,7 +269,6 @@ class Tail:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
         self._merger = Merger(self.nudge, failed)
-        self._past = PastViews()
         self.has_lost = False
         """Whether the log has lost operations that were read; nothing is followed any more then."""
         self.read_head = 0
@@ -314,7 +312,6 @@ class Tail:
         with self._lock:
             self._followed.pop(id(bundle), None)
             self._merger.forget(id(bundle))
-        self._past.forget(bundle)
 
     def views(self, name: str | None = None) -> list[Followed]:
         """Return the followed bundles of one collection, or of all."""
@@ -328,29 +325,6 @@ class Tail:
             return 0
         try:
             return log.head()
-        finally:
-            log.close()
-
-    def as_of(self, bundle: Bundle, seq: int | None) -> AsOf:
-        """Return what a bundle served at an operation that its view contains.
-
-        Args:
-            bundle: The bundle.
-            seq: The operation; None: the last one up to which nothing is missing.
-
-        Raises:
-            BundleError: The bundle cannot be brought up to date.
-            HistoryLost: The log no longer knows what documents were at the operation.
-            LogError: The log cannot be read.
-        """
-        followed = self._followed.get(id(bundle)) or self._replayed(bundle)
-        seq = followed.seq if seq is None else seq
-        if followed.view.seq <= seq:
-            return AsOf(followed.view)
-        log = self._place.existing()
-        assert log is not None  # the view has operations of it
-        try:
-            return self._past.as_of(log, followed.view, followed.since, seq)
         finally:
             log.close()
 
@@ -511,7 +485,6 @@ class Tail:
                 return
             self._followed[id(bundle)] = new
             self._merger.offer(new.view)
-        self._past.forget_old()
         self._changed()
         self._wake_waiters()
 

@@ -30,7 +30,6 @@ from fullrank_service.documents.log import (
     Submission,
     TooManyLive,
 )
-from fullrank_service.documents.past import AsOf, HistoryLost
 from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.http.deps import part
 
@@ -55,7 +54,6 @@ class Documents(Protocol):
     def start(self) -> None: ...
     async def close(self) -> None: ...
     async def view(self, bundle: Bundle, min_seq: int = 0) -> View: ...
-    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf: ...
     async def stored(self, view: View, id: str) -> Stored: ...
     def views(self, name: str | None = None) -> Sequence[Followed]: ...
     async def write(self, submission: Submission) -> Kept: ...
@@ -141,7 +139,6 @@ class Writer:
 
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024
-TOO_MUCH_WRITTEN = 'Too much was written since the first page; begin again with "*".'
 # The longest such wait.
 _CATCH_UP_S = 5.0
 
@@ -203,29 +200,6 @@ class LiveDocuments:
         except BeyondTheEnd:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
-
-    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
-        """Return what a bundle served at an operation.
-
-        Args:
-            bundle: The bundle.
-            seq: The operation; None: the last one.
-            min_seq: As of ``view``.
-
-        Raises:
-            CursorExpired: The log no longer knows what documents were at the operation.
-        """
-        view = await self.view(bundle, max(min_seq, seq or 0))
-        if view.seq == seq:
-            return AsOf(view)
-        try:
-            return await asyncio.to_thread(self._tail.as_of, bundle, seq)
-        except HistoryLost:
-            raise errors.CursorExpired(TOO_MUCH_WRITTEN) from None
-        except BundleError as error:
-            raise errors.NotReady(f"{error}.") from None
-        except LogError:
-            raise errors.LogUnavailable from None
 
     async def stored(self, view: View, id: str) -> Stored:
         """Return a document as a view has it."""

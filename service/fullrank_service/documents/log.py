@@ -2,8 +2,7 @@
 
 An operation is acknowledged after the commit that contains it was synced. The log keeps only the newest operation on
 each document, deletions included, so it grows with the number of ids, not of writes; replaying it gives the same
-documents. Operations that were replaced lately are kept apart (history.py). Sequence numbers only rise, are never
-reused, and become visible in their order.
+documents. Sequence numbers only rise, are never reused, and become visible in their order.
 
 The manifest of a bundle (``log_position``) says up to which number of which log the bundle contains all operations.
 Operations that every bundle of a collection contains may be removed. The log records the last one removed, so that it
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fullrank.errors import FullrankError
-from fullrank_service.documents import history, idempotency
+from fullrank_service.documents import idempotency
 
 # Why the log of live documents cannot be read or written.
 
@@ -145,8 +144,8 @@ _COUNT_S = 1.0
 _READ_BYTES = 8 << 20
 # Operations removed in one transaction, which is as long as a writer may have to wait.
 _REMOVED_AT_ONCE = 5_000
-# History is trimmed after so many writes of one connection, so many bytes of them, or seconds.
-_TRIM_WRITES, _TRIM_BYTES, _TRIM_S = 2_000, 8 << 20, 60.0
+# Expired answers are removed after so many seconds.
+_EXPIRY_S = 60.0
 
 
 class TooManyLive(LogError):
@@ -185,7 +184,6 @@ class Log(ABC):
     def __init__(self) -> None:
         self._counts: dict[str, tuple[float, int, int, int]] = {}
         self._next_expiry = 0.0
-        self._untrimmed, self._untrimmed_bytes = 0, 0
 
     # -- what each database does in its own way -----------------------------------------------
 
@@ -230,21 +228,6 @@ class Log(ABC):
     def _append(self, collection: str, first: int, writes: Sequence[Write], now: float) -> None:
         """Store operations from a number on, each in place of an earlier one on its document."""
 
-    @abstractmethod
-    def _has_history(self) -> bool:
-        """Return whether there are the tables of ``history``."""
-
-    @abstractmethod
-    def _make_history(self) -> None:
-        """Make these tables, and the trigger that fills them."""
-
-    def _add_history(self) -> None:
-        """Make the tables of ``history`` in a log of a release that did not have them."""
-        if not self._has_history():
-            with self._changing():
-                if not self._has_history():
-                    self._make_history()
-
     def _own(self) -> tuple[str, tuple[int, ...]]:
         """Return the condition of the operations that this connection reads, and its parameters."""
         return "", ()
@@ -263,7 +246,9 @@ class Log(ABC):
         # Before: a view that still follows a removed log must not show writes that are refused.
         self.check_in_place()
         with self._errors(), self._all_or_nothing():
-            self._remove_old(submissions, now)
+            if time.monotonic() >= self._next_expiry:
+                idempotency.expire(self._execute, now)
+                self._next_expiry = time.monotonic() + _EXPIRY_S
             outcomes = [self._store(submission, caps, now) for submission in submissions]
         # And after: only now is it certain that what was synced was in place.
         self.check_in_place()
@@ -278,19 +263,6 @@ class Log(ABC):
             # The counts include the writes that were rolled back.
             self._counts.clear()
             raise
-
-    def _remove_old(self, submissions: Sequence[Submission], now: float) -> None:
-        """Remove expired answers, and what is beyond the bounds of the history."""
-        for submission in submissions:
-            self._untrimmed += len(submission.writes)
-            self._untrimmed_bytes += sum(map(bytes_of, submission.writes))
-        is_time = time.monotonic() >= self._next_expiry
-        if is_time:
-            idempotency.expire(self._execute, now)
-            self._next_expiry = time.monotonic() + _TRIM_S
-        if is_time or self._untrimmed >= _TRIM_WRITES or self._untrimmed_bytes >= _TRIM_BYTES:
-            history.trim(self._execute, now)
-            self._untrimmed = self._untrimmed_bytes = 0
 
     def _store(self, submission: Submission, caps: Caps, now: float) -> Outcome:
         if submission.key is not None:
@@ -409,51 +381,6 @@ class Log(ABC):
             found = [Logged(*row) for row in rows]
             is_all = len(found) == len(sizes) < limit
             return found, head if is_all else found[-1].seq
-
-    def written_after(
-        self, collection: str, seq: int, since: int, most: int
-    ) -> dict[str, bool] | None:
-        """Return the ids with an operation after a number, if the log still has what those have replaced.
-
-        Args:
-            collection: The collection.
-            seq: The number.
-            since: A bundle contains the operations up to this one, so these need not be in the log.
-            most: How many ids there may be.
-
-        Returns:
-            for each id whether the document was deleted after the number, also if it was written again; None for more
-            than ``most`` ids, or if something was removed.
-        """
-        with self.snapshot():
-            forgotten = history.forgotten(self._execute, collection)
-            if self.removed(collection) > since or forgotten > seq:
-                return None
-            own, parameters = self._own()
-            rows = self._execute(
-                "SELECT id, fields IS NULL FROM operations "
-                f"WHERE collection = ? AND seq > ?{own} ORDER BY seq LIMIT ?",
-                (collection, seq, *parameters, most + 1),
-            )
-            found = {str(id): bool(is_deleted) for id, is_deleted in rows}
-            if len(found) > most:
-                return None
-            rows = self._execute(
-                "SELECT id FROM replaced WHERE collection = ? AND replaced_by > ? AND seq > ? "
-                f"AND fields IS NULL{own}",
-                (collection, seq, seq, *parameters),
-            )
-            return found | {str(id): True for (id,) in rows}
-
-    def replaced_after(self, collection: str, seq: int) -> list[Logged]:
-        """Return the operations up to a number that others have replaced after it; one for each id."""
-        own, parameters = self._own()
-        rows = self._execute(
-            "SELECT seq, id, fields FROM replaced "
-            f"WHERE collection = ? AND replaced_by > ? AND seq <= ?{own}",
-            (collection, seq, seq, *parameters),
-        )
-        return [Logged(*row) for row in rows]
 
     def largest(self, limit: int) -> list[Held]:
         """Return the documents that take most memory, the largest first."""

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from fullrank.partitions import partition_of
-from fullrank_service.documents import history, idempotency
+from fullrank_service.documents import idempotency
 from fullrank_service.documents.log import Log, LogError, LogFull, Rows, Write, bytes_of
 
 SCHEMA = 1
@@ -63,18 +63,11 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq BIGINT NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL, schema INTEGER NOT NULL, head BIGINT NOT NULL) WITH (fillfactor = 10);
 {idempotency.table("BYTEA", "DOUBLE PRECISION")};
 """
-_TRIGGER = (
-    """
-CREATE FUNCTION keep_replaced() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO fullrank.replaced VALUES (
-        NEW.seq, OLD.collection, OLD.seq, OLD.id, OLD.fields, OLD.bytes, NEW.created, OLD.partition
-    );
-    RETURN NULL;
-END $$
-""",
-    "CREATE TRIGGER keep_replaced AFTER UPDATE ON operations FOR EACH ROW "
-    "EXECUTE FUNCTION keep_replaced()",
-)
+# What development versions kept for cursors.
+_LEFT = """
+DROP FUNCTION IF EXISTS keep_replaced CASCADE;
+DROP TABLE IF EXISTS replaced, forgotten;
+"""
 
 
 class PostgresLog(Log):
@@ -93,7 +86,7 @@ class PostgresLog(Log):
         try:
             with self._errors():
                 self.id = self._prepare()
-                self._add_history()
+                self._connection.execute(_LEFT.encode())
         except BaseException:
             self.close()
             raise
@@ -185,19 +178,6 @@ class PostgresLog(Log):
             if own is None
             else (" AND partition BETWEEN ? AND ?", (own.start, own.stop - 1))
         )
-
-    def _has_history(self) -> bool:
-        found = self._execute(
-            "SELECT 1 FROM pg_tables WHERE schemaname = 'fullrank' AND tablename = 'replaced'"
-        )
-        return found.fetchone() is not None
-
-    def _make_history(self) -> None:
-        made = history.tables(
-            "BIGINT", "BYTEA", "DOUBLE PRECISION", more=", partition SMALLINT NOT NULL"
-        )
-        for statement in (*made, *_TRIGGER):
-            self._execute(statement)
 
     # -- opening ------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from fullrank.errors import FullrankError
 from fullrank_service.base.settings import Settings
 from fullrank_service.base.sqlite import connect, write_ahead
-from fullrank_service.documents import history, idempotency
+from fullrank_service.documents import idempotency
 from fullrank_service.documents.log import Log, LogError, Rows, Write, bytes_of, sqlite_errors
 
 # Where the log is: opens connections to it, and refuses one that was removed or replaced.
@@ -111,9 +111,7 @@ SCHEMA = 1
 _BUSY_S = 5.0
 # Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
 _CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
-# Operations in one statement. Because of the trigger, SQLite copies every page that a statement changes, so that it can
-# undo the statement alone: with one operation in each, that takes longer than all the rest of a write. SQLite before
-# 3.32 allows 999 parameters, which is 166 operations.
+# Operations in one statement. SQLite before 3.32 allows 999 parameters, which is 166 operations.
 _ROWS = 100
 
 _TABLES = f"""
@@ -131,13 +129,12 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL);
 {idempotency.table("BLOB", "REAL")}
 """
-# Before, because the insert removes what it replaces.
-_TRIGGER = """
-CREATE TRIGGER keep_replaced BEFORE INSERT ON operations BEGIN
-    INSERT INTO replaced SELECT NEW.seq, collection, seq, id, fields, bytes, NEW.created FROM operations
-    WHERE collection = NEW.collection AND id = NEW.id;
-END
-"""
+# What development versions kept for cursors.
+_LEFT = (
+    "DROP TRIGGER IF EXISTS keep_replaced",
+    "DROP TABLE IF EXISTS replaced",
+    "DROP TABLE IF EXISTS forgotten",
+)
 
 
 class SqliteLog(Log):
@@ -226,16 +223,9 @@ class SqliteLog(Log):
             version = self._version()
         if version != SCHEMA:
             raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
-        self._add_history()
-        return str(self._execute("SELECT id FROM log").fetchone()[0])
-
-    def _has_history(self) -> bool:
-        found = self._execute("SELECT 1 FROM sqlite_master WHERE name = 'keep_replaced'")
-        return found.fetchone() is not None
-
-    def _make_history(self) -> None:
-        for statement in (*history.tables("INTEGER", "BLOB", "REAL"), _TRIGGER):
+        for statement in _LEFT:
             self._execute(statement)
+        return str(self._execute("SELECT id FROM log").fetchone()[0])
 
     def _version(self) -> int:
         return int(self._execute("PRAGMA user_version").fetchone()[0])

@@ -67,7 +67,7 @@ _MEANING = {
     405: "This path does not support the method",
     408: "The body did not arrive in time",
     409: "In conflict with a loaded model or a change in progress; nothing was changed",
-    410: "The model of the cursor is not loaded any more, or too much was written since its first page",
+    410: "The model of the cursor is not loaded any more",
     413: "The body is too large",
     415: "The Content-Type is not JSON in UTF-8",
     422: "A field is missing, unknown, of the wrong type or beyond a limit",

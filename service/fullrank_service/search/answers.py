@@ -14,7 +14,7 @@ from fullrank_service.documents.live import Documents
 from fullrank_service.events.shown import NOTHING, Shown, Tried
 from fullrank_service.http.headers import new_id
 from fullrank_service.http.serving import RequestModel
-from fullrank_service.search.paging import Cursors
+from fullrank_service.search.cursors import Cursors
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.schemas import Asked

@@ -1,14 +1,106 @@
-"""Pages of a search by cursors."""
+"""Cursors: signed texts that say where the next page of a search begins.
+
+``base64url(content).base64url(signature)``: the content is a JSON array, the signature the first 16 bytes of its
+HMAC-SHA256. The key is derived from that of the log of events, which all workers share. A cursor fixes the version of
+the model and the place after the last hit, by score and id; documents that are replaced meanwhile may move.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import base64
+import hmac
+from binascii import Error
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import orjson
+
+from fullrank.events.log import KeyDamaged, key_for, read_key
 from fullrank.live import View
-from fullrank_service.base.errors import CursorExpired, Invalid
+from fullrank_service.base.errors import CursorExpired, Internal, Invalid
 from fullrank_service.http.serving import Serving
-from fullrank_service.search.paging import FIRST, After, Cursor, Cursors, fingerprint
+from fullrank_service.search.paging import After
 from fullrank_service.search.schemas import Asked, SearchRequest
+
+FIRST = "*"
+"""Asks for the first page."""
+_SIGNATURE_BYTES = 16
+
+
+class Cursor(NamedTuple):
+    """The beginning of a page.
+
+    Attributes:
+        version: Of the model; its documents alone have these scores.
+        search: What is searched for, as ``fingerprint`` returned it.
+        now: The origin "now" of boosts, in seconds since 1970.
+        score, id, place: As of ``After``.
+    """
+
+    version: str
+    search: str
+    now: float
+    score: float
+    id: str
+    place: int
+
+    @property
+    def after(self) -> After:
+        """Where the page begins."""
+        return After(self.score, self.id, self.place)
+
+
+def fingerprint(search: Any) -> str:
+    """Hash the fields of a search that decide its order, given as JSON."""
+    return blake2b(orjson.dumps(search, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
+
+
+class Cursors:
+    """Writes and reads cursors.
+
+    Args:
+        path: File of the key; it is created if missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _key(self) -> bytes:
+        try:
+            return key_for(read_key(self._path), b"cursors of searches")
+        except KeyDamaged as error:
+            raise Internal(f"{error}.") from None
+
+    def text(self, cursor: Cursor) -> str:
+        """Write a cursor."""
+        content = orjson.dumps([*cursor])
+        return f"{_text(content)}.{_text(self._sign(content))}"
+
+    def read(self, text: str) -> Cursor:
+        """Read a cursor. Raises Invalid if this service has not written it."""
+        try:
+            content, signature = (_bytes(part) for part in text.split("."))
+        except (ValueError, Error):
+            content, signature = b"", b""
+        if not hmac.compare_digest(self._sign(content), signature):
+            reason = 'is no cursor of this service; "*" asks for the first page'
+            raise Invalid(errors=[{"field": "cursor", "reason": reason}])
+        return Cursor(*orjson.loads(content))
+
+    def _sign(self, content: bytes) -> bytes:
+        return hmac.digest(self._key, content, "sha256")[:_SIGNATURE_BYTES]
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
+
 
 # The fields that may differ between the pages of a list, because they change neither its documents nor their order.
 # Those that page_of_cursor refuses are among them.
@@ -26,13 +118,11 @@ class CursorPage(NamedTuple):
         model: Version of the cursor; of the first page the model of the request.
         after: Where the page begins.
         now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
-        seq: The last operation of the log that the first page contains; None: this is the first page.
     """
 
     model: str
     after: After
     now: float
-    seq: int | None = None
 
 
 def page_of_cursor(
@@ -69,17 +159,14 @@ def page_of_cursor(
         raise Invalid(errors=[{"field": "cursor", "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired
-    return CursorPage(cursor.version, cursor.after, cursor.now, cursor.seq)
+    return CursorPage(cursor.version, cursor.after, cursor.now)
 
 
 def cursor_of(
     asked: SearchRequest, cursors: Cursors, view: View, page: CursorPage, after: After
 ) -> str:
     """Write the cursor of the next page; the view is that of the page before."""
-    seq = view.seq if page.seq is None else page.seq
-    cursor = Cursor(
-        view.bundle.version, _search(asked), page.now, seq, after.score, after.id, after.place
-    )
+    cursor = Cursor(view.bundle.version, _search(asked), page.now, *after)
     return cursors.text(cursor)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
@@ -30,8 +30,7 @@ from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.serving import ALIAS, RequestModel
 from fullrank_service.search.answers import ANSWER_HEADERS, Answer, Searches, search_reply
 from fullrank_service.search.cache import EmbeddingCache, Remote
-from fullrank_service.search.cursors import cursor_of, page_of_cursor
-from fullrank_service.search.paging import Cursors
+from fullrank_service.search.cursors import Cursors, cursor_of, page_of_cursor
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.ruled import applying, rank_by_rules
@@ -60,22 +59,17 @@ async def _search(
     max_bytes: int,
 ) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
-    page, after = None, None
-    deleted: Collection[str] = ()
-    if asked.cursor is None:
-        view = await searches.documents.view(serving.resolve(asked.model), asked.min_seq)
-    else:
+    page, after, model = None, None, asked.model
+    if asked.cursor is not None:
         page = page_of_cursor(asked, searches.cursors, serving.serving, now)
-        after, now = page.after, page.now
-        bundle = serving.resolve(page.model)
-        view, deleted = await searches.documents.as_of(bundle, page.seq, asked.min_seq)
+        model, after, now = page
+    view = await searches.documents.view(serving.resolve(model), asked.min_seq)
     request = RankRequest(
         asked.query,
         asked.limit,
         asked.offset if after is None else after.place,
         asked.fields,
         asked.explain,
-        exclude=deleted,
         filter=asked.filter,
         mode=asked.mode if after is None else "exact",
         after=after,

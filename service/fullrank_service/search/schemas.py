@@ -235,8 +235,8 @@ class SearchRequest(Request, Asked, OrderRequest):
     )
     cursor: Annotated[Text, Field(min_length=1, max_length=MAX_CURSOR_CHARS)] | None = Field(
         default=None,
-        description='"*" for the first page, then the cursor of the answer before: pages without a '
-        "repeat or a gap",
+        description='"*" for the first page, then the cursor of the answer before: each document comes '
+        "once, unless it is written meanwhile",
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     prefix: Literal["last", "none"] = Field(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank_service.documents import history, idempotency
+from fullrank_service.documents import idempotency
 from fullrank_service.documents.idempotency import KeyReused
 from fullrank_service.documents.log import (
     Caps,
@@ -26,7 +26,7 @@ from fullrank_service.documents.log import (
     TooManyLive,
     Write,
 )
-from fullrank_service.documents.sqlitelog import LogPlace, SqliteLog
+from fullrank_service.documents.sqlitelog import LogPlace
 from tests.databases import NewDatabase
 
 CAPS = Caps()
@@ -251,88 +251,12 @@ def test_what_a_clock_stamped_before_it_was_set_back_is_due(
     with closing(place.open()) as log:
         [outcome] = log.commit([put("b", key="k", digest=b"2")], CAPS)
         assert kept(outcome).seq == 3
-        assert log.written_after("docs", 1, 0, 9) is None  # the history has forgotten operation 1
         assert log.remove("docs", 2, min_age_s=60) == 1
         assert log.remove("docs", 3, min_age_s=60) == 0  # written a moment ago
 
 
 def delete(*ids: str) -> Submission:
     return Submission("docs", [Write(id, None) for id in ids], rendered)
-
-
-def test_what_was_written_after_a_number_is_known_or_refused(log: Log) -> None:
-    log.commit([put("a", "b"), put("x", name="other"), put("a", "c"), delete("b")], CAPS)
-    assert log.written_after("docs", 6, 0, 9) == {}
-    assert log.written_after("docs", 5, 0, 9) == {"b": True}
-    assert log.written_after("docs", 0, 0, 3) == {"a": False, "b": True, "c": False}
-    assert log.written_after("docs", 0, 0, 2) is None
-    log.commit([put("b")], CAPS)
-    # Deleted once is deleted, also if it was written again.
-    assert log.written_after("docs", 5, 0, 9) == {"b": True}
-    assert log.written_after("docs", 6, 0, 9) == {"b": False}
-    assert log.remove("docs", 5, min_age_s=-1) == 2
-    assert log.written_after("docs", 5, 4, 9) is None  # a bundle that lacks the removed ones
-    assert log.written_after("docs", 5, 5, 9) == {"b": True}
-
-
-def replaced(log: Log, seq: int, name: str = "docs") -> dict[str, tuple[int, str]]:
-    found = log.replaced_after(name, seq)
-    assert len({one.id for one in found}) == len(found)
-    return {
-        one.id: (one.seq, json.loads(one.fields)["text"] if one.fields else "") for one in found
-    }
-
-
-def test_documents_are_kept_as_they_were_before_later_writes(log: Log) -> None:
-    log.commit([put("a", "b", text="1"), put("a", text="2"), put("a", name="other")], CAPS)
-    log.commit([put("a", text="5"), delete("b"), put("b", text="7"), put("c", "a", text="9")], CAPS)
-    assert log.head() == 9
-    assert replaced(log, 0) == {}
-    assert replaced(log, 1) == {"a": (1, "1")}
-    assert replaced(log, 2) == {"a": (1, "1"), "b": (2, "1")}
-    assert replaced(log, 3) == replaced(log, 4) == {"a": (3, "2"), "b": (2, "1")}
-    assert replaced(log, 5) == {"a": (5, "5"), "b": (2, "1")}
-    assert replaced(log, 6) == {"a": (5, "5"), "b": (6, "")}
-    assert replaced(log, 7) == replaced(log, 8) == {"a": (5, "5")}
-    assert replaced(log, 9) == replaced(log, 0, "other") == {}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "left"), [("KEPT", 3, 3), ("KEPT_BYTES", 50, 3), ("KEPT_S", -1, 0)]
-)
-def test_the_history_is_bounded(
-    log: Log, monkeypatch: pytest.MonkeyPatch, name: str, value: int, left: int
-) -> None:
-    monkeypatch.setattr(history, name, value)
-    monkeypatch.setattr("fullrank_service.documents.log._TRIM_WRITES", 1)
-    for _ in range(9):
-        log.commit([put("a")], CAPS)  # 14 bytes
-        log.commit([put("a", name="other")], CAPS)
-    log.commit([put("a", name="third")], CAPS)  # trims what those have left
-    for collection in ("docs", "other"):
-        [(count,)] = log._execute(
-            "SELECT count(*) FROM replaced WHERE collection = ?", (collection,)
-        )
-        assert count == left
-    known = [seq for seq in range(18) if log.written_after("docs", seq, 0, 9) is not None]
-    assert known == list(range(17 - 2 * left, 18))
-    assert all(replaced(log, seq).keys() == {"a"} for seq in known if seq < 17)
-
-
-def test_many_writes_leave_a_history_of_bounded_size(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trimmed now and then only, so that writes cost little."""
-    monkeypatch.setattr(history, "KEPT", 100)
-    monkeypatch.setattr("fullrank_service.documents.log._TRIM_WRITES", 40)
-    largest = 0
-    for _ in range(60):
-        log.commit([put(*(f"d{i}" for i in range(20)))], CAPS)
-        [(count,)] = log._execute("SELECT count(*) FROM replaced")
-        largest = max(largest, count)
-    assert 100 < largest <= 140
-    assert log.written_after("docs", 1200 - 100, 0, 100) is not None
-    assert log.written_after("docs", 1200 - 141, 0, 100) is None
 
 
 def test_one_request_may_write_a_document_many_times(log: Log) -> None:
@@ -343,49 +267,6 @@ def test_one_request_may_write_a_document_many_times(log: Log) -> None:
     assert kept(outcome) == Kept(b"from 1", 350)
     last = {id: seq for seq, id in enumerate(ids, 1)}
     assert everything(log) == sorted((seq, id) for id, seq in last.items())
-    for at in (1, 50, 99, 100, 101, 201, 349):
-        before = {id: seq for seq, id in enumerate(ids[:at], 1)}
-        assert replaced(log, at) == {
-            id: (seq, str(seq)) for id, seq in before.items() if last[id] > at
-        }
-
-
-def without_history(log: Log) -> None:
-    """Make a log as a release without history has left it."""
-    if isinstance(log, SqliteLog):
-        log._execute("DROP TRIGGER keep_replaced")
-    else:
-        log._execute("DROP FUNCTION keep_replaced CASCADE")
-    log._execute("DROP TABLE replaced")
-    log._execute("DROP TABLE forgotten")
-
-
-def test_a_log_without_history_gets_one_when_it_is_opened(place: LogPlace, log: Log) -> None:
-    """By several workers at once, beside one of an older release that goes on writing."""
-    log.commit([put("a", text="1"), put("a", "b", text="2"), put("x", name="other")], CAPS)
-    without_history(log)
-    barrier = threading.Barrier(4)
-    found: list[Log | None] = []
-
-    def open_it() -> None:
-        barrier.wait()
-        with closing(copy(place).open()) as own:
-            assert everything(own) == [(2, "a"), (3, "b")]
-            found.append(own)
-
-    threads = [threading.Thread(target=open_it) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    # What was replaced before is not known.
-    assert log.written_after("docs", 2, 0, 9) is None
-    assert log.written_after("docs", 3, 0, 9) == {}
-    assert log.written_after("other", 3, 0, 9) is None
-    # A connection that was open before, as those of an older release are.
-    log._append("docs", 5, [Write("a", b'{"text": "5"}')], time.time())
-    assert replaced(log, 4) == {"a": (2, "2")}
 
 
 def test_a_document_that_was_written_meanwhile_is_not_overwritten(log: Log) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fullrank.live.part import Hits, LiveHit
 from fullrank_service.base.errors import Invalid
-from fullrank_service.search.paging import After, Cursor, Cursors, fingerprint, page_after
+from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
+from fullrank_service.search.paging import After, page_after
 
 Scores = dict[str, float]
 NO_PART = cast(Any, SimpleNamespace())
@@ -64,7 +65,7 @@ def test_without_writes_pages_are_the_slices(start: Scores, limit: int) -> None:
     assert offset >= len(whole)
 
 
-CURSOR = Cursor("v-1", fingerprint({"query": "a"}), 1.5, 3, 0.1 + 0.2, "d\u20ac", 7)
+CURSOR = Cursor("v-1", fingerprint({"query": "a"}), 1.5, 0.1 + 0.2, "d\u20ac", 7)
 
 
 def test_a_cursor_is_read_as_it_was_written(tmp_path: Path) -> None:
