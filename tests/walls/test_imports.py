@@ -34,6 +34,8 @@ ONLY_IN = {
     "opentelemetry": ("service",),
     "httpx": ("fullrank/client", "examples"),
     "lightgbm": ("trainer",),
+    "markdown_it": ("trainer",),
+    "yaml": ("trainer",),
     "psycopg": ("fullrank/engines", "service/fullrank_service/documents"),
     "qdrant_client": ("fullrank/engines",),
     "qdrant_edge": ("fullrank/engines",),

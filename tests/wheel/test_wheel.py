@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "bundles/planted"
-TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "demo")
+TRAINER_COMMANDS = ("import", "train", "evaluate", "index", "recipes", "demo")
 BUNDLES_COMMANDS = ("activate", "rollback", "compact", "prune")
 SERVICE_COMMANDS = ("serve", "keys", "documents", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
 CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")

@@ -1,0 +1,79 @@
+"""Documents on their way into a collection: ids are checked, bad ones refused or set aside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import FullrankError
+
+SKIPPED = "skipped.jsonl"
+_MAX_ID_CHARS = 512
+
+
+class BadRow(FullrankError):
+    """A row or page that is no document; the message names file, line and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A document or what is wrong with it.
+
+    Attributes:
+        place: File, and line if it is a table.
+        fields: "_id" and the fields; empty if `problem` is set.
+        problem: Why it is no document.
+    """
+
+    place: str
+    fields: dict[str, Any]
+    problem: str | None = None
+
+
+@dataclass
+class Checked:
+    """Passes on the rows with a new id, and refuses or counts the others.
+
+    Attributes:
+        skip_bad: Whether to go on after a bad row.
+        skipped: The bad rows so far.
+    """
+
+    skip_bad: bool
+    skipped: list[Row] = field(default_factory=list)
+    _seen: set[bytes] = field(default_factory=set)
+
+    def of(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Raises BadRow for the first bad row unless they are to be skipped."""
+        for row in rows:
+            problem = row.problem or self._problem(row.fields.get("_id"))
+            if problem is None:
+                yield row
+            elif self.skip_bad:
+                self.skipped.append(Row(row.place, row.fields, problem))
+            else:
+                raise BadRow(f"{row.place}: {problem}; --skip-bad sets such rows aside")
+
+    def _problem(self, id: object) -> str | None:
+        if not isinstance(id, str) or not id.strip():
+            return "no id"
+        if not id.isprintable() or len(id) > _MAX_ID_CHARS:
+            return f"the id {id[:50]!r} has control characters or more than {_MAX_ID_CHARS}"
+        # Hashes, because a catalogue may have millions of ids.
+        digest = blake2b(id.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+        if digest in self._seen:
+            return f"the id {id!r} occurs twice"
+        self._seen.add(digest)
+        return None
+
+    def write(self, folder: Path) -> None:
+        """Write the bad rows with their reasons, if there are any."""
+        if self.skipped:
+            with (folder / SKIPPED).open("w", encoding="utf-8") as file:
+                for row in self.skipped:
+                    line = {"place": row.place, "problem": row.problem, "row": row.fields}
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,196 @@
+"""Read documents from CSV, TSV and JSON lines, plain or gzipped, row by row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, Final
+
+from fullrank.errors import FullrankError
+from fullrank_trainer.collection.lines import open_bytes
+from fullrank_trainer.importing.rows import Row
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
+# Columns that are taken for the id, the title and the text if no option names one; the first that is there.
+GUESSES: Final = {
+    "_id": ("_id", "id", "sku", "product_id", "item_id", "doc_id", "uuid", "handle", "slug", "url"),
+    "title": ("title", "name", "product_name", "headline", "subject"),
+    "text": ("text", "description", "body", "content", "abstract", "summary"),
+}
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?\Z")
+_CODE = re.compile(r"\d{8,}\Z")
+_TRUTH = {"true": True, "false": False}
+csv.field_size_limit(1 << 30)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it will be read.
+
+    Attributes:
+        path: Of the file.
+        encoding: Of its text.
+        columns: Names in the header; of JSON lines the keys of the first thousand objects.
+        fields: The field that each column becomes; other columns keep their names.
+        kinds: What the texts of a column are: "number", "truth" or "text".
+    """
+
+    path: Path
+    encoding: str
+    columns: Sequence[str]
+    fields: Mapping[str, str]
+    kinds: Mapping[str, str]
+
+    def rows(self) -> Iterator[Row]:
+        """Read the documents. Raises FullrankError if the file is damaged."""
+        for number, given in _objects(self.path, self.encoding):
+            if number == 1 and not _is_json(self.path):
+                continue  # the header
+            place = f"{self.path}:{number}"
+            if isinstance(given, str):
+                yield Row(place, {}, given)
+                continue
+            found: dict[str, Any] = {}
+            for column, value in given.items():
+                name = self.fields.get(column, column)
+                if value in (None, ""):
+                    continue
+                if isinstance(value, str):
+                    value = _typed(value, self.kinds.get(column, "text"))
+                found[name] = value
+            if "_id" in found:
+                found = {"_id": str(found.pop("_id")).strip(), **found}
+            yield Row(place, found)
+
+
+def open_table(path: Path, encoding: str | None, mapping: Mapping[str, str | None]) -> Table:
+    """Look through a table: its encoding, its columns, and what their values are.
+
+    Args:
+        path: .csv, .tsv, .jsonl or .ndjson, also .gz.
+        encoding: Of the text; None: UTF-8, or UTF-16 with its mark.
+        mapping: Field ("_id", "title", "text") → column; None: guess.
+
+    Raises:
+        FullrankError: The file cannot be read, a column is not there, or none can be the id.
+    """
+    encoding = encoding or _encoding(path)
+    seen: dict[str, str | None] = {}
+    for number, given in _objects(path, encoding):
+        if isinstance(given, dict) and (number <= 1_000 or not _is_json(path)):
+            for column, value in given.items():
+                seen[column] = _kind(value, seen.get(column))
+    columns = [*seen]
+    fields: dict[str, str] = {}
+    for field, asked in mapping.items():
+        if asked is not None and asked not in seen:
+            raise FullrankError(f"{path}: no column {asked!r}; there are: {', '.join(columns)}")
+        lower = {column.lower(): column for column in reversed(columns)}
+        found = asked or next((lower[g] for g in GUESSES[field] if g in lower), None)
+        if found is not None and found not in fields:
+            fields[found] = field
+        elif field == "_id":
+            raise FullrankError(
+                f"{path}: name the column of the id with --id: {', '.join(columns)}"
+            )
+    kinds = {column: kind or "text" for column, kind in seen.items() if column not in fields}
+    return Table(path, encoding, columns, fields, kinds)
+
+
+def _encoding(path: Path) -> str:
+    with _reading(path), open_bytes(path) as file:
+        head = file.read(2)
+    return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+class _reading:
+    """Say which file cannot be read, and why."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, UnicodeDecodeError):
+            raise FullrankError(
+                f"{self._path}: not {error.encoding} at {error.object[error.start : error.start + 8]!r}; "
+                "name its encoding, such as --encoding cp1252"
+            ) from error
+        if isinstance(error, (OSError, EOFError, csv.Error, LookupError)):
+            reason = getattr(error, "strerror", None) or error
+            raise FullrankError(f"{self._path}: cannot be read: {reason}") from error
+
+
+def _is_json(path: Path) -> bool:
+    return Path(path.name.removesuffix(".gz")).suffix in (".jsonl", ".ndjson")
+
+
+def _objects(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the line number and the cells of each row, or what is wrong with it; the header has empty cells."""
+    with (
+        _reading(path),
+        open_bytes(path) as file,
+        TextIOWrapper(file, encoding, newline="") as text,
+    ):
+        yield from (_json_rows if _is_json(path) else _csv_rows)(path, text)
+
+
+def _json_rows(_: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            yield number, f"not JSON: {error}"
+            continue
+        yield number, found if isinstance(found, dict) else "not a JSON object"
+
+
+def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    head = text.readline()
+    candidates = "\t" if ".tsv" in path.suffixes else ",;\t|"
+    separator = max(candidates, key=head.count)
+    names = [name.strip() for name in next(csv.reader([head], delimiter=separator), [])]
+    if len(set(names)) < len(names) or not any(names):
+        raise FullrankError(f"{path}:1: the header needs different names of columns: {names}")
+    yield 1, dict.fromkeys(names, "")
+    rows = csv.reader(text, delimiter=separator, strict=True)
+    number = 2
+    for cells in rows:
+        if any(cells):
+            if len(cells) > len(names):
+                yield number, f"{len(cells)} cells, but {len(names)} columns"
+            else:
+                yield number, dict(zip(names, cells, strict=False))
+        number = 2 + rows.line_num
+
+
+def _kind(value: object, before: str | None) -> str | None:
+    """What all values of a column so far are: "number", "code", "truth", "text"; None: all are empty."""
+    if value in (None, ""):
+        return before
+    now = "text"
+    if isinstance(value, str):
+        tests: dict[str, Callable[[str], object]] = {
+            "code": _CODE.match,
+            "number": _NUMBER.match,
+            "truth": lambda text: text.lower() in _TRUTH,
+        }
+        now = next((kind for kind, test in tests.items() if test(value)), "text")
+    return now if before in (None, now) else "text"
+
+
+def _typed(text: str, kind: str) -> str | int | float | bool:
+    if kind == "truth":
+        return _TRUTH[text.lower()]
+    if kind == "number":
+        return float(text) if "." in text else int(text)
+    return text
