@@ -122,6 +122,6 @@ def few_made_up_words() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if settings.get_current_profile_name() != THOROUGH:
-            patch.setattr("fullrank_trainer.evaluation.floor._WORDS", 100)
+            patch.setattr("fullrank_trainer.evaluation.floor._FAMILIAR_WORDS", 100)
             patch.setattr("fullrank_trainer.evaluation.floor._MADE_UP", 40)
         yield

@@ -21,8 +21,6 @@ from fullrank_trainer.train import TrainResult, train
 from fullrank_trainer.training.loop import Interrupted
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
-
 TINY = ("dimension=8", "epochs=6", "patience=6", "batch=32", "candidates=30", "rate=0.1")
 BLEND = (
     "blend.recipes=bm25;word-translation expanded=50;clicked members=1 "

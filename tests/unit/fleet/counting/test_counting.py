@@ -35,6 +35,7 @@ from tests.unit.fleet.counting.random_collections import (
 )
 from tests.unit.fleet.trained import trained
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
 TINY = ["dimension=8", "epochs=2", "patience=2", "batch=32", "candidates=30", "rate=0.1"]
 BLEND = ["blend.recipes=bm25;fielded members=1 dimension=8 epochs=2 batch=32 train.rate=0.1"]
 

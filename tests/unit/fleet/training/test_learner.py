@@ -25,7 +25,7 @@ from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
 from tests.planted_corpus import feature_builder, planted_corpus, validation_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 
 SMALL = ["dimension=6", "epochs=3", "patience=3", "valid_queries=0"]
 SOFTMAX = ["batch=32", "candidates=30", "rate=0.1"]

@@ -448,7 +448,13 @@ def test_any_corpus_round_trips(
     [
         ("tldr/en", 7425, 28919, None),
         ("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}),
-        ("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}),
+        pytest.param(
+            "debian",
+            63435,
+            None,
+            {"train": 120882, "valid": 10254, "test": 50188},
+            marks=pytest.mark.sweep,
+        ),
         ("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}),
     ],
 )

@@ -282,7 +282,6 @@ def test_a_split_that_cannot_be_measured_is_refused() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.usefixtures("few_made_up_words")
 def test_agrees_with_ir_measures_on_real_text(data_dir: Path, tmp_path: Path) -> None:
     collection = read_collection(data_dir / "tldr" / "ja")
     quiet = Reporter(quiet=True)

@@ -20,6 +20,11 @@ from tests.planted import write_planted
 
 
 @pytest.fixture(scope="module")
+def few_made_up_words() -> None:
+    """As many as the product draws."""
+
+
+@pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_planted(tmp_path_factory.mktemp("planted"))
 

@@ -44,8 +44,6 @@ from fullrank_trainer.recipes.settings import AutoSettings
 from fullrank_trainer.training.warm import trained_card
 from tests.bundles import make_bundle
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
-
 DOCUMENTS = [
     Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing that people look for"})
     for i in range(40)

@@ -21,8 +21,6 @@ from fullrank_trainer.train import train
 from fullrank_trainer.training.warm import WarmStart
 from tests.planted import write_planted, write_planted_links
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
-
 SMALL = "dimension=5 epochs=2 batch=32 candidates=30 sampled_from=judged"
 PARTS = f"bm25;word-translation expanded=50 stem=auto;fielded {SMALL} members=2;clicked {SMALL} members=1"
 WEIGHTS = np.array([0.2, 0.0, 0.5, 0.3])

@@ -27,7 +27,7 @@ from fullrank_trainer.training.loop import TrainingRun
 from tests.planted import write_lines, write_planted, write_qrels
 from tests.weighted import judged_pairs, write_values
 
-pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = ("model.dimension=6", "epochs=8")
 

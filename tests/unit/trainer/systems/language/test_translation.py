@@ -22,8 +22,6 @@ from fullrank_trainer.systems.translation import word_pairs
 from fullrank_trainer.train import train
 from tests.planted import TOPICS, write_lines, write_planted, write_planted_links, write_qrels
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
-
 QUIET = Reporter(quiet=True)
 
 

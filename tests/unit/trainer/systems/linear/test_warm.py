@@ -25,7 +25,7 @@ from fullrank_trainer.train import TrainResult, train
 from fullrank_trainer.training.warm import WarmStart
 from tests.planted import write_planted
 
-pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUIET = Reporter(quiet=True)
 TINY = ("dimension=6", "epochs=3", "batch=32", "candidates=30", "trigrams=on")
