@@ -30,7 +30,7 @@ from fullrank_fleet.counting.tally import (
     write_arrays,
 )
 from fullrank_fleet.jobs.pieces import PIECE_BYTES, Corpus, Piece
-from fullrank_fleet.jobs.tasks import Runner
+from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.remote import Folder
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.collection.corpus import find_corpus
@@ -237,12 +237,7 @@ class DistributedCounting:
     def _run(
         self, name: str, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
     ) -> list[Any]:
-        found: dict[int, Any] = {}
-        with self._reporter.stage(name, total=len(calls)) as stage:
-            for number, result in self._runner.run(task, calls):
-                found[number] = result
-                stage.advance()
-        return [found[number] for number in range(len(calls))]
+        return run_all(self._runner, task, calls, self._reporter, name)
 
 
 def _vocabulary(plan: Plan) -> tuple[list[str], Int64]:

@@ -11,31 +11,36 @@ is run again. Writes go on meanwhile: shards and routers that open the version r
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from fullrank.bundle import Bundle, open_bundle
-from fullrank.bundle.manifest import MANIFEST, LogPosition, version_of
+from fullrank.bundle import open_bundle
+from fullrank.bundle.manifest import MANIFEST, LogPosition
 from fullrank.errors import BundleError
 from fullrank.live import Operation, View
 from fullrank.models.unseen import OpenModel
 from fullrank.progress import Reporter
-from fullrank_fleet.jobs.facts import Facts
-from fullrank_fleet.jobs.shard import empty_entry, entry_of, upload
-from fullrank_fleet.jobs.tasks import Runner
+from fullrank_fleet.jobs.job import (
+    NOTHING,
+    Job,
+    SortedLines,
+    commit,
+    committed,
+    empty_entry,
+    finish,
+)
+from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.remote.cache import default_cache
-from fullrank_fleet.sets import SetManifest, Shard, read_set, sets_of, shard_folder, write_set
-from fullrank_fleet.sets.manifest import SET, model_id
-from fullrank_fleet.sets.words import SetTitles, SetWords, write_titles, write_words
+from fullrank_fleet.sets import SetManifest, Shard, read_set, sets_of, shard_folder
+from fullrank_fleet.sets.manifest import SET
 from fullrank_service.documents.compact import SETTLED_S, NothingToCompact, write_compacted
 from fullrank_service.documents.follow import contained, start_of
 from fullrank_service.documents.log import Log
@@ -51,8 +56,6 @@ from fullrank_service.models.state import STATE, parse_state
 
 # Operations that are read from the log at once.
 _READ = 4096
-# Lines are kept in memory up to this many bytes, then written.
-_BUFFER_BYTES = 128 << 20
 OperationFiles = dict[int, list[str]]
 """For each shard that has operations the names of the objects with them, in the order of the log."""
 
@@ -76,29 +79,15 @@ def write_operations(
         LogError: The log cannot be read.
         RemoteError: An object cannot be written.
     """
-    files: OperationFiles = {}
-    buffers: dict[int, bytearray] = {}
-    buffered, seq = 0, since
-
-    def write() -> None:
-        for shard, content in buffers.items():
-            names = files.setdefault(shard, [])
-            names.append(f"{shard:05}-{len(names):03}.jsonl")
-            folder.write(names[-1], bytes(content))
-        buffers.clear()
-
+    lines, seq = SortedLines(folder), since
     while seq < upto:
         found, seq = log.after(manifest.name, seq, _READ)
         for one in found:
             fields = None if one.fields is None else orjson.Fragment(one.fields)
             line = orjson.dumps([one.seq, one.id, fields], option=orjson.OPT_APPEND_NEWLINE)
-            buffers.setdefault(manifest.owner(one.id), bytearray()).extend(line)
-            buffered += len(line)
-        if buffered >= _BUFFER_BYTES:
-            write()
-            buffered = 0
-    write()
-    return files
+            lines.add(manifest.owner(one.id), line)
+    lines.write()
+    return lines.files
 
 
 def read_operations(folder: Folder, names: Sequence[str]) -> Iterator[Operation]:
@@ -135,52 +124,6 @@ class CompactPlan:
     created: str
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a job keeps of a shard until set.json is written.
-
-    Attributes:
-        documents: Their number.
-        model_id: Of its model; None: it has no documents.
-        facts: About the documents.
-        words: Of the documents.
-        titles: Of the documents.
-    """
-
-    documents: int
-    model_id: str | None
-    facts: Facts
-    words: SetWords
-    titles: SetTitles
-
-    @classmethod
-    def of(cls, bundle: Bundle, shards: int) -> About:
-        """Return that of a compacted bundle; shards: their number in the set."""
-        own, titles = model_id(bundle.manifest), SetTitles.of(bundle, shards)
-        return cls(len(bundle.documents), own, Facts.of(bundle), SetWords.of(bundle), titles)
-
-    def write(self, folder: Folder, number: int) -> None:
-        """Write it, before the manifest of the shard; folder: of the job. Raises RemoteError."""
-        values = [self.documents, self.model_id, self.facts.dump().decode()]
-        content = json.dumps([*values, self.words.dump().decode(), self.titles.dump().decode()])
-        (folder / "about").write(_name(number), content.encode())
-
-    @classmethod
-    def read(cls, folder: Folder, number: int) -> About | None:
-        """Read what ``write`` wrote; None if it was not. Raises RemoteError."""
-        content = (folder / "about").read(_name(number))
-        if content is None:
-            return None
-        documents, own, facts, words, titles = json.loads(content)
-        return cls(
-            documents, own, Facts.parse(facts), SetWords.parse(words), SetTitles.parse(titles)
-        )
-
-
-NOTHING = About(0, None, Facts({}, (), False, {}), SetWords(), SetTitles())
-"""About a shard without documents."""
-
-
 def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> Shard:
     """Compact one shard, unless it is committed already.
 
@@ -192,55 +135,37 @@ def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> 
         operations: The objects with its operations.
 
     Returns:
-        Its entry in set.json. What that records of the documents is in the folder of the job (``About.read``).
+        What set.json records of it.
 
     Raises:
         BundleError: The shard cannot be read.
         DocumentRefused: Its model takes no live documents.
         RemoteError: An object cannot be read or written.
     """
-    entry = read_set(Folder(plan.parent)).shards[number]
-    folder, target = Folder(plan.folder), Folder(plan.target) / shard_folder(number)
+    parent, job, target = read_set(Folder(plan.parent)), Folder(plan.folder), Folder(plan.target)
+    entry, shards = parent.shards[number], len(parent.shards)
     partitions = range(entry.first, entry.end)
-    about, committed = About.read(folder, number), target.read(MANIFEST)
-    if about is None or (about.documents and committed is None):
-        about, committed = _compact(plan, number, entry, operations)
-    if not about.documents or committed is None:
-        return empty_entry(partitions)
-    return entry_of(partitions, committed)
-
-
-def _compact(
-    plan: CompactPlan, number: int, entry: Shard, operations: Sequence[str]
-) -> tuple[About, bytes | None]:
-    """Compact a shard and commit it; return what ``About`` has of it, and its manifest."""
-    if not entry.documents:
-        return _empty(plan, number)
+    found = committed(job, target, number, partitions)
+    if found is not None:
+        return found
     with BundleCache(default_cache()).scratch() as scratch:
-        bundle = open_bundle(_fetched(Folder(plan.parent) / shard_folder(number), entry, scratch))
-        if not operations and isinstance(bundle.model, OpenModel):
-            # The same bytes, so replicas that have the parent download nothing.
-            return _commit(plan, number, bundle)
-        view = View.of(bundle)
-        later = read_operations(Folder(plan.folder) / "operations", operations)
-        while step := list(islice(later, _STEP)):
-            view = view.apply(step)
-        if not len(view):
-            return _empty(plan, number)
-        created = datetime.fromisoformat(plan.created)
-        path = write_compacted(view, plan.position, scratch / "compacted", created=created)
-        return _commit(plan, number, open_bundle(path, verify=False))
-
-
-def _empty(plan: CompactPlan, number: int) -> tuple[About, None]:
-    NOTHING.write(Folder(plan.folder), number)
-    return NOTHING, None
-
-
-def _commit(plan: CompactPlan, number: int, bundle: Bundle) -> tuple[About, bytes]:
-    about = About.of(bundle, len(read_set(Folder(plan.parent)).shards))
-    about.write(Folder(plan.folder), number)
-    return about, upload(bundle.path, Folder(plan.target) / shard_folder(number))
+        if entry.documents:
+            source = Folder(plan.parent) / shard_folder(number)
+            bundle = open_bundle(_fetched(source, entry, scratch))
+            if not operations and isinstance(bundle.model, OpenModel):
+                # The same bytes, so replicas that have the parent download nothing.
+                return commit(bundle, job, target, number, partitions, shards)
+            view = View.of(bundle)
+            later = read_operations(job / "operations", operations)
+            while step := list(islice(later, _STEP)):
+                view = view.apply(step)
+            if len(view):
+                created = datetime.fromisoformat(plan.created)
+                path = write_compacted(view, plan.position, scratch / "compacted", created=created)
+                bundle = open_bundle(path, verify=False)
+                return commit(bundle, job, target, number, partitions, shards)
+    NOTHING.write(job, number)
+    return empty_entry(partitions)
 
 
 def _fetched(source: Folder, entry: Shard, scratch: Path) -> Path:
@@ -252,13 +177,6 @@ def _fetched(source: Folder, entry: Shard, scratch: Path) -> Path:
     if content is None or hashlib.sha256(content).hexdigest() != entry.manifest_sha256:
         raise BundleError(f"{source}/{MANIFEST}: is missing, or is not the one that set.json names")
     return source.local
-
-
-def _name(number: int) -> str:
-    return f"{shard_folder(number)}.json"
-
-
-_JOB = "job.json"
 
 
 @dataclass(frozen=True)
@@ -318,32 +236,36 @@ def compact_set(
     if log is None:
         raise NothingToCompact(f"{place.name}: no live document was ever written")
     try:
-        job = _Job.open(folder, parent, log)
+        key = hashlib.sha256(repr([parent.version, parent.set_id, log.id]).encode()).hexdigest()
+        job_folder = folder / f".compact-{key[:16]}"
+        job = Job.open(job_folder, parent.name, lambda: _fixed(job_folder, parent, log))
+        position = LogPosition(log.id, job.facts["seq"])
     finally:
         log.close()
     target = folder / job.version
-    plan = CompactPlan(address, str(job.folder), str(target), job.position, job.created)
-    shards = len(parent.shards)
-    calls = [(plan, number, job.operations.get(number, [])) for number in range(shards)]
-    found: dict[int, Shard] = {}
+    plan = CompactPlan(address, str(job_folder), str(target), position, job.created)
+    operations = job.facts["operations"]
+    shards = range(len(parent.shards))
+    calls = [(plan, number, operations.get(str(number), [])) for number in shards]
     with reporter or Reporter() as report:
-        with report.stage("shards", total=shards) as stage:
-            for number, entry in runner.run(compact_shard, calls):
-                found[number] = entry
-                stage.advance()
-        entries = tuple(found[number] for number in range(shards))
-        if not any(entry.documents for entry in entries):
+        entries = run_all(runner, compact_shard, calls, report, "shards")
+        documents, before = sum(entry.documents for entry in entries), parent.documents
+        if not documents:
             job.folder.remove()
             raise BundleError(
                 f"{parent.version}: every document is deleted, so the new version would be empty"
             )
-        manifest = _write(target, parent, job, entries)
-        job.folder.remove()
+        card = {
+            "parent": parent.version,
+            "parent_bundle_id": parent.set_id,
+            "compacted": {"documents": documents, "before": before, "seq": position.seq},
+            "trained": parent.card.get("trained", parent.card),
+        }
+        finish(target, parent.name, job, entries, card, position)
         seconds = time.monotonic() - began
-        report.log("written", version=job.version, documents=manifest.documents, seconds=seconds)
-    documents, before = manifest.documents, parent.documents
+        report.log("written", version=job.version, documents=documents, seconds=seconds)
     return CompactedSet(
-        str(target), job.version, parent.version, documents, before, job.position.seq, seconds
+        str(target), job.version, parent.version, documents, before, position.seq, seconds
     )
 
 
@@ -390,104 +312,13 @@ def active_of(root: Folder) -> str | None:
     return None if content is None else parse_state(content, f"{root}/{STATE}").version
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A compaction that has fixed its position.
-
-    Attributes:
-        folder: For what it needs until it is finished.
-        version: That it writes.
-        created: UTC time of the version, ISO 8601.
-        position: Of the log.
-        operations: The objects with the operations of each shard, in folder/operations.
-    """
-
-    folder: Folder
-    version: str
-    created: str
-    position: LogPosition
-    operations: OperationFiles
-
-    @classmethod
-    def open(cls, root: Folder, parent: SetManifest, log: Log) -> _Job:
-        """Go on with the compaction of a version, or fix the position of a new one.
-
-        Args:
-            root: Folder of all versions of the name.
-            parent: Of the version.
-            log: The log.
-
-        Raises:
-            NothingToCompact, BundleError, LogError, RemoteError: As ``compact_set``.
-        """
-        key = hashlib.sha256(repr([parent.version, parent.set_id, log.id]).encode()).hexdigest()
-        folder = root / f".compact-{key[:16]}"
-        content = folder.read(_JOB)
-        if content is None:
-            # What is left of a job that died before it had fixed its position.
-            folder.remove()
-            content = _fixed(folder, parent, log)
-            folder.write(_JOB, content)
-        facts = json.loads(content)
-        operations = {int(shard): names for shard, names in facts["operations"].items()}
-        position = LogPosition(log.id, facts["seq"])
-        return cls(folder, facts["version"], facts["created"], position, operations)
-
-
-def _fixed(folder: Folder, parent: SetManifest, log: Log) -> bytes:
-    """Fix the position of a job, and copy the operations up to it; return the content of its file."""
+def _fixed(folder: Folder, parent: SetManifest, log: Log) -> tuple[str, dict[str, Any]]:
+    """Fix the position of a job and copy the operations up to it; return as ``begin`` of ``Job.open``."""
     since = start_of(parent, log)
     with log.snapshot():
         seq = log.head()
         files = write_operations(log, parent, since, seq, folder / "operations")
     if not files:
         raise NothingToCompact(f"{parent.version}: it contains every operation of the log")
-    now = datetime.now(UTC)
     identity = hashlib.sha256(repr([parent.set_id, log.id, seq]).encode()).hexdigest()
-    facts = {
-        "version": version_of(parent.name, now, identity),
-        "created": now.isoformat(timespec="microseconds"),
-        "seq": seq,
-        "operations": files,
-    }
-    return json.dumps(facts).encode()
-
-
-def _write(
-    target: Folder, parent: SetManifest, job: _Job, entries: tuple[Shard, ...]
-) -> SetManifest:
-    """Write words.json and set.json. Raises BundleError."""
-    about = [About.read(job.folder, number) or NOTHING for number in range(len(entries))]
-    models = {one.model_id for one in about if one.documents}
-    if len(models) != 1:
-        raise BundleError(f"{parent.version}: its shards have different models")
-    facts = Facts.merged([one.facts for one in about])
-    documents = sum(entry.documents for entry in entries)
-    card = {
-        "parent": parent.version,
-        "parent_bundle_id": parent.set_id,
-        "compacted": {
-            "documents": documents,
-            "before": parent.documents,
-            "seq": job.position.seq,
-        },
-        "trained": parent.card.get("trained", parent.card),
-    }
-    manifest = SetManifest(
-        parent.name,
-        job.version,
-        job.created,
-        str(models.pop()),
-        entries,
-        facts.columns,
-        frozenset(facts.time_fields),
-        facts.has_ads,
-        facts.values,
-        card,
-        job.position,
-        write_words(target, SetWords.merged([one.words for one in about])),
-        facts.outline,
-        write_titles(target, SetTitles.merged([one.titles for one in about])),
-    )
-    write_set(target, manifest)
-    return manifest
+    return identity, {"seq": seq, "operations": files}

@@ -1,33 +1,31 @@
 """Index a corpus shard by shard: split it, build every shard, write set.json.
 
-Everything that a task finishes is committed by the object that it writes last, so a job whose driver, tasks or nodes
-died goes on where it was when the same command is run again. The bundles depend on the model, the corpus and the
-number of shards, never on the cluster.
+The bundles depend on the model, the corpus and the number of shards, never on the cluster.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from fullrank.bundle.manifest import MANIFEST, Manifest, check_name, parse_manifest, version_of
+from fullrank.bundle import open_bundle
+from fullrank.bundle.manifest import MANIFEST, Manifest, check_name, parse_manifest
 from fullrank.errors import BundleError, BundleNotFound, CollectionError
 from fullrank.progress import Reporter
-from fullrank_fleet.jobs.facts import Facts
-from fullrank_fleet.jobs.pieces import Corpus, SplitFiles, files_of_shard, split_piece
-from fullrank_fleet.jobs.shard import ShardPlan, build_shard, titles_of
-from fullrank_fleet.jobs.tasks import Runner
+from fullrank_fleet.jobs.job import Job, commit, committed, empty_entry, finish
+from fullrank_fleet.jobs.pieces import Corpus, files_of_shard, split_piece
+from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.partitions import runs_of
-from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import SetManifest, Shard, shard_folder, write_set
-from fullrank_fleet.sets.manifest import model_id
-from fullrank_fleet.sets.words import SetTitles, write_titles
+from fullrank_fleet.remote import BundleCache, Folder, RemoteError
+from fullrank_fleet.remote.cache import default_cache
+from fullrank_fleet.sets import Shard
+from fullrank_trainer.indexing import index
 
-_JOB = "job.json"
 _QUERIES = "queries.jsonl"
 
 
@@ -98,91 +96,109 @@ def index_set(
     source, parent = Corpus.at(corpus), _read_manifest(bundle)
     name = name or parent.name
     given = None if queries is None else _read(queries)
-    key = [parent.bundle_id, source.fingerprint, shards, name, given and given.decode()]
-    job = _Job.open(Folder(out), name, hashlib.sha256(repr(key).encode()).hexdigest()[:16])
+    facts = [parent.bundle_id, source.fingerprint, shards, name, given and given.decode()]
+    key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    job = Job.open(Folder(out) / name / f".job-{key}", name, lambda: (key, {}))
     if given is not None:
         job.folder.write(_QUERIES, given)
     target = Folder(out) / name / job.version
     has_queries = given is not None
     plan = ShardPlan(bundle, name, str(job.folder), str(target), has_queries, shards, job.created)
     with reporter or Reporter() as report:
-        split = _split(source, job, shards, runner, report)
+        pieces = [(p, i, shards, str(job.folder)) for i, p in enumerate(source.pieces())]
+        split = run_all(runner, split_piece, pieces, report, "split")
         calls = [
             (plan, number, run, files_of_shard(number, split)) for number, run in enumerate(runs)
         ]
-        built: dict[int, tuple[Shard, Facts]] = {}
-        with report.stage("shards", total=shards) as stage:
-            for number, found in runner.run(build_shard, calls):
-                built[number] = found
-                stage.advance()
-        entries = tuple(built[number][0] for number in range(shards))
+        entries = run_all(runner, build_shard, calls, report, "shards")
         documents = sum(shard.documents for shard in entries)
         if not documents:
             raise CollectionError(f"{corpus}: no documents")
-        first = next(number for number, shard in enumerate(entries) if shard.documents)
-        titles = SetTitles.merged([titles_of(plan, number) for number in range(shards)])
-        facts = Facts.merged([built[number][1] for number in range(shards)])
         card = {
             "parent": parent.version,
             "parent_bundle_id": parent.bundle_id,
             "collection": {"fingerprint": source.fingerprint, "documents": documents},
             "trained": parent.card.get("trained", parent.card),
         }
-        manifest = SetManifest(
-            name,
-            job.version,
-            job.created,
-            # Shards of a model that an earlier release wrote have tables of words that its bundle lacks.
-            model_id(_read_manifest(str(target / shard_folder(first)))),
-            entries,
-            facts.columns,
-            frozenset(facts.time_fields),
-            facts.has_ads,
-            facts.values,
-            card,
-            outline=facts.outline,
-            titles_sha256=write_titles(target, titles),
-        )
-        write_set(target, manifest)
-        job.folder.remove()
+        finish(target, name, job, entries, card)
         seconds = time.monotonic() - began
         report.log("written", version=job.version, documents=documents, seconds=seconds)
     return SetResult(str(target), job.version, parent.version, documents, shards, seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """The folder of a job, which names the version that it writes."""
+class ShardPlan:
+    """What a task needs to build any shard of a job.
 
-    folder: Folder
-    version: str
+    Attributes:
+        bundle: Address of the bundle whose model encodes.
+        name: Of the model.
+        folder: Address of the folder of the job.
+        target: Address of the sharded bundle.
+        has_queries: Whether the job has a file of typical queries.
+        shards: Number of shards of the set.
+        created: UTC time of all its bundles, ISO 8601, so that a task that runs again writes the same.
+    """
+
+    bundle: str
+    name: str
+    folder: str
+    target: str
+    has_queries: bool
+    shards: int
     created: str
 
-    @classmethod
-    def open(cls, root: Folder, name: str, key: str) -> _Job:
-        """Go on with the job of this key, or begin it."""
-        folder = root / name / f".job-{key}"
-        content = folder.read(_JOB)
-        if content is not None:
-            return cls(folder, **json.loads(content))
-        now = datetime.now(UTC)
-        found = cls(folder, version_of(name, now, key), now.isoformat(timespec="microseconds"))
-        facts = {"version": found.version, "created": found.created}
-        folder.write(_JOB, json.dumps(facts).encode())
+
+def build_shard(plan: ShardPlan, number: int, partitions: range, lines: Sequence[str]) -> Shard:
+    """Build the bundle of one shard, unless it is committed already.
+
+    Args:
+        plan: Of the job.
+        number: Of the shard.
+        partitions: Which it owns.
+        lines: The objects with its lines.
+
+    Returns:
+        What set.json records of it.
+
+    Raises:
+        CollectionError: A document is malformed, or two have the same id.
+        BundleError: The bundle of the model cannot be read.
+        RemoteError: An object cannot be read or written.
+    """
+    if not lines:
+        return empty_entry(partitions)
+    source, target, cache = Folder(plan.folder), Folder(plan.target), BundleCache(default_cache())
+    found = committed(source, target, number, partitions)
+    if found is not None:
         return found
-
-
-def _split(
-    source: Corpus, job: _Job, shards: int, runner: Runner, report: Reporter
-) -> list[SplitFiles]:
-    pieces = source.pieces()
-    calls = [(piece, number, shards, str(job.folder)) for number, piece in enumerate(pieces)]
-    found: dict[int, SplitFiles] = {}
-    with report.stage("split", total=len(pieces)) as stage:
-        for number, files in runner.run(split_piece, calls):
-            found[number] = files
-            stage.advance()
-    return [found[number] for number in range(len(pieces))]
+    with cache.scratch() as scratch:
+        corpus = scratch / "corpus.jsonl"
+        with corpus.open("wb") as file:
+            for name in lines:
+                content = (source / "split").read(name)
+                if content is None:
+                    raise RemoteError(
+                        f"{source / 'split'}/{name}: missing; remove {source} and run the command again"
+                    )
+                file.write(content)
+        queries = scratch / "queries.jsonl" if plan.has_queries else None
+        if queries is not None:
+            source.download(queries.name, queries)
+        path = Folder(plan.bundle).local or cache.fetch(Folder(plan.bundle))
+        out = scratch / "out"
+        with Reporter(quiet=True) as quiet:
+            try:
+                built = index(
+                    path, corpus, out, plan.name, queries=queries, processes=1,
+                    created=datetime.fromisoformat(plan.created), reporter=quiet,
+                )  # fmt: skip
+            except CollectionError as error:
+                # The line numbers are those of a file that nobody has seen.
+                reason = re.sub(r"^:(\d+:)?\s*", "", str(error).removeprefix(str(corpus)))
+                raise CollectionError(f"shard {number}: {reason}") from None
+        bundle = open_bundle(built.path, verify=False)
+        return commit(bundle, source, target, number, partitions, plan.shards)
 
 
 def _read_manifest(bundle: str) -> Manifest:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from fullrank.errors import CollectionError
+from fullrank_fleet.jobs.job import SortedLines
 from fullrank_fleet.partitions import partition_of, runs_of, shard_of
 from fullrank_fleet.remote import Folder
 
@@ -124,8 +125,6 @@ class Corpus:
 # Sort the lines of one piece of a corpus by the shard that their documents belong to.
 
 
-# Lines are kept in memory up to this many bytes, then written.
-_BUFFER_BYTES = 128 << 20
 SplitFiles = dict[int, list[str]]
 """For each shard the names of the objects with its lines, in the order of the corpus."""
 
@@ -153,32 +152,14 @@ def split_piece(piece: Piece, number: int, shards: int, folder: str) -> SplitFil
     committed = out.read(done)
     if committed is not None:
         return {int(shard): names for shard, names in json.loads(committed).items()}
-    runs = runs_of(shards)
-    files: SplitFiles = {}
-    buffers: dict[int, bytearray] = {}
-    buffered = 0
-
-    def write() -> None:
-        for shard, content in buffers.items():
-            names = files.setdefault(shard, [])
-            names.append(f"{number:05}/{shard:05}-{len(names):03}.jsonl")
-            out.write(names[-1], bytes(content))
-        buffers.clear()
-
+    runs, lines = runs_of(shards), SortedLines(out, f"{number:05}/")
     for position, line in piece.lines():
-        if not line.strip():
-            continue
-        shard = shard_of(partition_of(_id(piece, position, line)), runs)
-        buffers.setdefault(shard, bytearray()).extend(
-            line if line.endswith(b"\n") else line + b"\n"
-        )
-        buffered += len(line)
-        if buffered >= _BUFFER_BYTES:
-            write()
-            buffered = 0
-    write()
-    out.write(done, json.dumps(files).encode())
-    return files
+        if line.strip():
+            shard = shard_of(partition_of(_id(piece, position, line)), runs)
+            lines.add(shard, line if line.endswith(b"\n") else line + b"\n")
+    lines.write()
+    out.write(done, json.dumps(lines.files).encode())
+    return lines.files
 
 
 def files_of_shard(shard: int, split: Iterable[SplitFiles]) -> list[str]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from fullrank.errors import FullrankError
+from fullrank.progress import Reporter
 
 Result = TypeVar("Result")
 
@@ -37,6 +38,22 @@ class Runner(Protocol):
         Raises:
             FullrankError: Of a task, or because its process died again and again.
         """
+
+
+def run_all(
+    runner: Runner,
+    task: Callable[..., Result],
+    calls: Sequence[tuple[Any, ...]],
+    reporter: Reporter,
+    name: str,
+) -> list[Result]:
+    """Run tasks as a stage of a report; return their results in the order of the calls. Arguments as of ``run``."""
+    found: dict[int, Result] = {}
+    with reporter.stage(name, total=len(calls)) as stage:
+        for number, result in runner.run(task, calls):
+            found[number] = result
+            stage.advance()
+    return [found[number] for number in range(len(calls))]
 
 
 def _run_idle(task: Callable[..., Result], *arguments: Any) -> Result:

@@ -17,6 +17,7 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
 from fullrank_fleet.jobs import compact as compact_shard
 from fullrank_fleet.jobs import compact as operations
+from fullrank_fleet.jobs import job
 from fullrank_fleet.jobs.compact import CompactedSet, compact_set, trim_log
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess, Result
@@ -282,7 +283,7 @@ def test_a_job_that_died_while_it_copied_the_log_begins_again(
 ) -> None:
     three.write(some_writes(1))
     monkeypatch.setattr(operations, "_READ", 7)
-    monkeypatch.setattr(operations, "_BUFFER_BYTES", 900)
+    monkeypatch.setattr(job, "_BUFFER_BYTES", 900)
     own_write = Folder.write
 
     def full(self: Folder, name: str, content: bytes) -> None:

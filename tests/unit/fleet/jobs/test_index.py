@@ -16,9 +16,8 @@ import pytest
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank_fleet.jobs.facts import Facts, FieldFacts, ValueSample
-from fullrank_fleet.jobs.index import SetResult, index_set
+from fullrank_fleet.jobs.index import SetResult, build_shard, index_set
 from fullrank_fleet.jobs.pieces import Corpus
-from fullrank_fleet.jobs.shard import build_shard
 from fullrank_fleet.jobs.tasks import InProcess, Result
 from fullrank_fleet.partitions import partition_of
 from fullrank_fleet.remote import Folder, RemoteError
@@ -217,8 +216,8 @@ def test_a_committed_shard_that_is_built_again_has_the_same_bytes(
     manifests = sorted(tmp_path.glob("planted/planted-*/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
     assert before
-    for facts in tmp_path.glob("planted/.job-*/facts/*.json"):
-        facts.unlink()
+    for about in tmp_path.glob("planted/.job-*/about/*.json"):
+        about.unlink()
     run(bundle, corpus, tmp_path)
     assert {path: path.read_bytes() for path in manifests} == before
 
