@@ -27,7 +27,7 @@ from fullrank_service.http.deps import Capability, ServingDep, Shared, SharedDep
 from fullrank_service.http.guard import GuardedRoute, RankingRoute, needs
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.search.answers import ANSWER_HEADERS, Answer, ranking_reply
+from fullrank_service.search.answers import ANSWER_HEADERS, reply_to
 from fullrank_service.search.request import RankRequest
 
 AdsDep = Annotated[Ads, part("ads")]
@@ -75,9 +75,19 @@ async def match(body: MatchRequest, serving: ServingDep, ads: AdsDep) -> JsonRes
     )
     ranked = await searches.ranker.rank(view, request)
     served = served_ads(body, ranked)
-    answer = Answer(searches, serving, view, request, body, ranked, started, ads=served)
-    content = placements_of(body, ranked)
-    reply = ranking_reply(answer, "match", body.page.url or None, **content)
+    reply = reply_to(
+        searches,
+        serving,
+        view,
+        request,
+        body,
+        ranked,
+        started,
+        "match",
+        page_url=body.page.url or None,
+        ads=served,
+        **placements_of(body, ranked),
+    )
     return bounded(reply, settings.max_answer_bytes, "placements")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from fullrank.live import View
 from fullrank.rules.rule import Rule
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents
-from fullrank_service.events.shown import NOTHING, Shown, Tried
+from fullrank_service.events.shown import Shown
 from fullrank_service.http.headers import new_id
 from fullrank_service.http.serving import RequestModel
 from fullrank_service.search.cursors import Cursors
@@ -50,74 +50,74 @@ class Searches:
     record: Callable[[Shown], None] | None
 
 
-class Answer(NamedTuple):
-    """An answer whose hits are final: what is logged and sent."""
-
-    searches: Searches
-    serving: RequestModel
-    view: View
-    request: RankRequest
-    asker: Asked
-    ranked: Ranked
-    started: float
-    tried: Tried = NOTHING
-    rules: Sequence[Rule] = ()
-    pinned: tuple[int, ...] = ()
-    did_you_mean: str | None = None
-    ads: Sequence[tuple[int, str, float]] = ()
-
-
-def ranking_reply(
-    answer: Answer, kind: str, page_url: str | None = None, **content: Any
+def reply_to(
+    searches: Searches,
+    serving: RequestModel,
+    view: View,
+    request: RankRequest,
+    asker: Asked,
+    ranked: Ranked,
+    started: float,
+    kind: str,
+    *,
+    page_url: str | None = None,
+    ads: Sequence[tuple[int, str, float]] = (),
+    **content: Any,
 ) -> dict[str, Any]:
-    """Record an answer and write its reply."""
-    view, ranked, serving = answer.view, answer.ranked, answer.serving
+    """Record an answer whose hits are final, and write its reply.
+
+    Args:
+        asker: Who asks.
+        started: By time.perf_counter.
+        kind: As of ``fullrank.events.records.ServedList``, and so are page_url and ads.
+        content: Further fields of the reply.
+    """
     query_id = new_id()
-    if answer.searches.record is not None:
-        answer.searches.record(
+    if searches.record is not None:
+        searches.record(
             Shown(
                 query_id,
                 time.time(),
-                answer.request.text,
+                request.text,
                 [hit["id"] for hit in ranked.hits],
                 kind,
-                answer.request.offset,
+                request.offset,
                 view.bundle.version,
                 serving.generation,
-                answer.request.filter,
+                request.filter,
                 page_url,
-                answer.asker,
+                asker,
                 serving.headers,
-                answer.tried,
-                answer.pinned,
-                view.bundle.manifest.model_id if answer.ads else "",
-                answer.ads,
+                ranked.tried,
+                ranked.pinned,
+                view.bundle.manifest.model_id if ads else "",
+                ads,
             )
         )
     return {
         "query_id": query_id,
         "model": view.bundle.version,
         "generation": serving.generation,
-        "took_ms": round((time.perf_counter() - answer.started) * 1000, 3),
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "certified": ranked.certified,
         "reordered": ranked.reordered,
         "covered": ranked.covered,
-        "candidate": answer.tried.candidate,
+        "candidate": ranked.tried.candidate,
         **content,
     }
 
 
-def search_reply(answer: Answer, kind: str) -> dict[str, Any]:
-    ranked = answer.ranked
-    return ranking_reply(
-        answer,
-        kind,
-        total=ranked.total if ranked.is_total else None,
-        total_at_least=None if ranked.is_total else ranked.total,
-        hits=ranked.hits,
-        facets=ranked.facets,
-        cursor=None,
-        facet_ranges=ranked.facet_ranges,
-        rules=[rule.id for rule in answer.rules],
-        did_you_mean=answer.did_you_mean,
-    )
+def list_content(
+    ranked: Ranked, rules: Sequence[Rule] = (), did_you_mean: str | None = None
+) -> dict[str, Any]:
+    """Return the fields of a reply with one list of hits."""
+    return {
+        "total": ranked.total if ranked.is_total else None,
+        "total_at_least": None if ranked.is_total else ranked.total,
+        "hits": ranked.hits,
+        "facets": ranked.facets,
+        "cursor": None,
+        "facet_ranges": ranked.facet_ranges,
+        "rules": [rule.id for rule in rules],
+        "did_you_mean": did_you_mean,
+    }

@@ -19,6 +19,7 @@ from fullrank.models.unseen import for_documents
 from fullrank.ordering.order import Ordering
 from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
+from fullrank_service.events.shown import NOTHING, Tried
 from fullrank_service.search.paging import After
 from fullrank_service.search.restricting import Restriction
 
@@ -167,6 +168,8 @@ class Ranked:
     facet_ranges  number of documents in each range, by field
     filled     the Filled of ``ads``: how the hits fill the placements of a page
     covered    share of the documents that were searched
+    tried      the experiment or exploration on the hits
+    pinned     places of pinned hits, from 0
     """
 
     hits: list[dict[str, Any]]
@@ -180,3 +183,5 @@ class Ranked:
     following: After | None = None
     facet_ranges: dict[str, Any] = field(default_factory=dict)
     covered: float = 1.0
+    tried: Tried = NOTHING
+    pinned: tuple[int, ...] = ()

@@ -20,7 +20,6 @@ from fullrank_service.base.errors import DocumentNotFound, Invalid
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents
-from fullrank_service.events.shown import NOTHING, Tried
 from fullrank_service.http.body import parse_text
 from fullrank_service.http.deps import Capability, PathId, ServingDep, Shared, part
 from fullrank_service.http.guard import RankingRoute, needs
@@ -28,7 +27,7 @@ from fullrank_service.http.limits import check_limits
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.serving import ALIAS, RequestModel
-from fullrank_service.search.answers import ANSWER_HEADERS, Answer, Searches, search_reply
+from fullrank_service.search.answers import ANSWER_HEADERS, Searches, list_content, reply_to
 from fullrank_service.search.cache import EmbeddingCache, Remote
 from fullrank_service.search.cursors import Cursors, cursor_of, page_of_cursor
 from fullrank_service.search.ranker import Ranker
@@ -90,35 +89,23 @@ async def _search(
     rules = searches.rules(view.bundle.name, asked.query) if asked.rules else ()
     rules = applying(rules, has_cursor=after is not None)
 
-    async def rank(request: RankRequest) -> tuple[Ranked, Tried]:
+    async def rank(request: RankRequest) -> Ranked:
         is_tried = asked.record and asked.model in (None, ALIAS) and request.ordering is None
         is_tried = is_tried and after is None
         if searches.record is None or not is_tried:
-            return await searches.ranker.rank(view, request), NOTHING
+            return await searches.ranker.rank(view, request)
         person = asked.user_id or asked.client_id or asked.session_id
         return await searches.trying.rank(serving, view, request, person, asked.min_seq)
 
-    found = await rank_by_rules(rules, view, request, searches.ranker, rank)
+    ranked = await rank_by_rules(rules, view, request, searches.ranker, rank)
 
     def best() -> dict[str, Any]:
-        hits = found.ranked.hits
+        hits = ranked.hits
         return orjson.loads(orjson.dumps(hits[0]["fields"])) if hits else {}
 
-    answer = Answer(
-        searches,
-        serving,
-        view,
-        request,
-        asked,
-        found.ranked,
-        started,
-        found.tried,
-        rules,
-        found.pinned,
-        did_you_mean(view, asked.query, best),
-    )
-    reply = search_reply(answer, "search")
-    following = found.ranked.following
+    content = list_content(ranked, rules, did_you_mean(view, asked.query, best))
+    reply = reply_to(searches, serving, view, request, asked, ranked, started, "search", **content)
+    following = ranked.following
     if page and following and following.place <= searches.settings.max_offset:
         reply["cursor"] = cursor_of(asked, searches.cursors, view, page, following)
     return bounded(reply, max_bytes, "limit")
@@ -228,8 +215,18 @@ async def similar_documents(
         max_bytes=searches.settings.max_answer_bytes,
     )
     ranked = await searches.ranker.rank(view, request)
-    answer = Answer(searches, serving, view, request, asked, ranked, started)
-    return bounded(search_reply(answer, "similar"), searches.settings.max_answer_bytes, "limit")
+    reply = reply_to(
+        searches,
+        serving,
+        view,
+        request,
+        asked,
+        ranked,
+        started,
+        "similar",
+        **list_content(ranked),
+    )
+    return bounded(reply, searches.settings.max_answer_bytes, "limit")
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from fullrank.filters.identifiers import MOST, spellings_of
 from fullrank.live import View
@@ -17,21 +17,7 @@ from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.restricting import Restriction
 
-Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]
-
-
-class Ruled(NamedTuple):
-    """An answer under rules.
-
-    Attributes:
-        ranked: The hits, with pinned ones at their places.
-        tried: The experiment or exploration on this list.
-        pinned: Places of pinned hits in the list, from 0.
-    """
-
-    ranked: Ranked
-    tried: Tried
-    pinned: tuple[int, ...] = ()
+Rank = Callable[[RankRequest], Awaitable[Ranked]]
 
 
 def applying(rules: Sequence[Rule], *, has_cursor: bool) -> Sequence[Rule]:
@@ -55,7 +41,7 @@ def restricted(request: RankRequest, rules: Sequence[Rule]) -> RankRequest:
 
 async def rank_by_rules(
     rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker, rank: Rank
-) -> Ruled:
+) -> Ranked:
     """Rank for a query under the rules that apply to it; a document that it names comes first.
 
     The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
@@ -79,7 +65,7 @@ async def rank_by_rules(
         request = replace(request, synonyms=replaced(request.text, synonyms))
     pins = [] if is_paged else await _pins(rules, view, request, ranker)
     if not pins:
-        return Ruled(*await rank(request))
+        return await rank(request)
     page = Page(request.offset, request.limit, spread(place for place, _ in pins))
     needed = replace(
         request,
@@ -89,12 +75,17 @@ async def rank_by_rules(
         # Who types an identifier looks for nothing else, but what the bundle takes for one may be a word.
         is_strict=any(hit["rule"] is None for _, hit in pins),
     )
-    ranked, tried = await rank(needed)
+    ranked = await rank(needed)
     ranked_hits = ranked.hits[: page.ranked_limit]
     length = ranked.total if ranked.is_total else sys.maxsize
     hits, places = page.put(ranked_hits, length, [hit for _, hit in pins])
-    whole = replace(ranked, hits=hits, total=ranked.total + len(pins))
-    return Ruled(whole, shifted(tried, places, len(hits)), tuple(places))
+    return replace(
+        ranked,
+        hits=hits,
+        total=ranked.total + len(pins),
+        tried=shifted(ranked.tried, places, len(hits)),
+        pinned=tuple(places),
+    )
 
 
 async def _pins(

@@ -205,8 +205,9 @@ class Asked(BaseModel):
     record: bool = Field(default=True, description="false: the answer is not logged")
 
 
-class SearchRequest(Request, Asked, OrderRequest):
-    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+class ListRequest(Asked):
+    """What every request for a list of hits has."""
+
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
     fields: list[FieldName] | None = Field(
@@ -214,7 +215,14 @@ class SearchRequest(Request, Asked, OrderRequest):
         max_length=MAX_FIELDS,
         description="stored fields to return; absent: all",
     )
-    filter: FilterJson | None = Field(default=None, description="rank only documents that match")
+    mode: Mode = "auto"
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class SearchOptions(ListRequest):
+    """What searches by POST and by GET have."""
+
     facets: list[FieldName] = empty(
         list,
         max_length=MAX_FACETS,
@@ -223,6 +231,23 @@ class SearchRequest(Request, Asked, OrderRequest):
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
     )
+    explain: bool = Field(default=False, description="split each score into its parts and words")
+    min_score: float | None = Field(
+        default=None,
+        allow_inf_nan=False,
+        description="the score that a hit must reach; absent: the evidence that the model asks for",
+    )
+    match: Matched = None
+    rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
+    partial: bool = Field(
+        default=False,
+        description="true: where some shards of a fleet do not answer, answer without their documents",
+    )
+
+
+class SearchRequest(Request, SearchOptions, OrderRequest):
+    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+    filter: FilterJson | None = Field(default=None, description="rank only documents that match")
     facet_ranges: dict[
         FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
     ] = empty(
@@ -238,64 +263,30 @@ class SearchRequest(Request, Asked, OrderRequest):
         description='"*" for the first page, then the cursor of the answer before: each document comes '
         "once, unless it is written meanwhile",
     )
-    explain: bool = Field(default=False, description="split each score into its parts and words")
     prefix: Literal["last", "none"] = Field(
         default="last",
         description="last: the last word also matches longer words that begin with it, with less weight",
     )
-    min_score: float | None = Field(
-        default=None,
-        description="the score that a hit must reach; absent: the evidence that the model asks for",
-    )
-    match: Matched = None
-    mode: Mode = "auto"
-    rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
-    partial: bool = Field(
-        default=False,
-        description="true: where some shards of a fleet do not answer, answer without their documents",
-    )
-    model: ModelName = "default"
-    min_seq: MinSeq = 0
 
 
-class SearchQuery(QueryString, Asked):
+FilterText = Annotated[str, Field(max_length=MAX_FILTER_CHARS, description="a filter as JSON")]
+
+
+class SearchQuery(QueryString, SearchOptions):
     """The query string of a search by GET."""
 
     q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
-    limit: Count = 10
-    offset: int = Field(default=0, ge=0)
-    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
-    filter: str | None = Field(
-        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
-    )
-    facets: list[FieldName] = empty(list, max_length=MAX_FACETS)
-    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
-    explain: bool = False
-    min_score: float | None = Field(default=None, allow_inf_nan=False)
-    match: Matched = None
-    mode: Mode = "auto"
-    rules: bool = True
-    partial: bool = False
-    model: ModelName = "default"
-    min_seq: MinSeq = 0
+    filter: FilterText | None = None
 
 
 class BatchRequest(Request):
     searches: list[SearchRequest] = Field(min_length=1)
 
 
-class SimilarQuery(QueryString, Asked):
+class SimilarQuery(QueryString, ListRequest):
     """The query string of /similar."""
 
-    limit: Count = 10
-    offset: int = Field(default=0, ge=0)
-    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
-    filter: str | None = Field(
-        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
-    )
-    mode: Mode = "auto"
-    model: ModelName = "default"
-    min_seq: MinSeq = 0
+    filter: FilterText | None = None
 
 
 class WordScore(Reply):

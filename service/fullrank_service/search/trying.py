@@ -20,7 +20,7 @@ from fullrank.live import View
 from fullrank_service.base.errors import DocumentsMissing
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.live import Documents
-from fullrank_service.events.shown import NOTHING, Tried
+from fullrank_service.events.shown import Tried
 from fullrank_service.http.serving import RequestModel
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest
@@ -49,7 +49,7 @@ class Trying:
         request: RankRequest,
         person: str | None,
         min_seq: int,
-    ) -> tuple[Ranked, Tried]:
+    ) -> Ranked:
         """Rank a search that names no model.
 
         Args:
@@ -75,7 +75,7 @@ class Trying:
         if not (request.offset or is_sorted) and random() < 2 * self._explored:
             with suppress(FilterError):
                 return await self._explore(view, request)
-        return await self._ranker.rank(view, request), NOTHING
+        return await self._ranker.rank(view, request)
 
     async def _interleaved(
         self,
@@ -85,7 +85,7 @@ class Trying:
         experiment: Experiment,
         coin: Random,
         min_seq: int,
-    ) -> tuple[Ranked, Tried]:
+    ) -> Ranked:
         if serving.slot is not None:
             serving.slot.set_cost(
                 serving.slot.cost + 1
@@ -98,20 +98,20 @@ class Trying:
             b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
         except DocumentsMissing:
             # Of a fleet: shards that were started again have the active version first.
-            return replace(a, hits=a.hits[request.offset :]), NOTHING
+            return replace(a, hits=a.hits[request.offset :])
         rankings = [[hit["id"] for hit in ranked.hits] for ranked in (a, b)]
         picks = interleave(rankings[0], rankings[1], count, coin)[request.offset :]
         hits = [(b if pick.team == CANDIDATE else a).hits[pick.rank] for pick in picks]
-        ranked = replace(
+        return replace(
             a,
             hits=hits,
             certified=a.certified and b.certified,
             reordered=max(a.reordered, b.reordered),
             covered=min(a.covered, b.covered),
+            tried=Tried(experiment.candidate, "".join(pick.team for pick in picks)),
         )
-        return ranked, Tried(experiment.candidate, "".join(pick.team for pick in picks))
 
-    async def _explore(self, view: View, request: RankRequest) -> tuple[Ranked, Tried]:
+    async def _explore(self, view: View, request: RankRequest) -> Ranked:
         deep = replace(request, limit=max(request.limit, DEPTH), with_clicks=True)
         ranked = await self._ranker.rank(view, deep)
         ids = [hit["id"] for hit in ranked.hits]
@@ -123,7 +123,7 @@ class Trying:
         hits = [ranked.hits[place] for place in found.order]
         if not request.explain:
             hits = [{**hit, "explanation": None} for hit in hits]
-        return replace(ranked, hits=hits), tried
+        return replace(ranked, hits=hits, tried=tried)
 
 
 def _is_clicked(explanation: Mapping[str, Any] | None) -> bool:
