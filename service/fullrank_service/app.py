@@ -29,12 +29,15 @@ from fullrank_service.experiments.routes import EXPERIMENTS
 from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter
 from fullrank_service.http.cors import CorsMiddleware, OriginCheck
-from fullrank_service.http.deps import Capability, Shared
-from fullrank_service.http.drain import Drain, drain_before_stop
+from fullrank_service.http.deps import Capability, Drain, Shared, drain_before_stop
 from fullrank_service.http.guard import ranking_routes
-from fullrank_service.http.middleware import RequestMiddleware, TransferLimits
+from fullrank_service.http.middleware import (
+    DirectRouteMiddleware,
+    OverloadMiddleware,
+    RequestMiddleware,
+    TransferLimits,
+)
 from fullrank_service.http.openapi import document
-from fullrank_service.http.overload import DirectRouteMiddleware, OverloadMiddleware
 from fullrank_service.http.page import page_router
 from fullrank_service.models.registry import Models
 from fullrank_service.models.routes import MODELS

@@ -23,7 +23,7 @@ from fullrank_service.app import create_app
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.keys import SCOPES
 from fullrank_service.models.registry import Registry
-from fullrank_service.models.schemas import ModelsReply
+from fullrank_service.models.routes import ModelsReply
 from fullrank_service.models.workers import reports
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at

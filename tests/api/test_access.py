@@ -14,7 +14,7 @@ import pytest
 
 from fullrank_service.app import create_app
 from fullrank_service.http.keys import SCOPES, create_key, revoke_key
-from fullrank_service.models.schemas import ModelsReply
+from fullrank_service.models.routes import ModelsReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check
@@ -186,7 +186,7 @@ async def test_secrets_appear_in_no_log_line_and_no_response(
             await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
             await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
         ]
-        monkeypatch.setattr("fullrank_service.search.local.rank_view", broken)
+        monkeypatch.setattr("fullrank_service.search.ranking.rank_view", broken)
         answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
     assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
     output = caplog.text + "".join(answer.text for answer in answers)

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.search import local, ranking
+from fullrank_service.search import ranking
+from fullrank_service.search import ranking as local
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check

@@ -23,7 +23,7 @@ from fullrank_service.ads.schemas import MatchRequest
 from fullrank_service.app import create_app
 from fullrank_service.completion.routes import CompletionReply, TogetherHit
 from fullrank_service.documents.routes import WriteReply
-from fullrank_service.rules import schemas as rule_schemas
+from fullrank_service.rules import routes as rule_schemas
 from fullrank_service.search import schemas as search_schemas
 from fullrank_service.search.schemas import SearchRequest, SimilarQuery
 from tests.api.support import KEY, make_bundle, settings_for

@@ -310,7 +310,7 @@ async def test_an_unexpected_error_reveals_no_details(
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr("fullrank_service.search.local.rank_view", broken)
+    monkeypatch.setattr("fullrank_service.search.ranking.rank_view", broken)
     monkeypatch.setattr("fullrank_service.models.registry.Registry.available", broken)
     async with running(root.path) as client:
         for response in (

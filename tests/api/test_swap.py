@@ -18,7 +18,7 @@ from fullrank_service.app import create_app
 from fullrank_service.base.errors import BundleRefused
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.models.registry import Registry
-from fullrank_service.models.schemas import AliasReply
+from fullrank_service.models.routes import AliasReply
 from fullrank_service.models.state import PROPOSAL, STATE, read_state, write_state
 from tests.api.conftest import Root
 from tests.api.support import (

@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from fullrank_service.models.schemas import LoadReply
+from fullrank_service.models.routes import LoadReply
 from fullrank_service.models.state import PROPOSAL, lock, read_state
 from tests.api.conftest import Root
 from tests.api.support import (

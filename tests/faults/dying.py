@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from fullrank_service.base.settings import Settings
 from fullrank_service.models import follower, swap
-from fullrank_service.models.follower import Follower
+from fullrank_service.models.follower import Follower, LoadedModels
 from fullrank_service.models.livefile import LiveFile
 from fullrank_service.models.loader import Loader
-from fullrank_service.models.serving import LoadedModels
 from fullrank_service.models.state import STATE
 from fullrank_service.models.swap import Swap
 from fullrank_service.models.workers import Presence

@@ -27,7 +27,7 @@ QUERY = {"query": "copy files"}
 # The real server with slow rankings, and another limit for what it has begun when it stops.
 SLOW = """
 import time
-from fullrank_service.search import local
+from fullrank_service.search import ranking as local
 from fullrank_service.process import worker as configured, run
 configured.FINISH_S = {finish_s}
 original = local.rank_view
@@ -168,7 +168,7 @@ HANGING = """
 import sys, time
 from fullrank_service.documents.live import LiveDocuments
 from fullrank_service.models.follower import Follower
-from fullrank_service.search import local
+from fullrank_service.search import ranking as local
 from fullrank_service.completion import usage
 from fullrank_service.process import run
 hang = lambda *_, **__: time.sleep(60)

@@ -43,9 +43,8 @@ from fullrank_service.ads.filling import Conditions, PageFilling
 from fullrank_service.ads.placing import Wanted
 from fullrank_service.base.tracing import Stages
 from fullrank_service.search.clicks import ClickCounter
-from fullrank_service.search.paging import After
 from fullrank_service.search.presenting import second_score
-from fullrank_service.search.request import Ranked, RankRequest
+from fullrank_service.search.request import After, Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
 from fullrank_service.search.searching import (
     check,

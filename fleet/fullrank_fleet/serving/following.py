@@ -30,8 +30,8 @@ from fullrank_service.base import errors
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.serving import Serving
+from fullrank_service.models.follower import LoadedModels
 from fullrank_service.models.outline import Outline
-from fullrank_service.models.serving import LoadedModels
 from fullrank_service.models.state import StateDamaged
 from fullrank_service.models.swap import Swapped
 from fullrank_service.models.workers import Report

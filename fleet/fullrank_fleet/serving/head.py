@@ -24,7 +24,7 @@ from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets import SetManifest, shard_folder
 from fullrank_fleet.sets.manifest import model_id
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words
-from fullrank_service.completion.candidates import TITLE
+from fullrank_service.completion.usage import TITLE
 from fullrank_service.search.request import RankRequest
 
 # The fields of a set, so that every shard checks a request as the whole would.

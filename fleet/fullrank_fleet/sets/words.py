@@ -13,7 +13,7 @@ import orjson
 from fullrank.bundle import Bundle
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets.manifest import SetManifest, read_checked, write_checked
-from fullrank_service.completion.candidates import MAX_TITLES, title_fields, title_of
+from fullrank_service.completion.usage import MAX_TITLES, title_fields, title_of
 
 # words.json of a compacted set: what training did not see and some document has.
 #

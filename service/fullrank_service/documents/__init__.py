@@ -7,7 +7,6 @@
     idempotency.py  answers stored under the keys of requests
     follow.py       the log → the view that each loaded model serves, with segments merged in the background
     live.py         requests of one worker → the log, several in one commit; what routes and the registry see
-    writing.py      what the loaded models accept goes into the log
     compact.py      a bundle and its live documents → a new bundle
 
 The collection of a write is the name of a bundle: it belongs to every version of that name.

@@ -29,11 +29,11 @@ from fullrank_service.events.schemas import (
     Queries,
 )
 from fullrank_service.events.shown import is_bot
-from fullrank_service.http.body import parse, parse_items, require_json
 from fullrank_service.http.deps import Capability, part
 from fullrank_service.http.guard import GuardedRoute, Handler, needed_scope, needs, spend, validated
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
+from fullrank_service.http.strict import parse, parse_items, require_json
 
 # The route of search-insights.js: its key comes in a header or the query string, and its body as plain text too.
 

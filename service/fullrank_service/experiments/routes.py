@@ -21,7 +21,7 @@ from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.serving import Serving
 from fullrank_service.http.strict import Reply, Request
 from fullrank_service.models.registry import ModelsDep
-from fullrank_service.models.schemas import VersionName
+from fullrank_service.models.routes import VersionName
 
 ReportsDep = Annotated[Reports, part("experiments")]
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=GuardedRoute)

@@ -17,16 +17,67 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import TypeVar
+from types import coroutine
+from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
 from fullrank_service.base.errors import Overloaded, TooManyRequests
-from fullrank_service.http.deadline import DeadlinePassed, within
+
+# Bound the time of a coroutine, with a timer only if it waits.
 
 T = TypeVar("T")
+
+
+class DeadlinePassed(TimeoutError):
+    """The coroutine was cancelled because its deadline passed."""
+
+
+async def within(work: Coroutine[Any, Any, T], deadline: float) -> T:
+    """Run a coroutine until a deadline, as ``asyncio.timeout_at`` does.
+
+    Args:
+        work: a coroutine that has not begun.
+        deadline: time of the event loop's clock, in seconds, at which `work` is cancelled if it waits.
+
+    Returns:
+        The result of `work`.
+
+    Raises:
+        DeadlinePassed: the deadline passed before `work` ended. A TimeoutError of `work` itself is raised unchanged.
+    """
+    try:
+        awaited = work.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    timeout = asyncio.timeout_at(deadline)
+    try:
+        async with timeout:
+            return await _resume(work, awaited)
+    except TimeoutError:
+        if timeout.expired():
+            raise DeadlinePassed from None
+        raise
+
+
+@coroutine
+def _resume(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
+    """Continue a coroutine that waits for `awaited`. ``yield from`` would begin by waking it."""
+    try:
+        while True:
+            try:
+                received = yield awaited
+            except BaseException as error:
+                awaited = work.throw(error)
+            else:
+                awaited = work.send(received)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+
 
 _MEAN_WEIGHT = 1 / 16
 # The mean is not a bound: a request expected to need more than this share of the deadline is refused.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -18,9 +22,38 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter
-from fullrank_service.http.drain import Drain
 from fullrank_service.http.schemas import ID, DocumentId
 from fullrank_service.http.serving import REQUEST_MODEL, RequestModel, Serving
+
+# Stop on SIGTERM without dropping a request: report it at /readyz, wait for clients to notice, then stop the server.
+
+
+@dataclass(slots=True)
+class Drain:
+    """Whether the worker has received SIGTERM."""
+
+    started: bool = False
+
+
+def drain_before_stop(drain: Drain, delay_s: float) -> None:
+    """Mark the worker as draining on SIGTERM; call the previous handler delay_s later, or at once on a second signal.
+
+    Call it on the event loop. It does nothing outside the main thread, or if no Python handler is installed.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        is_second, drain.started = drain.started, True
+        if is_second or not delay_s:
+            previous(number, frame)
+        else:
+            loop.call_soon_threadsafe(loop.call_later, delay_s, previous, number, None)
+
+    signal.signal(signal.SIGTERM, handle)
+
 
 SLOT = "fullrank.slot"
 """Key of the admission slot in the ASGI scope of a ranking request."""

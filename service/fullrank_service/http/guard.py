@@ -24,7 +24,9 @@ from starlette.types import Receive, Scope, Send
 
 from fullrank_service.http.access import CLIENT
 from fullrank_service.http.admission import RateLimiter, Slot
-from fullrank_service.http.body import (
+from fullrank_service.http.deps import SLOT, Shared, serving_of
+from fullrank_service.http.keys import SCOPES
+from fullrank_service.http.strict import (
     StrictRequest,
     check_query,
     is_query,
@@ -32,8 +34,6 @@ from fullrank_service.http.body import (
     read_body,
     require_json,
 )
-from fullrank_service.http.deps import SLOT, Shared, serving_of
-from fullrank_service.http.keys import SCOPES
 
 SCHEME = "key"
 """Name of the security scheme in the OpenAPI document."""

@@ -1,8 +1,7 @@
 """Choose the bundle that serves, in all workers at once.
 
 registry.py    the models of one worker, for the rest of the service
-serving.py     what a worker has loaded and serves; replaced by one assignment
-follower.py    the thread that follows the state files: it prepares, switches, reports
+follower.py    what a worker has loaded and serves, and the thread that follows the state files
 policy.py      what to load and what to switch to, as pure functions
 loader.py      from a version to a bundle that may serve, if the memory suffices
 swap.py        the hot swap over all workers, in two phases

@@ -16,9 +16,8 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import part
 from fullrank_service.http.serving import Serving
 from fullrank_service.models import loader, swap, workers
-from fullrank_service.models.follower import Follower
+from fullrank_service.models.follower import Follower, LoadedModels
 from fullrank_service.models.outline import Outline, outline_of
-from fullrank_service.models.serving import LoadedModels
 from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
 

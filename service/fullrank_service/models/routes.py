@@ -6,21 +6,113 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path
+from fastapi import Request as HttpRequest
+from pydantic import Field
 from starlette.datastructures import State
+from starlette.responses import Response
 
-from fullrank_service.http.deps import Capability, SharedDep
+from fullrank_service.base.errors import NotReady, TooManyRequests
+from fullrank_service.base.metrics import CONTENT_TYPE
+from fullrank_service.http.deps import Capability, ServingDep, SharedDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.serving import ALIAS
-from fullrank_service.models.health import router as health
+from fullrank_service.http.strict import Reply, Request
 from fullrank_service.models.outline import searched_fields
 from fullrank_service.models.registry import Models, ModelsDep
-from fullrank_service.models.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from fullrank_service.models.workers import converged
+
+# Define the requests and replies of models.
+
+VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+
+
+class ActivateRequest(Request):
+    version: VersionName
+
+
+class FieldEntry(Reply):
+    kinds: list[Literal["boolean", "number", "keyword"]]
+    distinct: int = Field(description="number of different values, of booleans two")
+    min: float | str | None = Field(
+        description="least value of a field of numbers alone, or of times alone: ISO 8601 in UTC; else null"
+    )
+    max: float | str | None = Field(description="largest value, as min")
+
+
+class ModelEntry(Reply):
+    name: str
+    version: str
+    created: str
+    bytes: int
+    loaded: bool
+    active: bool
+    documents: int | None = Field(description="number of documents; null while it is not loaded")
+    fields: dict[str, FieldEntry] | None = Field(
+        description="stored fields that filters and facets can read; null while it is not loaded"
+    )
+    examples: list[str] | None = Field(
+        description="short titles of its documents, to try as queries; null while it is not loaded"
+    )
+    searched: list[str] | None = Field(
+        description="fields whose words it reads, empty if unknown; null while it is not loaded"
+    )
+    card: dict[str, Any] | None = Field(description="null without the scope admin")
+    failure: str | None = Field(
+        description="why it was refused, for the scope admin; null if it was not"
+    )
+
+
+class WorkerEntry(Reply):
+    id: str
+    pid: int
+    host: str
+    started: bool = Field(
+        description="whether it answers requests; until then no swap waits for it"
+    )
+    generation: int = Field(description="generation that it serves; 0 before the first")
+    version: str | None
+    prepared: str | None = Field(description="version that it has prepared for a swap in progress")
+
+
+class ModelsReply(Reply):
+    generation: int
+    aliases: dict[str, str]
+    previous: str | None = Field(description="version that served before; it stays loaded")
+    failure: str | None = Field(
+        description="why the recorded version does not serve, for the scope admin; null if it does"
+    )
+    converged: bool = Field(
+        description="whether every started worker serves the same version and generation"
+    )
+    workers: list[WorkerEntry] | None = Field(
+        description="all workers that share the bundle folder; null without the scope admin"
+    )
+    models: list[ModelEntry] = Field(description="newest first")
+
+
+class LoadReply(Reply):
+    name: str
+    version: str
+    documents: int
+    took_ms: float
+
+
+class AliasReply(Reply):
+    alias: str
+    version: str
+    generation: int
+    previous: str | None
+    workers: int = Field(description="workers of the swap")
+    converged: bool = Field(
+        description="whether all of them serve it; otherwise the slow ones follow shortly"
+    )
+    took_ms: float
+
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
@@ -30,7 +122,7 @@ Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
-async def list_models(registry: ModelsDep, shared: SharedDep, request: Request) -> JsonResponse:
+async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpRequest) -> JsonResponse:
     """List every bundle on disk, newest first, with its state; for the scope admin also cards, reasons and workers."""
     infos = await registry.available()
     workers = await registry.workers()
@@ -135,6 +227,60 @@ async def activate_model(body: ActivateRequest, registry: ModelsDep) -> JsonResp
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
     )
+
+
+# Whether the service works: liveness, readiness, metrics.
+
+health = APIRouter(tags=["health"])
+
+
+class Alive(Reply):
+    status: Literal["alive"]
+
+
+class Ready(Reply):
+    status: Literal["ready"]
+    model: str
+    generation: int
+
+
+@health.get("/livez", response_model=Alive, responses=problems())
+async def livez() -> JsonResponse:
+    """Report that the process answers."""
+    return JsonResponse({"status": "alive"})
+
+
+@health.get("/readyz", response_model=Ready, responses=problems(503))
+async def readyz(serving: ServingDep, shared: SharedDep, models: ModelsDep) -> JsonResponse:
+    """Report that a model is loaded and the worker accepts traffic."""
+    if shared.drain.started:
+        raise NotReady("The service is stopping.")
+    if serving.active is None:
+        reason = models.failures.get(ALIAS)
+        raise NotReady(
+            "The recorded version cannot be served; GET /v1/models gives an admin key the reason."
+            if reason
+            else "There is no bundle to serve; train one, or set FULLRANK_BUNDLES to a folder with one."
+        )
+    return JsonResponse(
+        {"status": "ready", "model": serving.active, "generation": serving.generation}
+    )
+
+
+@health.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+)
+async def metrics(shared: SharedDep, models: ModelsDep) -> Response:
+    """Give the Prometheus metrics of all workers."""
+    is_flood = False
+    try:
+        shared.scrapes.spend("all")
+    except TooManyRequests:  # which needs no key
+        is_flood = True
+    text = await shared.metrics.scrape(models.available, is_flood=is_flood)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 @asynccontextmanager

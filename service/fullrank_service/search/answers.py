@@ -12,7 +12,7 @@ from fullrank.rules.rule import Rule
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents
 from fullrank_service.events.shown import Shown
-from fullrank_service.http.headers import new_id
+from fullrank_service.http.problems import new_id
 from fullrank_service.http.serving import RequestModel
 from fullrank_service.search.cursors import Cursors
 from fullrank_service.search.ranker import Ranker

@@ -21,7 +21,7 @@ from fullrank.events.log import KeyDamaged, key_for, read_key
 from fullrank.live import View
 from fullrank_service.base.errors import CursorExpired, Internal, Invalid
 from fullrank_service.http.serving import Serving
-from fullrank_service.search.paging import After
+from fullrank_service.search.request import After
 from fullrank_service.search.schemas import Asked, SearchRequest
 
 FIRST = "*"

@@ -6,10 +6,11 @@ Both are made once and never changed. They are not frozen dataclasses, because t
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight
@@ -20,11 +21,21 @@ from fullrank.ordering.order import Ordering
 from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
 from fullrank_service.events.shown import NOTHING, Tried
-from fullrank_service.search.paging import After
 from fullrank_service.search.restricting import Restriction
 
 # Limits of a plain search: documents, and characters of the query.
 _MAX_PLAIN_HITS, _MAX_PLAIN_CHARS = 100, 256
+
+
+class After(NamedTuple):
+    """Where a page begins: after a score and, among equal ones, after an id.
+
+    place  number of hits on the pages before, so that the first search is deep enough
+    """
+
+    score: float = math.inf
+    id: str = ""
+    place: int = 0
 
 
 @dataclass(slots=True)

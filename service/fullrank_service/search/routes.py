@@ -20,13 +20,13 @@ from fullrank_service.base.errors import DocumentNotFound, Invalid
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents
-from fullrank_service.http.body import parse_text
 from fullrank_service.http.deps import Capability, PathId, ServingDep, Shared, part
 from fullrank_service.http.guard import RankingRoute, needs
-from fullrank_service.http.limits import check_limits
+from fullrank_service.http.openapi import check_limits
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.serving import ALIAS, RequestModel
+from fullrank_service.http.strict import parse_text
 from fullrank_service.search.answers import ANSWER_HEADERS, Searches, list_content, reply_to
 from fullrank_service.search.cache import EmbeddingCache, Remote
 from fullrank_service.search.cursors import Cursors, cursor_of, page_of_cursor

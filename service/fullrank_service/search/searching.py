@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,38 @@ from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.rules.synonyms import features_of
 from fullrank.text.words import tokens
-from fullrank_service.search.paging import After, page_after
 from fullrank_service.search.presenting import check_highlight
-from fullrank_service.search.request import RankRequest
+from fullrank_service.search.request import After, RankRequest
 from fullrank_service.search.restricting import Bitmaps, Mask, matching_documents
+
+# Pages that begin after the last hit of the page before, not at an offset.
+
+
+def page_after(
+    search: Callable[[int], Hits], after: After, limit: int
+) -> tuple[Hits, After | None]:
+    """Return a page of a ranking by score, and where the next one begins; None after the last one.
+
+    Documents that were added or deleted meanwhile move no other one, because each is compared with the last hit alone.
+
+    Args:
+        search: Returns so many of the best documents, ties by id.
+        after: Where the page begins.
+        limit: Maximum number of hits.
+    """
+    depth = after.place + limit + 1
+    while True:
+        found = search(depth)
+        rest = [hit for hit in found.hits if (-hit.score, hit.id) > (-after.score, after.id)]
+        if len(rest) > limit or len(found.hits) < depth:
+            break
+        depth *= 2
+    page = rest[:limit]
+    following = None
+    if len(rest) > limit:
+        following = After(page[-1].score, page[-1].id, after.place + len(page))
+    return replace(found, hits=page), following
+
 
 # The values and the ranges of fields, counted over the documents that are found.
 

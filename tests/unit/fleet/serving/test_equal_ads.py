@@ -43,7 +43,7 @@ def anyio_backend() -> str:
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for all pages at one moment."""
     clock = SimpleNamespace(time=lambda: NOW)
-    monkeypatch.setattr("fullrank_service.ads.matching.time", clock)
+    monkeypatch.setattr("fullrank_service.ads.routes.time", clock)
 
 
 @pytest.fixture(scope="module", params=[None, stage_of_documents], ids=["scored", "reordered"])

@@ -23,7 +23,7 @@ from fullrank_fleet.serving.head import Head
 from fullrank_fleet.sets import read_set
 from fullrank_service.experiments.routes import ExperimentReply, ExperimentStatusReply
 from fullrank_service.experiments.status import read_status
-from fullrank_service.models.schemas import AliasReply, LoadReply, ModelsReply
+from fullrank_service.models.routes import AliasReply, LoadReply, ModelsReply
 from fullrank_service.search import trying
 from fullrank_service.search.request import RankRequest
 from tests.api.support import AUTH

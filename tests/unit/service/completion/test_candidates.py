@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fullrank.bundle import open_bundle
 from fullrank.live import Operation, View
-from fullrank_service.completion.candidates import CandidateReader
 from fullrank_service.completion.digest import Digest
+from fullrank_service.completion.usage import CandidateReader
 from tests.bundles import make_bundle
 
 

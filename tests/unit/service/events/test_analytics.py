@@ -13,7 +13,7 @@ import pytest
 from fullrank.events.log import erase
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank_service.events.analytics import Analytics
+from fullrank_service.events.recorder import Analytics
 
 NOW = 1_795_435_200.0
 
@@ -137,7 +137,7 @@ def test_the_oldest_is_left_out_when_time_runs_out(
     ticks = iter(range(10**6))
     with monkeypatch.context() as patch:
         # Time for about two days, if each look at the clock takes a second.
-        patch.setattr("fullrank_service.events.analytics._MAX_READ_S", 8.0)
+        patch.setattr("fullrank_service.events.recorder._MAX_READ_S", 8.0)
         clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
         patch.setattr("fullrank.events.days.time", clock)
         found = report(tmp_path)
@@ -151,8 +151,8 @@ def test_the_oldest_is_left_out_when_time_runs_out(
 @pytest.mark.parametrize(
     "bound",
     [
-        "fullrank_service.events.analytics._MAX_QUERIES",
-        "fullrank_service.events.analytics._MAX_PEOPLE",
+        "fullrank_service.events.recorder._MAX_QUERIES",
+        "fullrank_service.events.recorder._MAX_PEOPLE",
         "fullrank.events.days._MAX_LISTS",
     ],
 )

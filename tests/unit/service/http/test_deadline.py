@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fullrank_service.http.deadline import DeadlinePassed, within
+from fullrank_service.http.admission import DeadlinePassed, within
 
 pytestmark = pytest.mark.anyio
 Step = Callable[[], Awaitable[object]]

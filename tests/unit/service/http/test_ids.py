@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from fullrank_service.http.headers import new_id
+from fullrank_service.http.problems import new_id
 
 
 def test_ids_are_32_random_hexadecimal_digits() -> None:
@@ -20,7 +20,7 @@ def test_ids_are_32_random_hexadecimal_digits() -> None:
 
 _FORKED = """
 import os
-from fullrank_service.http.headers import new_id
+from fullrank_service.http.problems import new_id
 new_id()
 child = os.fork()
 ids = "".join(new_id() + chr(10) for _ in range(500))

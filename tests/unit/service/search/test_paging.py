@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fullrank.live.part import Hits, LiveHit
 from fullrank_service.base.errors import Invalid
 from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
-from fullrank_service.search.paging import After, page_after
+from fullrank_service.search.request import After
+from fullrank_service.search.searching import page_after
 
 Scores = dict[str, float]
 NO_PART = cast(Any, SimpleNamespace())
