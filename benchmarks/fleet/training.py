@@ -33,7 +33,6 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.training.learner import Slices
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.registry import fit
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import validation
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace, recipe: Recipe, scratch: Path) -> Iterator[
             recipe, stopping, options.seed, fingerprint, reporter, path, resume=False
         )
         given = replace(given, distribution=distribution)
-        fitted = fit(context, recipe, given)
+        fitted = context.fit(recipe, given)
         seconds, processor = time.monotonic() - began, time.process_time() - processor
         found = judged.measure_fitted(fitted)
         mrr = found["mrr"].as_dict()

@@ -35,7 +35,6 @@ from fullrank_trainer.evaluation.evaluate import (
 )
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.memory import BESIDE_BM25, POPULARITY
-from fullrank_trainer.systems.registry import fit
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.loop import TrainingRun
 
@@ -176,8 +175,7 @@ def _baselines(
             collection, reporter, 1, len(os.sched_getaffinity(0)), Path(scratch)
         )
         bm25, popularity = (
-            fit(
-                context,
+            context.fit(
                 recipe,
                 TrainingRun(recipe, None, 1, "", reporter, Path(scratch) / "x", False),
             )

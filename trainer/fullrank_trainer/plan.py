@@ -18,9 +18,8 @@ from pathlib import Path
 
 from fullrank.errors import RecipeError, TrainingError
 from fullrank_trainer.features.corpus import Corpus
-from fullrank_trainer.features.sides import known_trigrams
-from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.blend_weights import most_queries
+from fullrank_trainer.recipes.recipe import Recipe, learns, system_of
+from fullrank_trainer.recipes.systems import Cost
 from fullrank_trainer.systems.linear.parameters import BLOCK
 from fullrank_trainer.systems.mixed import load_part
 
@@ -134,44 +133,43 @@ def resident_bytes() -> int:
 
 
 def parts_of(corpus: Corpus, recipe: Recipe) -> list[Recipe]:
-    """Return the recipes that a recipe fits: the parts of a blend or a mix, or itself."""
-    texts: tuple[str, ...] = ()
-    if recipe.system == "blend":
-        texts = recipe.blend.recipes
-        if corpus.collection.documents_are_queries:
-            texts = recipe.blend.linked
-    elif recipe.system == "mixed":
-        texts = recipe.mixed.recipes
+    """Return the recipes that a recipe fits: the parts of a sum, or itself."""
+    texts = _texts_of(corpus, recipe)[1]
     return [load_part(text, recipe) for text in texts] or [recipe]
 
 
+def _texts_of(corpus: Corpus, recipe: Recipe) -> tuple[str, tuple[str, ...]]:
+    parts = system_of(recipe).parts
+    linked = corpus.collection.documents_are_queries
+    return ("", ()) if parts is None else parts(recipe, linked)
+
+
+def _cost(corpus: Corpus, recipe: Recipe) -> Cost:
+    return system_of(recipe).cost(corpus, recipe)
+
+
 def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
-    parts = parts_of(corpus, recipe)
+    whole, parts = _cost(corpus, recipe), parts_of(corpus, recipe)
+    costs = [_cost(corpus, part) for part in parts]
     entries = sum(len(column.indices) for column in corpus.counts.columns)
-    documents = len(corpus.collection.documents)
-    phases = [_fit_bytes(corpus, part) for part in parts]
-    phases += [_average_bytes(corpus, part) for part in parts]
-    if recipe.system == "blend":
-        queries = min(recipe.train.valid_queries or documents, most_queries(documents))
-        warm_and_cold = 2
-        phases.append(warm_and_cold * len(parts) * queries * documents * 4)
-    parameters = max(part.train.members * _parameter_bytes(corpus, part) for part in parts)
+    phases = [whole.scratch]
+    for part, cost in zip(parts, costs, strict=True):
+        phases += [_fit_bytes(corpus, part, cost), _average_bytes(corpus, part, cost)]
+    parameters = max(
+        part.train.members * cost.parameters for part, cost in zip(parts, costs, strict=True)
+    )
     vocabularies = _PER_WORD * len(corpus.counts.words)
     memory = resident_bytes() + vocabularies + max(phases) + _SCRATCH
-    seconds = sum(_fit_seconds(corpus, part, threads) for part in parts)
-    if recipe.system == "blend":
-        seconds *= 2  # a trial and the last fit
+    seconds = whole.fits * sum(cost.operations for cost in costs) / (_FLOPS * threads)
     seconds += len(parts) * entries / _COUNTED_PER_S
-    limit = recipe.train.seconds
-    if recipe.system == "blend" or recipe.auto.trials:
-        limit = recipe.auto.seconds
+    limit = recipe.auto.seconds if whole.fits > 1 or recipe.auto.trials else recipe.train.seconds
     if limit:
         seconds = min(seconds, limit)
     seconds += _writing_seconds(corpus, parameters)
     return Plan(recipe, seconds, memory, parameters, limit)
 
 
-def _fit_bytes(corpus: Corpus, part: Recipe) -> int:
+def _fit_bytes(corpus: Corpus, part: Recipe, cost: Cost) -> int:
     """Return what one fit of a part needs: U and V, the matrices, and a step or a validation."""
     entries = sum(len(column.indices) for column in corpus.counts.columns)
     kept = part.model.latent_terms or entries
@@ -179,56 +177,17 @@ def _fit_bytes(corpus: Corpus, part: Recipe) -> int:
     texts = documents + len(corpus.query_ids)
     matrices = _ENTRY * (entries + 2 * min(entries, kept * texts))
     # A validation sums up the fields of a block of documents and makes their posting lists.
-    work = max(
-        _scratch_bytes(part), 2 * _ENTRY * entries * min(documents, BLOCK) // max(1, documents)
-    )
-    return _parameter_bytes(corpus, part) + matrices + work
+    validation = 2 * _ENTRY * entries * min(documents, BLOCK) // max(1, documents)
+    return cost.parameters + matrices + max(cost.scratch, validation)
 
 
-def _average_bytes(corpus: Corpus, part: Recipe) -> int:
+def _average_bytes(corpus: Corpus, part: Recipe, cost: Cost) -> int:
     """Return what the average of several fits needs: one of its tables, and its documents twice."""
     if part.train.members == 1:
         return 0
-    table = _parameter_bytes(corpus, part) // (1 if part.model.tied else 2)
+    table = cost.parameters // (1 if part.model.tied else 2)
     documents = 4 * part.model.dimension * len(corpus.collection.documents)
     return part.train.members * (table + 2 * documents)
-
-
-def _parameter_bytes(corpus: Corpus, part: Recipe) -> int:
-    """Return the size of U and V of one fit."""
-    model = part.model
-    if part.system != "linear" or model.latent != "learned":
-        return 0
-    words = len(corpus.counts.words)
-    rows = min(words, model.words or words, model.latent_words or words)
-    rows += len(known_trigrams(corpus, model))
-    return (1 if model.tied else 2) * rows * model.dimension * 4
-
-
-def _scratch_bytes(part: Recipe) -> int:
-    """Return the size of what one step of the softmax loss makes."""
-    if part.train.loss != "softmax":
-        return 0
-    batch, candidates, width = part.train.batch, part.train.candidates, part.model.dimension
-    return 4 * (4 * batch * candidates + 6 * (batch + candidates) * width) + 12_000 * candidates
-
-
-def _fit_seconds(corpus: Corpus, part: Recipe, threads: int) -> float:
-    """Estimate the time of one fit from its multiplications."""
-    train, width = part.train, part.model.dimension
-    if part.system != "linear" or train.loss == "none":
-        return 0.0
-    texts = max(1, len(corpus.collection.documents))
-    terms = sum(len(column.indices) for column in corpus.counts.columns) / texts
-    terms = min(terms, part.model.latent_terms or terms)
-    if train.loss == "margin":
-        steps = (train.triples or len(corpus.pairs)) * train.epochs
-        work = steps * 12 * terms * width
-    else:
-        steps = -(-len(corpus.pairs.queries) // train.batch) * train.epochs
-        once = 6 * train.batch * train.candidates * width
-        work = steps * (once + 8 * (train.batch + train.candidates) * terms * width)
-    return train.members * work / (_FLOPS * threads)
 
 
 def _single_fits(corpus: Corpus, recipe: Recipe) -> tuple[Recipe, str]:
@@ -251,26 +210,15 @@ def _small_batches(corpus: Corpus, recipe: Recipe) -> tuple[Recipe, str]:
 
 
 def _with(corpus: Corpus, recipe: Recipe, changes: list[str]) -> Recipe:
-    """Override settings of every part, separated by spaces."""
-    if recipe.system not in ("blend", "mixed"):
+    """Override settings of every part that learns, separated by spaces."""
+    key, texts = _texts_of(corpus, recipe)
+    if not key:
         return recipe.override(changes[0].split())
-    key = "mixed.recipes"
-    texts = recipe.mixed.recipes
-    if recipe.system == "blend":
-        linked = corpus.collection.documents_are_queries
-        key = "blend.linked" if linked else "blend.recipes"
-        texts = recipe.blend.linked if linked else recipe.blend.recipes
     changed = (
-        _changed(text, load_part(text, recipe), change)
+        f"{text} {change}".strip() if learns(load_part(text, recipe)) else text
         for text, change in zip(texts, changes, strict=True)
     )
     return recipe.override([f"{key}={';'.join(changed)}"])
-
-
-def _changed(text: str, part: Recipe, change: str) -> str:
-    if part.system != "linear" or part.train.loss == "none":
-        return text
-    return f"{text} {change}".strip()
 
 
 def _text(size: int) -> str:

@@ -20,8 +20,7 @@ from fullrank_trainer.collection import Collection, count_answered, read_collect
 from fullrank_trainer.collection.schema import field_uses
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.plan import describe, make_plan
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.registry import fit, validate
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of, validate
 from fullrank_trainer.training.checkpoint import training_folder
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import BASELINES, FittedModel, ResultRow
@@ -179,7 +178,8 @@ def train(
 
 def _can_gain_by_reordering(collection: Collection, recipe: Recipe, reporter: Reporter) -> bool:
     """Return whether a second stage is worth a try unasked."""
-    if recipe.system != "blend" or recipe.blend.learn_valid or collection.queries is None:
+    system = system_of(recipe)
+    if not system.reorders or system.learns_valid(recipe) or collection.queries is None:
         return False
     if collection.weights or "valid" not in collection.splits:
         return False  # where people decide by their clicks, the blend has the counts
@@ -318,14 +318,14 @@ class Trainer:
             warm=self.warm,
             distribution=self.distribution,
         )
-        fitted = fit(self.context, recipe, run)
+        fitted = self.context.fit(recipe, run)
         if fitted.comparison:
             return Candidate(recipe, fitted, fitted.comparison[0])
         return Candidate(recipe, fitted, self._row(recipe, fitted))
 
     def _row(self, recipe: Recipe, fitted: FittedModel) -> ResultRow | None:
         valid = self.valid(recipe)
-        if valid is None or (recipe.blend.learn_valid and self.warm is not None):
+        if valid is None or (system_of(recipe).learns_valid(recipe) and self.warm is not None):
             return None  # the bundle that it went on from had learned the queries
         measures = valid.measure_fitted(fitted)
         return ResultRow(recipe.name, valid.split, len(valid.judgements), measures)

@@ -33,7 +33,7 @@ from fullrank_fleet.training.rounds import (
     train_slice,
 )
 from fullrank_trainer.features.corpus import Counting
-from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.recipe import Recipe, learns, system_of
 from fullrank_trainer.systems.linear.parameters import LinearLearner, level_biases
 from fullrank_trainer.systems.linear.system import LEARNERS
 from fullrank_trainer.systems.mixed import load_part
@@ -85,9 +85,9 @@ class Slices:
     def validate(self, recipe: Recipe) -> None:
         """See Distribution.validate."""
         parts = [recipe]
-        if recipe.system in ("blend", "mixed"):
-            texts = (*recipe.blend.recipes, *recipe.blend.linked)
-            texts = texts if recipe.system == "blend" else recipe.mixed.recipes
+        listed = system_of(recipe).parts
+        if listed is not None:
+            texts = [text for linked in (False, True) for text in listed(recipe, linked)[1]]
             parts = [load_part(text, recipe) for text in texts]
         if not any(map(_takes_steps, parts)):
             raise RecipeError(
@@ -236,8 +236,7 @@ class SlicedLearner:
 
 def _takes_steps(recipe: Recipe) -> bool:
     """Return whether the learner of a recipe, without those of its parts, is one that slices train."""
-    train = recipe.train
-    return recipe.system == "linear" and train.loss != "none" and not train.monolingual
+    return learns(recipe) and not recipe.train.monolingual
 
 
 def _remove_others(folder: Folder, kept: str) -> None:

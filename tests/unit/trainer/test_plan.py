@@ -13,9 +13,8 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import build_features
 from fullrank_trainer.plan import make_plan, parse_size, parts_of, resident_bytes
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.systems.linear.parameters import start
-from fullrank_trainer.systems.registry import validate
 from tests.planted import write_planted, write_planted_links
 
 
@@ -89,10 +88,10 @@ def test_linked_documents_lower_their_own_list(tmp_path: Path) -> None:
         ["blend.linked=bm25;fielded members=100 dimension=4096 batch=64 candidates=500"]
     )
     plan = make_plan(links, recipe, 1, limit=make_plan(links, recipe, 1).memory_bytes - 1)
-    assert plan.recipe.blend.linked[1] == (
+    assert plan.recipe.own.linked[1] == (
         "fielded members=100 dimension=4096 batch=64 candidates=500 members=1"
     )
-    assert plan.recipe.blend.recipes == recipe.blend.recipes
+    assert plan.recipe.own.recipes == recipe.own.recipes
 
 
 def test_too_little_memory_is_refused_in_one_line(corpus: Corpus) -> None:

@@ -24,7 +24,6 @@ from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.weights import MIN_WEIGHT, has_only_clicks, weigh
 from fullrank_trainer.collection import Collection, Query, read_collection
 from fullrank_trainer.recipes.recipe import load_recipe
-from fullrank_trainer.systems.registry import fit
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -119,7 +118,7 @@ def _fit_without(context: TrainingContext, half: Bool, scratch: Path) -> FittedM
     recipe = load_recipe(_RECIPE).override(_OVERRIDES)
     checkpoint = scratch / "rank-by-text.npz"
     run = TrainingRun(recipe, None, context.seed, "", context.reporter, checkpoint, False)
-    return fit(other, recipe, run)
+    return other.fit(recipe, run)
 
 
 def _rank(

@@ -38,8 +38,13 @@ from fullrank_trainer.promotion.gates import (
     replay,
     weighted_mrr,
 )
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names, stored_recipe
-from fullrank_trainer.systems.blend import learns
+from fullrank_trainer.recipes.recipe import (
+    Recipe,
+    load_recipe,
+    recipe_names,
+    stored_recipe,
+    system_of,
+)
 from fullrank_trainer.train import train
 from fullrank_trainer.training.warm import WarmStart, trained_card
 
@@ -82,7 +87,7 @@ def scratch_folder(folder: Path) -> Iterator[Path]:
 
 
 RULES: tuple[Rule, ...] = ("naive", DEFAULT)
-OVERRIDES = ("valid_queries=3000", "blend.learn_valid=true")
+OVERRIDES = ("train.valid_queries=3000", "blend.learn_valid=true")
 """Of the recipe: a click far down counts ten times, so more queries are needed to choose well; clicks are too few to
 learn only from those that do not choose."""
 SCRATCH = ".retrain"
@@ -171,7 +176,7 @@ def retrain(
     votes = join(log.lists(), log.events(), opened.name)
     propensities = fit_propensities(votes.coins)
     clicks = int(votes.clicked.sum())
-    wanted = (recipe_of(card) if recipe is None else load_recipe(recipe)).override(OVERRIDES)
+    wanted = for_clicks(recipe_of(card) if recipe is None else load_recipe(recipe))
     start = active if goes_on(opened, wanted, clicks) else None
     # The active version may have learned from all clicks until then.
     after = card.get("clicks", {}).get("until", -math.inf)
@@ -276,9 +281,14 @@ def recipe_of(card: Mapping[str, Any]) -> Recipe:
     if facts is None:
         return load_recipe("auto")
     own = stored_recipe(facts)
-    if own.system == "linear" and not learns(own):
+    if system_of(own).is_fixed(own):
         return load_recipe("auto")
     return replace(own, auto=load_recipe(own.name).auto) if own.name in recipe_names() else own
+
+
+def for_clicks(recipe: Recipe) -> Recipe:
+    """Return a recipe with OVERRIDES, but for sections that it lacks."""
+    return recipe.override([text for text in OVERRIDES if text.split(".")[0] in recipe.sections])
 
 
 def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:

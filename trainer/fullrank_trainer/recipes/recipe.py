@@ -1,15 +1,12 @@
-"""Recipes: all settings of a model and its training, from a TOML file and ``--set section.key=value``.
-
-This module checks each setting by itself. The recipe's system checks combinations of settings, see
-fullrank_trainer.systems.registry.validate.
-"""
+"""Recipes: all settings of a model and its training, from a TOML file and ``--set section.key=value``."""
 
 from __future__ import annotations
 
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -17,30 +14,26 @@ from typing import Any, get_args, get_type_hints
 from fullrank.errors import RecipeError
 from fullrank_trainer.recipes.settings import (
     AutoSettings,
-    BlendSettings,
-    ExpansionSettings,
-    HtrSettings,
-    LanguageSettings,
-    MemorySettings,
-    MixedSettings,
     ModelSettings,
-    PairSettings,
-    ProjectionSettings,
     TrainSettings,
-    TranslationSettings,
     check,
+    require,
 )
+from fullrank_trainer.recipes.systems import NoSettings, System, systems
+
+_FOLDER = files("fullrank_trainer") / "recipes"
+_TEXTS = {"about", "system", "paper"}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named set of settings; every attribute that is a dataclass is a section.
+    """A named set of settings.
 
     Attributes:
-        name: of the recipe.
         about: one line for the list of recipes.
-        system: which system fits it: a name of fullrank_trainer.systems.registry.SYSTEMS.
+        system: which system fits it, see fullrank_trainer.recipes.systems.
         paper: its source.
+        own: the settings of the system's own section.
     """
 
     name: str
@@ -49,24 +42,24 @@ class Recipe:
     paper: str = ""
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
-    pairs: PairSettings = field(default_factory=PairSettings)
-    htr: HtrSettings = field(default_factory=HtrSettings)
-    language: LanguageSettings = field(default_factory=LanguageSettings)
-    projection: ProjectionSettings = field(default_factory=ProjectionSettings)
-    expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
-    translation: TranslationSettings = field(default_factory=TranslationSettings)
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    mixed: MixedSettings = field(default_factory=MixedSettings)
-    blend: BlendSettings = field(default_factory=BlendSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
+    own: Any = field(default_factory=NoSettings)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The settings by section."""
+        section = system_of(self).section
+        own = {section: self.own} if section else {}
+        return {"model": self.model, "train": self.train, **own, "auto": self.auto}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form with all settings. Infinity is text, because JSON has no such number."""
-        facts = asdict(self)
-        for section in SECTIONS:
-            for key, value in facts[section].items():
-                if isinstance(value, float) and math.isinf(value):
-                    facts[section][key] = str(value)
+        facts: dict[str, Any] = {"name": self.name, **{key: getattr(self, key) for key in _TEXTS}}
+        for section, values in self.sections.items():
+            facts[section] = {
+                key: str(value) if isinstance(value, float) and math.isinf(value) else value
+                for key, value in asdict(values).items()
+            }
         return facts
 
     def override(self, overrides: Sequence[str]) -> Recipe:
@@ -83,29 +76,70 @@ class Recipe:
             >>> load_recipe("ssi").override(["dimension=50", "rates=0.03,0.05"]).train.rates
             (0.03, 0.05)
         """
-        sections: dict[str, Any] = {s: getattr(self, s) for s in SECTIONS}
+        sections = self.sections
         for text in overrides:
             key, found, value = text.partition("=")
             if not found:
                 raise RecipeError(f"override {text!r} is not of the form key=value")
-            section, name = _locate(key.strip())
-            parsed = _parse(SECTIONS[section], name, value.strip(), f"{section}.{name}")
-            sections[section] = replace(sections[section], **{name: parsed})
-        return _checked(replace(self, **sections))
+            section, name = _locate(key.strip(), sections)
+            values = sections[section]
+            parsed = _parse(type(values), name, value.strip(), f"{section}.{name}")
+            sections[section] = replace(values, **{name: parsed})
+        return _with_sections(self, sections)
 
 
-SECTIONS: dict[str, Any] = {
-    name: kind for name, kind in get_type_hints(Recipe).items() if is_dataclass(kind)
-}
+def system_of(recipe: Recipe) -> System:
+    """Return the system that fits a recipe. Raises RecipeError that names the known systems."""
+    try:
+        return systems()[recipe.system]
+    except KeyError:
+        raise RecipeError(
+            f"recipe {recipe.name}: no system {recipe.system!r}; there are: {', '.join(systems())}"
+        ) from None
 
 
-_TEXTS = {"about", "system", "paper"}
+def learns(recipe: Recipe) -> bool:
+    """Return whether a recipe learns in epochs, so that a time limit holds."""
+    return system_of(recipe).learns(recipe)
+
+
+def validate(recipe: Recipe) -> None:
+    """Check that the settings of a recipe, and of every trial of its search, go together. Raises RecipeError."""
+    system, model, train = system_of(recipe), recipe.model, recipe.train
+    require(
+        not (model.tied and model.vocabularies == "two"),
+        "model.tied: one table cannot have two vocabularies",
+    )
+    require(
+        train.loss != "margin" or bool(train.rates),
+        "train.rates: the margin loss needs at least one rate",
+    )
+    require(
+        train.hardest_of == 1 or (system.learns(recipe) and train.loss == "margin"),
+        "train.hardest_of needs a linear recipe with train.loss = margin",
+    )
+    require(
+        not train.vectors or system.parts is not None or system.takes_vectors(recipe),
+        "train.vectors needs a linear recipe with model.latent = learned and words: "
+        "model.trigrams = only has none",
+    )
+    require(
+        not train.vectors or Path(train.vectors).is_file(),
+        f"train.vectors: there is no file {train.vectors}",
+    )
+    require(
+        (model.hashing == "none" and model.bigrams == 0) or system.hashes_words(recipe),
+        "model.hashing and model.bigrams need a linear model.latent = learned",
+    )
+    system.validate(recipe)
+    for trial in recipe.auto.trials:
+        alone = replace(recipe, auto=replace(recipe.auto, trials=()))
+        validate(alone.override(trial.split(",")))
 
 
 def recipe_names() -> list[str]:
     """Return the names of the recipes that come with Fullrank."""
-    folder = files("fullrank_trainer") / "recipes"
-    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".toml"))
+    return sorted(item.name[:-5] for item in _FOLDER.iterdir() if item.name.endswith(".toml"))
 
 
 def load_recipe(name: str | Path) -> Recipe:
@@ -118,20 +152,21 @@ def load_recipe(name: str | Path) -> Recipe:
         RecipeError: there is no such recipe, the file cannot be read, or a setting is not allowed.
     """
     path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            text, label = path.read_text("utf-8"), path.stem
-        except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(f"recipe {path} cannot be read: {error}") from error
-    elif str(name) in recipe_names():
-        text, label = (
-            (files("fullrank_trainer") / "recipes" / f"{name}.toml").read_text("utf-8"),
-            str(name),
+    if path.suffix != ".toml":
+        return _packaged(str(name))
+    try:
+        return parse_recipe(path.stem, path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe {path} cannot be read: {error}") from error
+
+
+@cache
+def _packaged(name: str) -> Recipe:
+    if name not in (known := recipe_names()):
+        raise RecipeError(
+            f"no recipe {name!r}; there are: {', '.join(known)}, or a path to a .toml file"
         )
-    else:
-        known = ", ".join(recipe_names())
-        raise RecipeError(f"no recipe {str(name)!r}; there are: {known}, or a path to a .toml file")
-    return parse_recipe(label, text)
+    return parse_recipe(name, (_FOLDER / f"{name}.toml").read_text("utf-8"))
 
 
 def parse_recipe(name: str, text: str) -> Recipe:
@@ -140,7 +175,7 @@ def parse_recipe(name: str, text: str) -> Recipe:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe {name}: {error}") from error
-    return _of_table(name, table)
+    return _from_table(name, table)
 
 
 _LEFT: dict[str, dict[str, Any]] = {
@@ -160,46 +195,54 @@ _LEFT: dict[str, dict[str, Any]] = {
 
 
 def stored_recipe(facts: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``Recipe.as_dict`` wrote. Raises RecipeError if training can no longer follow it."""
-    table = {key: value for key, value in facts.items() if key != "name"}
+    """Return the recipe that ``Recipe.as_dict`` wrote. Raises RecipeError if training can no longer follow it.
+
+    Bundles of 0.1 have the sections of all systems; those of other systems are left out.
+    """
+    others = {system.section for name, system in systems().items() if name != facts.get("system")}
+    others -= {system.section for name, system in systems().items() if name == facts.get("system")}
+    table = {key: value for key, value in facts.items() if key != "name" and key not in others}
     for section, left in _LEFT.items():
         if isinstance(table.get(section), dict):
             table[section] = dict(i for i in table[section].items() if i not in left.items())
-    return _of_table(str(facts["name"]), table)
+    return _from_table(str(facts["name"]), table)
 
 
-def _of_table(name: str, table: Mapping[str, Any]) -> Recipe:
-    unknown = set(table) - set(SECTIONS) - _TEXTS
-    if unknown:
+def _from_table(name: str, table: Mapping[str, Any]) -> Recipe:
+    texts: dict[str, Any] = {key: str(table[key]) for key in _TEXTS & table.keys()}
+    recipe = Recipe(name, **texts)
+    recipe = replace(recipe, own=system_of(recipe).settings())
+    sections = recipe.sections
+    if unknown := set(table) - set(sections) - _TEXTS:
         raise RecipeError(f"recipe {name}: unknown section {sorted(unknown)[0]!r}")
-    for section in table.keys() & SECTIONS.keys():
+    for section in table.keys() & sections.keys():
         if not isinstance(table[section], dict):
             raise RecipeError(f"recipe {name}: {section} is not a section")
-    sections = {
-        section: kind(**_typed(kind, table.get(section, {}), section))
-        for section, kind in SECTIONS.items()
-    }
-    texts = {key: str(table[key]) for key in _TEXTS & table.keys()}
-    return _checked(Recipe(name, **{**texts, **sections}))
+        kind, values = type(sections[section]), {}
+        for key, value in table[section].items():
+            label = f"{section}.{key}"
+            _locate(label, sections)
+            values[key] = _parse(kind, key, value, label)
+        sections[section] = kind(**values)
+    return _with_sections(recipe, sections)
 
 
-def _typed(kind: Any, table: Mapping[str, Any], section: str) -> dict[str, Any]:
-    values = {}
-    for key, value in table.items():
-        _locate(f"{section}.{key}")
-        values[key] = _parse(kind, key, value, f"{section}.{key}")
-    return values
+def _with_sections(recipe: Recipe, sections: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with other settings, each of which is checked. Raises RecipeError."""
+    for section, values in sections.items():
+        check(section, values)
+    shared = {key: sections[key] for key in ("model", "train", "auto")}
+    own = sections.get(system_of(recipe).section, recipe.own)
+    return replace(recipe, **shared, own=own)
 
 
-def _locate(key: str) -> tuple[str, str]:
+def _locate(key: str, sections: Mapping[str, Any]) -> tuple[str, str]:
     """Return (section, name) of a setting. Raises RecipeError if the key is unknown or ambiguous."""
     section, _, name = key.rpartition(".")
-    found = [
-        s for s, kind in SECTIONS.items()
-        if section in ("", s) and name in {f.name for f in fields(kind)}
-    ]  # fmt: skip
+    names = {s: [f.name for f in fields(values)] for s, values in sections.items()}
+    found = [s for s in names if section in ("", s) and name in names[s]]
     if len(found) != 1:
-        known = ", ".join(f"{s}.{f.name}" for s, kind in SECTIONS.items() for f in fields(kind))
+        known = ", ".join(f"{s}.{own}" for s in names for own in names[s])
         problem = "unknown" if not found else f"ambiguous ({', '.join(found)})"
         raise RecipeError(f"{problem} setting {key!r}; settings are: {known}")
     return found[0], name
@@ -225,23 +268,11 @@ def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
             return tuple(part for part in parts if part)
     except (KeyError, TypeError, ValueError):
         pass
-    raise RecipeError(f"{label}: {value!r} is not {_type_name(wanted)}")
-
-
-def _type_name(kind: Any) -> str:
-    """Name the type of a setting for an error message."""
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return names.get(kind) or f"a list, each item {names[get_args(kind)[0]]}"
+    what = names.get(wanted) or f"a list, each item {names[get_args(wanted)[0]]}"
+    raise RecipeError(f"{label}: {value!r} is not {what}")
 
 
 def _split_texts(name: str, text: str) -> list[str]:
     """Split a list of texts at commas; at semicolons if it has any, or if its items have commas."""
-    separator = ";" if ";" in text or name == "trials" else ","
-    return text.split(separator)
-
-
-def _checked(recipe: Recipe) -> Recipe:
-    """Return the recipe if every setting is allowed. Raises RecipeError."""
-    for section in SECTIONS:
-        check(section, getattr(recipe, section))
-    return recipe
+    return text.split(";" if ";" in text or name == "trials" else ",")

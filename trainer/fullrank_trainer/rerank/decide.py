@@ -21,7 +21,7 @@ from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection, count_answered
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
-from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.recipe import Recipe, system_of
 from fullrank_trainer.rerank.boosting import FOLDS, LEAVES, CrossFit, cross_fit
 from fullrank_trainer.rerank.candidates import Candidates, collect, document_facts, fact_settings
 from fullrank_trainer.training.fitted import FittedModel
@@ -72,7 +72,7 @@ class Decision:
 
 def require_unlearned(recipe: Recipe) -> None:
     """Raise RecipeError if a recipe learns the queries that a second stage would learn from."""
-    if recipe.blend.learn_valid:
+    if system_of(recipe).learns_valid(recipe):
         raise RecipeError(
             "blend.learn_valid: the second stage needs validation queries that the model does not learn; "
             "train without --rerank"

@@ -1,30 +1,36 @@
-"""Query expansion: nothing is fitted; a search over trials on the validation split chooses β and E."""
+"""Query expansion: search, add the mean of the best documents to the query, and search again (Bai et al. 2009).
+
+Nothing is learned; a search over trials on the validation split chooses β and E. This is the smallest system: its
+settings, its rules, its fit, and what it is to the others.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
-from fullrank.encoding import Encoded
 from fullrank.models.expansion import ExpansionModel
-from fullrank.models.linear import LinearModel
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.linear.parameters import (
-    compile_model,
-    encode_corpus,
-    encode_judged,
-    start,
-)
-from fullrank_trainer.systems.rules import require, validate_without_hashing
+from fullrank_trainer.recipes.settings import require, setting
+from fullrank_trainer.recipes.systems import System
+from fullrank_trainer.systems.linear.parameters import encode_judged, unlearned
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 
 
+@dataclass(frozen=True)
+class ExpansionSettings:
+    """Query expansion."""
+
+    # β: weight of the mean of the documents that the first search finds
+    beta: float = setting(0.3, high=1000)
+    # E: number of these documents
+    feedback: int = setting(5, low=1, high=1_000_000)
+
+
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a query expansion. Raises RecipeError."""
-    validate_without_hashing(recipe)
+    """Refuse settings that do not go together. Raises RecipeError."""
     model = recipe.model
     require(
         model.latent == "none" and not model.buckets and recipe.train.loss == "none",
@@ -34,15 +40,13 @@ def validate(recipe: Recipe) -> None:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Build the linear model of a recipe, with expanded queries."""
-    model, train = recipe.model, recipe.train
-    features = context.features(model)
-
-    def make() -> tuple[LinearModel, Encoded]:
-        parameters = start(features, train, np.random.default_rng(context.seed))
-        base = compile_model(features, parameters)
-        return base, encode_corpus(features, base, parameters)
-
-    base, documents = context.cached(("expansion", model), make)
-    expanded = ExpansionModel(base, recipe.expansion.beta, recipe.expansion.feedback)
+    """Build the linear model of a recipe once for all trials, and expand its queries."""
+    features = context.features(recipe.model)
+    base, documents = context.cached(
+        ("expansion", recipe.model), lambda: unlearned(features, recipe.train, context.seed)
+    )
+    expanded = ExpansionModel(base, recipe.own.beta, recipe.own.feedback)
     return FittedModel(expanded, documents, partial(encode_judged, features, base))
+
+
+SYSTEM = System("expansion", fit, validate, "expansion", ExpansionSettings, linear_in_query=False)

@@ -26,6 +26,8 @@ from fullrank.models.linear import LinearModel
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.settings import setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.kernels import add_row, dot_sparse
 from fullrank_trainer.systems.linear.margin import best_rate, sample
@@ -51,6 +53,19 @@ from fullrank_trainer.training.validation import Validation
 # The served model is linear: W is the table of queries and of documents, so a document added later gets the vector
 # Wφ(y). The documents of the corpus are stored with their v_i.
 
+
+@dataclass(frozen=True)
+class HtrSettings:
+    """Half transductive ranking: f(x, y_i) = v_i·Wφ(x) with a free vector v_i for each document."""
+
+    # weight of the regulariser: functional (htr), reconstruction, or document to document (htr-graph)
+    gamma: float = setting(1.0)
+    # start of v_i: "functional": Wφ(y_i) with a random W; "random": as W; "lsi": W and v_i of LSI
+    items: str = setting("functional", choices=("functional", "random", "lsi"))
+    # rank by the cosine of v_i and Wφ(x) instead of their product
+    cosine: bool = setting(False)
+
+
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
 STEP = 5_000  # steps between two progress updates
 
@@ -68,7 +83,7 @@ class HalfTransductiveLearner(RestoresInPlace, ABC):
     per_epoch: int
 
     def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
-        self.features, self.train, self.settings, self.rng = features, recipe.train, recipe.htr, rng
+        self.features, self.train, self.settings, self.rng = features, recipe.train, recipe.own, rng
         self.x = document_features(features)
         self.W, self.vectors = self.start()
         self.rate = np.array(recipe.train.rates[:1])
@@ -532,3 +547,7 @@ def fit_graph(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fit
     graph = graph_of(features, context.collection.documents_are_queries, _NEIGHBOURS)
     rng = np.random.default_rng(context.seed)
     return GraphLearner(features, recipe, rng, graph).fitted(run)
+
+
+SYSTEM = System("htr", fit, section="htr", settings=HtrSettings)
+GRAPH = System("htr-graph", fit_graph, section="htr", settings=HtrSettings)

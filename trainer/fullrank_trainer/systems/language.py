@@ -19,10 +19,10 @@ from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import kept_words
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.settings import LanguageSettings, ModelSettings
+from fullrank_trainer.recipes.settings import ModelSettings, require
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear.softmax import choose_candidates, places_of
-from fullrank_trainer.systems.rules import require, validate_without_hashing
-from fullrank_trainer.systems.topics import TOPIC_PRIOR, TopicLearner
+from fullrank_trainer.systems.topics import TOPIC_PRIOR, LanguageSettings, TopicLearner
 from fullrank_trainer.systems.translation import translation_table
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
@@ -38,9 +38,8 @@ STEMS = ("none", "english")
 
 def validate(recipe: Recipe) -> None:
     """Check the settings of a language recipe. Raises RecipeError."""
-    validate_without_hashing(recipe)
     require(
-        not recipe.language.expanded or recipe.language.smoothing != "topics",
+        not recipe.own.expanded or recipe.own.smoothing != "topics",
         "language.expanded: topics score all words of a document; use smoothing none or translation",
     )
 
@@ -51,9 +50,9 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     Raises:
         TrainingError: the recipe learns from pairs and none is judged.
     """
-    if recipe.language.stem == "auto":
+    if recipe.own.stem == "auto":
         return _best_stem(context, recipe, run)
-    corpus, settings = context.corpus, recipe.language
+    corpus, settings = context.corpus, recipe.own
     # The learned part depends neither on the weights nor on the time limit of a trial.
     kept = replace(settings, lambda1=(), lambda2=(), ranked=False)
     key = ("language", recipe.model, kept, replace(recipe.train, seconds=0.0))
@@ -79,7 +78,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     if settings.expanded:
         model = expanded(model, settings.expanded)
         documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
-    return FittedModel(model, documents, encode, facts, replace(recipe, language=chosen))
+    return FittedModel(model, documents, encode, facts, replace(recipe, own=chosen))
 
 
 def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
@@ -87,7 +86,7 @@ def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fi
     tried = []
     for stem in STEMS:
         # Ranks are trained for the better one only.
-        with_stem = replace(recipe, language=replace(recipe.language, stem=stem, ranked=False))
+        with_stem = replace(recipe, own=replace(recipe.own, stem=stem, ranked=False))
         fitted = fit(context, with_stem, run)
         found = [float(line["map"]) for line in fitted.facts.get("weights", ())]
         tried.append((max(found, default=0.0), stem, fitted))
@@ -97,9 +96,9 @@ def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fi
     run.reporter.log(f"{run.label}stems", **quality)
     best = max(tried, key=lambda line: line[0])[2]
     facts = {**best.facts, "stems": quality}
-    if recipe.language.ranked and best.settled is not None:
-        settled = replace(best.settled.language, ranked=True)
-        best = fit(context, replace(best.settled, language=settled), run)
+    if recipe.own.ranked and best.settled is not None:
+        settled = replace(best.settled.own, ranked=True)
+        best = fit(context, replace(best.settled, own=settled), run)
     return replace(best, facts=facts)
 
 
@@ -107,7 +106,7 @@ def _learn(
     context: TrainingContext, recipe: Recipe, run: TrainingRun
 ) -> tuple[LanguageModel, Encoded, dict[str, Any]]:
     """Learn the model; return it with the first weights, the encoded corpus, and facts for the card."""
-    corpus, settings = context.corpus, recipe.language
+    corpus, settings = context.corpus, recipe.own
     texts = count_texts(corpus, recipe.model, settings)
     model = _unigram(corpus, texts, recipe)
     facts: dict[str, Any] = {}
@@ -214,7 +213,7 @@ def _shares(rows: Rows) -> Float64:
 
 def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
     """Make the unigram model, which the others extend."""
-    settings, spelling = recipe.language, recipe.model.spelling
+    settings, spelling = recipe.own, recipe.model.spelling
     none = np.zeros((len(texts.words), 0), np.float32)
     return LanguageModel(
         {
@@ -252,7 +251,7 @@ def _topics(
     learner = TopicLearner(
         texts.queries,
         texts.documents,
-        recipe.language,
+        recipe.own,
         topics=recipe.model.dimension,
         epochs=recipe.train.epochs,
         rng=np.random.default_rng(seed),
@@ -463,3 +462,6 @@ def _gradient(scores: Float32, candidates: Int64, positives: Int64, known: list[
     G /= G.sum(axis=1, keepdims=True)
     G[np.arange(len(own)), own] -= 1
     return np.asarray(G, np.float32)
+
+
+SYSTEM = System("language", fit, validate, "language", LanguageSettings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,14 +13,27 @@ from fullrank.storage.strings import Lexicon
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.settings import MemorySettings
+from fullrank_trainer.recipes.settings import setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, text_encoder
 from fullrank_trainer.training.loop import TrainingRun
 
-MEMORY = Recipe("memory", system="memory")
-POPULARITY = Recipe("popularity", system="memory", memory=MemorySettings(of="documents"))
-LINKS = Recipe("links", system="memory", memory=MemorySettings(of="links"))
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """What people chose before."""
+
+    # "queries": documents that people chose after a query; "documents": how often they chose a document at all;
+    # "links": what queries with common answers lead to
+    of: str = setting("queries", choices=("queries", "documents", "links"))
+    # κ: so many clicks count ln 2, ten times as many ln 11
+    kappa: float = setting(3.0, low=1e-3, high=1e6)
+
+
+MEMORY = Recipe("memory", system="memory", own=MemorySettings())
+POPULARITY = Recipe("popularity", system="memory", own=MemorySettings(of="documents"))
+LINKS = Recipe("links", system="memory", own=MemorySettings(of="links"))
 BESIDE_BM25 = (0.1, 0.3, 1.0, 3.0)
 """Weights of popularity, of which a baseline has the best one."""
 
@@ -31,15 +44,15 @@ _BATCH = 512  # queries
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Count the judgements of training by their weights; one without a weight counts once."""
-    corpus, kappa = context.corpus, recipe.memory.kappa
+    corpus, kappa = context.corpus, recipe.own.kappa
     pairs, count = corpus.pairs, len(corpus.collection.document_ids)
     rows = pairs.relevant.entries
     clicks = np.ones(len(rows), np.float32) if pairs.weights is None else pairs.weights.entries
     sources = tuple(corpus.sources)
     nothing = Lexicon.of([]), np.zeros(0, np.float32)
-    if recipe.memory.of == "links":
+    if recipe.own.of == "links":
         return _fit_links(corpus, kappa)
-    if recipe.memory.of == "documents":
+    if recipe.own.of == "documents":
         chosen = np.bincount(rows, clicks, count)
         bias = np.log1p(chosen).astype(np.float32)
         # Nobody had the chance to choose a new document, so it counts as one of the middle.
@@ -108,3 +121,6 @@ def _largest(rows: sp.csr_array) -> Rows:
     rows.sort_indices()
     rows.eliminate_zeros()
     return Rows.from_csr(rows).top_entries(_ALIKE)
+
+
+SYSTEM = System("memory", fit, section="memory", settings=MemorySettings)

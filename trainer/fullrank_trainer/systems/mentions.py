@@ -21,6 +21,7 @@ from fullrank.storage.strings import Lexicon
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.fields import titles_of
 from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, encode_documents, text_encoder
 from fullrank_trainer.training.loop import TrainingRun
@@ -72,3 +73,6 @@ def _values(corpus: Corpus, model: MentionsModel, documents: Rows) -> Float32:
     base = len(pairs) / (len(queries) * judged.sum())
     ratio = (led + _SIGMA * chance) / (pairs_said + _SIGMA) / base
     return np.asarray(np.log(np.maximum(1, ratio)), np.float32)
+
+
+SYSTEM = System("mentions", fit)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,18 +12,21 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Int64
 from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe
-from fullrank_trainer.systems.rules import (
-    SUMS,
-    require,
-    starts_at_vectors,
-    validate_without_hashing,
-)
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of
+from fullrank_trainer.recipes.recipe import validate as validate_recipe
+from fullrank_trainer.recipes.settings import require, setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
 
-Fit = Callable[[TrainingContext, Recipe, TrainingRun], FittedModel]
+
+@dataclass(frozen=True)
+class MixedSettings:
+    """A mix of two models: ``model.alpha`` times the first plus 1 − alpha times the second."""
+
+    # two recipes; overrides of each follow its name after spaces
+    recipes: tuple[str, ...] = setting(("cross-language", "translation-tfidf"))
 
 
 def load_part(text: str, whole: Recipe) -> Recipe:
@@ -36,16 +39,14 @@ def load_part(text: str, whole: Recipe) -> Recipe:
     """
     name, *overrides = text.split()
     part = load_recipe(name).override(overrides)
-    if whole.train.vectors and starts_at_vectors(part):
+    if whole.train.vectors and system_of(part).takes_vectors(part):
         part = replace(part, train=replace(part.train, vectors=whole.train.vectors))
     if whole.model.title and part.model.fields == "joined":
         part = replace(part, model=replace(part.model, title=whole.model.title))
     return part
 
 
-def validate_parts(
-    validate_part: Callable[[Recipe], None], whole: Recipe, key: str, texts: Sequence[str]
-) -> None:
+def validate_parts(whole: Recipe, key: str, texts: Sequence[str]) -> None:
     """Check the parts that a setting names. Raises RecipeError."""
     parts = [load_part(text, whole) for text in texts]
     require(
@@ -53,15 +54,15 @@ def validate_parts(
         f"train.vectors: no part of {key} can start at word vectors",
     )
     for part in parts:
+        system = system_of(part)
         require(
-            part.system not in SUMS and not part.auto.trials,
+            system.parts is None and not part.auto.trials,
             f"{key}: {part.name} is a mix or a search itself",
         )
         require(
-            part.system != "expansion",
-            f"{key}: the score of {part.name} is not linear in the query",
+            system.linear_in_query, f"{key}: the score of {part.name} is not linear in the query"
         )
-        validate_part(part)
+        validate_recipe(part)
 
 
 def add_up(
@@ -96,41 +97,30 @@ def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Enc
 # Fit a mix α f₁ + (1 − α) f₂ of two recipes; each is fitted once for all values of α.
 
 
-def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
+def validate(recipe: Recipe) -> None:
     """Check the settings of a mix and of its two parts. Raises RecipeError."""
-    validate_without_hashing(recipe)
-    names = recipe.mixed.recipes
+    names = recipe.own.recipes
     require(len(names) == 2, "mixed.recipes: name two recipes, with a comma between them")
-    validate_parts(validate_part, recipe, "mixed.recipes", names)
+    validate_parts(recipe, "mixed.recipes", names)
 
 
-def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a mix.
+def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+    """Fit a mix. Raises RecipeError, TrainingError."""
+    alpha, texts = recipe.model.alpha, recipe.own.recipes
+    parts = [load_part(text, recipe) for text in texts]
+    starts = [None, None] if run.warm is None else run.warm.parts([p.model.bias for p in parts])
+    fitted = []
+    for place, (text, part, warm) in enumerate(zip(texts, parts, starts, strict=True)):
+        if recipe.train.seconds:
+            part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
+        path = run.path.with_name(f"part-{place}.npz")
+        own = replace(run, recipe=part, path=path, warm=warm)
+        key = ("mixed", text, part.train.vectors)
+        fitted.append(context.cached(key, partial(context.fit, part, own)))
+    facts = {"parts": [part.facts for part in fitted], "alpha": alpha}
+    return add_up(fitted, [alpha, 1 - alpha], facts)
 
-    Args:
-        fit_part: fits one of the two recipes.
-        context: the collection and cached results.
-        recipe: names the two recipes.
-        run: settings of this fit.
 
-    Raises:
-        RecipeError, TrainingError: a part cannot be fitted.
-    """
-    alpha = recipe.model.alpha
-    parts = [_fit_part(fit_part, context, recipe, run, place) for place in range(2)]
-    facts = {"parts": [part.facts for part in parts], "alpha": alpha}
-    return add_up(parts, [alpha, 1 - alpha], facts)
-
-
-def _fit_part(
-    fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRun, place: int
-) -> FittedModel:
-    part = load_part(recipe.mixed.recipes[place], recipe)
-    if recipe.train.seconds:
-        part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
-    own = replace(run, recipe=part, path=run.path.with_name(f"part-{place}.npz"))
-    if run.warm is not None:
-        biased = [load_part(text, recipe).model.bias for text in recipe.mixed.recipes]
-        own = replace(own, warm=run.warm.parts(biased)[place])
-    key = ("mixed", recipe.mixed.recipes[place], part.train.vectors)
-    return context.cached(key, lambda: fit_part(context, part, own))
+SYSTEM = System(
+    "mixed", fit, validate, "mixed", MixedSettings, lambda r, _: ("mixed.recipes", r.own.recipes)
+)

@@ -36,9 +36,9 @@ from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import kept_words
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
+from fullrank_trainer.recipes.settings import SIZE, ModelSettings, TrainSettings, require, setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear.margin import sample
-from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -234,6 +234,26 @@ def remove_smallest(W: Float32, keep: int) -> None:
 #
 # W is its start plus the steps of the triples that violated the margin. W may take gigabytes, so a checkpoint and the
 # best epoch store these triples instead, and replay them to restore W.
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """Word pairs: f(q, d) = qᵀWd, W not factored; ``model.words`` limits the vocabulary."""
+
+    # "dense": a weight for every pair of words; "hash": pairs share ``slots`` weights
+    store: str = setting("dense", choices=("dense", "hash"))
+    # number of weights of "hash"
+    slots: int = setting(1_000_000, low=1, high=SIZE)
+    # keep the heaviest words of a text; 0: all
+    terms: int = setting(60, high=SIZE)
+    # "start": W starts as I; "apart": αI is added and α learned (hash only)
+    identity: str = setting("start", choices=("start", "apart", "none"))
+    # dense: keep W_ii at zero
+    zero_diagonal: bool = setting(False)
+    # dense: p, the weights that each row of W keeps; 0: all
+    keep: int = setting(0, high=SIZE)
+    # dense: share of the longest row's weights that each epoch removes until p are left
+    removal: float = setting(0.75, low=0.01, high=1)
 
 
 MAX_WEIGHTS = 1 << 30
@@ -473,8 +493,7 @@ class PairLearner:
 
 def validate(recipe: Recipe) -> None:
     """Check the settings of a recipe of word pairs. Raises RecipeError."""
-    validate_without_hashing(recipe)
-    pairs = recipe.pairs
+    pairs = recipe.own
     require(
         pairs.store == "dense" or not (pairs.keep or pairs.zero_diagonal),
         "pairs.keep and pairs.zero_diagonal need pairs.store = dense",
@@ -492,7 +511,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     Raises:
         TrainingError: there is nothing to learn from, or W would be too large.
     """
-    pairs, model = recipe.pairs, recipe.model
+    pairs, model = recipe.own, recipe.model
     key = ("pairs", model.words, model.min_df, pairs.terms)
     texts = context.cached(key, lambda: build_texts(context.corpus, model, pairs.terms))
     rng = np.random.default_rng(context.seed)
@@ -512,3 +531,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 def _encode(model: PairModel, xq: Rows, rows: Int64) -> Encoded:
     return model.encode_query_rows(xq.take(rows))
+
+
+SYSTEM = System("pairs", fit, validate, "pairs", PairSettings)

@@ -28,12 +28,27 @@ from fullrank.errors import TrainingError
 from fullrank.models.linear import DenseSide, LinearModel
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.settings import setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.parameters import encode_corpus, encode_judged, start
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import RestoresInPlace, TrainingRun
 from fullrank_trainer.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class ProjectionSettings:
+    """A projection: f(q, d) = cos(Aᵀq, Aᵀd)."""
+
+    # how to find A: principal components of texts ("lsa"), of pairs ("cl-lsa"), against noise ("opca"), or learned
+    method: str = setting("lsa", choices=("lsa", "cl-lsa", "opca", "s2net"))
+    # a pair is a query and a judged document, or a query and the document it describes
+    pairs: str = setting("judged", choices=("judged", "mates"))
+    # s2net: random other documents for each pair, a new sample each epoch
+    others: int = setting(4, low=1, high=1000)
+
 
 Matrix: TypeAlias = sp.csr_array[np.float64]
 
@@ -283,7 +298,7 @@ class S2NetLearner(RestoresInPlace):
         self, features: Features, space: Space, recipe: Recipe, rng: np.random.Generator, seed: int
     ) -> None:
         self.features, self.space, self.rng = features, space, rng
-        self.others = recipe.projection.others
+        self.others = recipe.own.others
         # With two vocabularies, queries and documents share components only if pairs are added up.
         begin = cl_lsa if space.query_columns else lsa
         self.A = begin(space, recipe.model.dimension, seed)
@@ -414,11 +429,11 @@ METHODS: dict[str, Callable[[TrainingContext, Recipe, Space, TrainingRun], _Proj
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Fit a projection recipe. Raises TrainingError if there are too few texts or pairs."""
     features = context.features(recipe.model)
-    space = space_of(features, recipe.projection.pairs)
-    find = METHODS[recipe.projection.method]
+    space = space_of(features, recipe.own.pairs)
+    find = METHODS[recipe.own.method]
     # A does not depend on the time limit, which differs between the trials of a search.
     train = replace(recipe.train, seconds=0.0)
-    key = ("projection", replace(recipe.model, alpha=1.0), recipe.projection, train)
+    key = ("projection", replace(recipe.model, alpha=1.0), recipe.own, train)
     A, facts = context.cached(key, lambda: find(context, recipe, space, run))
     U, V = space.tables(A)
     model = compile_projection(features, V, U)
@@ -546,3 +561,7 @@ def fit_eigenmaps(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
     parameters = start(features, recipe.train, np.random.default_rng(context.seed))
     documents = encode_corpus(features, model, parameters)
     return FittedModel(model, documents, partial(encode_judged, features, model))
+
+
+SYSTEM = System("projection", fit, section="projection", settings=ProjectionSettings)
+EIGENMAPS = System("eigenmaps", fit_eigenmaps)

@@ -19,7 +19,8 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.systems.half_transductive import STEP, HalfTransductiveLearner
+from fullrank_trainer.recipes.systems import System
+from fullrank_trainer.systems.half_transductive import STEP, HalfTransductiveLearner, HtrSettings
 from fullrank_trainer.systems.linear.kernels import add_row
 from fullrank_trainer.systems.linear.margin import best_rate
 from fullrank_trainer.training.context import TrainingContext
@@ -327,3 +328,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     features = context.features(recipe.model)
     rng = np.random.default_rng(context.seed)
     return ReconstructionLearner(features, recipe, rng).fitted(run)
+
+
+SYSTEM = System("htr-reconstruction", fit, section="htr", settings=HtrSettings)

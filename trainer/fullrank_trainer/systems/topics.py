@@ -24,11 +24,43 @@ import numpy as np
 from numba import prange
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.text.folding import LANGUAGES
 from fullrank_trainer.compiled import compiled
-from fullrank_trainer.recipes.settings import LanguageSettings
+from fullrank_trainer.recipes.settings import SIZE, setting
 from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class LanguageSettings:
+    """Language models; ``model.dimension`` is the number of topics, ``train.epochs`` that of EM iterations."""
+
+    # smooths a document in addition to the collection
+    smoothing: str = setting("none", choices=("none", "topics", "translation"))
+    # topics are learned from judged pairs, or from the documents alone
+    learn_from: str = setting("pairs", choices=("pairs", "documents"))
+    # queries and documents share one word distribution for each topic
+    merged: bool = setting(False)
+    # most steps of the projection of a pair's posteriors to equal topic shares; 0: no projection
+    projection_steps: int = setting(0, high=10_000)
+    # end the projection when the topic shares of both sides differ by at most this, summed over topics
+    projection_tolerance: float = setting(0.001, high=2)
+    # weights of the collection and of the document's own words: validation picks one; without it the first
+    lambda1: tuple[float, ...] = setting((0.2,), low=1e-6, high=1)
+    lambda2: tuple[float, ...] = setting((0.5,), high=1)
+    # a word that a document has n times counts 1 + ln n times
+    damped: bool = setting(False)
+    # p: shares of a document's words are counts over |D|^p L^(1 - p), L the mean length; 1: over the length
+    length: float = setting(1.0, high=1)
+    # the language whose stems are the words (Snowball); "auto": English or "none", whichever is better on validation
+    stem: str = setting("none", choices=("none", "auto", *LANGUAGES))
+    # train the translations on the ranks of judged documents after EM, if judgements have no weights
+    ranked: bool = setting(False)
+    # words that each document stores as what people are likely to ask for it with, so that the score is an
+    # inner product; 0: a scorer computes the likelihood of each query. Not for topics
+    expanded: int = setting(0, high=SIZE)
+
 
 TOPIC_PRIOR, WORD_PRIOR = 1.1, 1.01
 """α and β."""

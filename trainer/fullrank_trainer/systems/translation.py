@@ -11,7 +11,7 @@ queries are in the documents' language (``train.monolingual``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,29 @@ from fullrank.text.features import Vocabulary
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.settings import TranslationSettings
+from fullrank_trainer.recipes.settings import require, setting
+from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import system as linear
 from fullrank_trainer.systems.linear.margin import second_collection
 from fullrank_trainer.systems.linear.system import validate_model
-from fullrank_trainer.systems.rules import require, validate_without_hashing
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, text_encoder
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import validation
 
 
+@dataclass(frozen=True)
+class TranslationSettings:
+    """Word translation by IBM Model 1."""
+
+    # EM iterations
+    iterations: int = setting(5, low=1, high=10_000)
+    # drop smaller probabilities
+    floor: float = setting(0.001, high=1)
+
+
 def validate(recipe: Recipe) -> None:
     """Check the settings of a translation recipe. Raises RecipeError."""
-    validate_without_hashing(recipe)
     validate_model(recipe)
     require(
         recipe.train.loss == "none" or bool(recipe.train.monolingual),
@@ -49,7 +58,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     """Fit a translation recipe. Raises TrainingError if there is no pair to learn words from."""
     corpus = context.corpus
     words, targets, table, facts = context.cached(
-        ("translation", recipe.translation), lambda: learn(context, recipe.translation)
+        ("translation", recipe.own), lambda: learn(context, recipe.own)
     )
     inner = _inner(context, recipe, run)
     assert isinstance(inner.model, LinearModel)
@@ -282,3 +291,6 @@ def _floored(
     np.cumsum(np.bincount(owner[kept], minlength=table.shape[0]), out=indptr[1:])
     values = _normalised(table.data[kept], owner[kept], table.shape[0])
     return sp.csr_array((values, table.indices[kept], indptr), shape=table.shape)
+
+
+SYSTEM = System("translation", fit, validate, "translation", TranslationSettings)

@@ -14,7 +14,10 @@ from fullrank.text.features import Counts
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.features.corpus import Corpus, Counting, count_collection
 from fullrank_trainer.features.matrices import Features, build_features
+from fullrank_trainer.recipes.recipe import Recipe, system_of
 from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.memory import ArrayFiles
 
 T = TypeVar("T")
@@ -84,6 +87,11 @@ class TrainingContext:
     def clear_cache(self) -> None:
         """Drop all cached results; the counted corpus stays."""
         self._cache.clear()
+
+    def fit(self, recipe: Recipe, run: TrainingRun) -> FittedModel:
+        """Fit a recipe by its system. Raises TrainingError."""
+        found: FittedModel = system_of(recipe).fit(self, recipe, run)
+        return found
 
     def features(self, settings: ModelSettings) -> Features:
         """Return the matrices of a model's settings; they are built once."""

@@ -15,7 +15,7 @@ from fullrank.errors import TrainingError
 from fullrank.models.contract import Model
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe, stored_recipe
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, stored_recipe, system_of
 
 _LIMITS = {"train": ("seconds", "valid_queries"), "auto": ("seconds", "trials")}
 # Settings that say how long a training takes and what it measures, not what it learns.
@@ -87,7 +87,7 @@ class WarmStart:
                 f"{self.version} has {own.model.dimension} dimensions, not {recipe.model.dimension}; "
                 "leave out model.dimension, or train without --from"
             )
-        if (recipe.blend, recipe.mixed) != (own.blend, own.mixed):
+        if system_of(recipe).parts is not None and recipe.own != own.own:
             raise TrainingError(
                 f"{self.version} was trained with other settings of blend or mixed; "
                 "leave them out, or train without --from"

@@ -14,11 +14,10 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.composition import find_neighbours, training_frequency, with_bigrams
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import build_features
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear.margin import MarginLearner
 from fullrank_trainer.systems.linear.system import FACTORS, mix
-from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 

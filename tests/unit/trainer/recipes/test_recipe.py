@@ -9,13 +9,12 @@ import pytest
 
 from fullrank.errors import RecipeError
 from fullrank_trainer.recipes.recipe import (
-    SECTIONS,
     load_recipe,
     parse_recipe,
     recipe_names,
     stored_recipe,
+    validate,
 )
-from fullrank_trainer.systems.registry import validate
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -29,12 +28,12 @@ def test_every_shipped_recipe_is_valid(name: str) -> None:
         assert recipe.override(overrides.split(",")).name == name
     facts = json.loads(json.dumps(recipe.as_dict(), allow_nan=False))
     assert facts["name"] == name
-    assert set(facts) == {"name", "about", "system", "paper", *SECTIONS}
+    assert set(facts) == {"name", "about", "system", "paper", *recipe.sections}
 
 
 def test_best_is_the_default_without_a_time_limit() -> None:
     best, auto = load_recipe("best"), load_recipe("auto")
-    assert best.blend == auto.blend
+    assert best.own == auto.own
     assert best.auto.seconds == 0 < auto.auto.seconds
 
 
@@ -70,7 +69,8 @@ def test_the_linear_recipes_exist() -> None:
 def test_an_override_is_converted_to_the_type_of_its_setting(
     override: str, section: str, key: str, wanted: object
 ) -> None:
-    found = getattr(getattr(load_recipe("ssi").override([override]), section), key)
+    recipe = load_recipe("cross-language-mixed" if section == "mixed" else "ssi")
+    found = getattr(recipe.override([override]).sections[section], key)
     assert found == wanted
     assert type(found) is type(wanted)
 
@@ -97,6 +97,15 @@ def test_toml_and_overrides_give_the_same_recipe() -> None:
     )  # fmt: skip
     assert recipe == same
     assert isinstance(recipe.model.alpha, float)
+
+
+def test_a_setting_of_another_system_is_refused() -> None:
+    with pytest.raises(
+        RecipeError, match=r"unknown setting 'htr\.gamma'; settings are: model\.fields"
+    ):
+        load_recipe("ssi").override(["htr.gamma=2"])
+    with pytest.raises(RecipeError, match="unknown section 'htr'"):
+        parse_recipe("mine", "[htr]\ngamma = 2")
 
 
 def test_later_overrides_win_and_the_original_stays() -> None:

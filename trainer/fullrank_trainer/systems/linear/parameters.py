@@ -182,6 +182,13 @@ def encode_corpus(features: Features, model: LinearModel, parameters: Parameters
     return replace(encoded, bias=parameters.bias) if features.settings.bias else encoded
 
 
+def unlearned(features: Features, train: TrainSettings, seed: int) -> tuple[LinearModel, Encoded]:
+    """Return the model that nothing has trained, and the corpus encoded by it."""
+    parameters = start(features, train, np.random.default_rng(seed))
+    model = compile_model(features, parameters)
+    return model, encode_corpus(features, model, parameters)
+
+
 def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
     """Encode queries of the collection, given by row, by the model."""
     return model.encode_query_counts(

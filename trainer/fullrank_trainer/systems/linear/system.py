@@ -15,8 +15,12 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
+from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.features.sides import known_trigrams
 from fullrank_trainer.recipes.recipe import Recipe
+from fullrank_trainer.recipes.settings import require
+from fullrank_trainer.recipes.systems import Cost, System
 from fullrank_trainer.systems.linear.margin import JointLearner, MarginLearner, Task, read_task
 from fullrank_trainer.systems.linear.parameters import (
     LinearLearner,
@@ -30,7 +34,6 @@ from fullrank_trainer.systems.linear.parameters import (
 from fullrank_trainer.systems.linear.softmax import SoftmaxLearner
 from fullrank_trainer.systems.linear.warm import copy_learned, warm_recipe
 from fullrank_trainer.systems.projections import compile_projection, singular_vectors
-from fullrank_trainer.systems.rules import require, validate_common
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel, Learned
 from fullrank_trainer.training.loop import Diverged, TrainingRun
@@ -44,15 +47,10 @@ from fullrank_trainer.vectors import WordVectors, read_vectors
 def validate(recipe: Recipe) -> None:
     """Check the settings of a linear recipe. Raises RecipeError."""
     model, train = recipe.model, recipe.train
-    validate_common(recipe)
     validate_model(recipe)
     require(
         model.trigrams != "only" or model.hashing == "none",
         "model.hashing: with trigrams only there are no words to hash",
-    )
-    require(
-        (model.hashing == "none" and model.bigrams == 0) or model.latent == "learned",
-        "model.hashing and model.bigrams need a linear model.latent = learned",
     )
     require(
         model.bigrams == 0 or model.buckets == 0,
@@ -457,3 +455,41 @@ def _unit(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Scale rows to length 1; what is left of a zero row by rounding becomes zero."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.where(norms > _ZERO, rows / np.maximum(norms, _ZERO), 0.0)
+
+
+def cost(corpus: Corpus, recipe: Recipe) -> Cost:
+    """Return the size of U and V of one fit, that of what a step makes, and the multiplications of all fits."""
+    model, train, width = recipe.model, recipe.train, recipe.model.dimension
+    parameters = scratch = 0
+    if model.latent == "learned":
+        words = len(corpus.counts.words)
+        rows = min(words, model.words or words, model.latent_words or words)
+        rows += len(known_trigrams(corpus, model))
+        parameters = (1 if model.tied else 2) * rows * width * 4
+    if train.loss == "none":
+        return Cost(parameters)
+    texts = max(1, len(corpus.collection.documents))
+    terms = sum(len(column.indices) for column in corpus.counts.columns) / texts
+    terms = min(terms, model.latent_terms or terms)
+    if train.loss == "margin":
+        steps = (train.triples or len(corpus.pairs)) * train.epochs
+        return Cost(parameters, scratch, train.members * steps * 12 * terms * width)
+    batch, candidates = train.batch, train.candidates
+    scratch = 4 * (4 * batch * candidates + 6 * (batch + candidates) * width) + 12_000 * candidates
+    steps = -(-len(corpus.pairs.queries) // batch) * train.epochs
+    work = 6 * batch * candidates * width + 8 * (batch + candidates) * terms * width
+    return Cost(parameters, scratch, train.members * steps * work)
+
+
+SYSTEM = System(
+    "linear",
+    fit,
+    validate,
+    learns=lambda recipe: recipe.train.loss != "none",
+    is_fixed=lambda recipe: recipe.train.loss == "none",
+    takes_vectors=lambda recipe: (
+        recipe.model.latent == "learned" and recipe.model.trigrams != "only"
+    ),
+    hashes_words=lambda recipe: recipe.model.latent == "learned",
+    cost=cost,
+)

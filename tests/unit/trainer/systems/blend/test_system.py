@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,9 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.matrices import Features
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings
-from fullrank_trainer.systems import blend as blend_system
-from fullrank_trainer.systems import registry
 from fullrank_trainer.systems.mixed import load_part
-from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
@@ -261,7 +257,7 @@ def test_vectors_are_given_to_the_parts_that_can_start_at_them(tmp_path: Path) -
     vectors = tmp_path / "words.vec"
     vectors.write_text("1 2\nword 0.5 0.5\n")
     recipe = blend("bm25", CLICKED, more=(f"train.vectors={vectors}",))
-    parts = [load_part(text, recipe) for text in recipe.blend.recipes]
+    parts = [load_part(text, recipe) for text in recipe.own.recipes]
     assert [part.train.vectors for part in parts] == ["", str(vectors)]
     validate(recipe)
     with pytest.raises(RecipeError, match=r"no part of blend\.recipes can start at word vectors"):
@@ -328,17 +324,13 @@ def test_the_last_fit_learns_the_queries_that_have_chosen(
     monkeypatch.setattr("fullrank_trainer.systems.blend.CALIBRATING", 5)
     trainer = trainer_of(write_planted(tmp_path / "planted"), tmp_path)
     seen: list[tuple[str, TrainingContext]] = []
-    registry_fit = registry.fit
+    plain = TrainingContext.fit
 
     def noting(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
         seen.append((run.label, context))
-        return registry_fit(context, recipe, run)
+        return plain(context, recipe, run)
 
-    monkeypatch.setitem(
-        registry.SYSTEMS,
-        "blend",
-        replace(registry.SYSTEMS["blend"], fit=partial(blend_system.fit, noting)),
-    )
+    monkeypatch.setattr(TrainingContext, "fit", noting)
     recipe = blend("bm25", CLICKED, more=("blend.learn_valid=true", "valid_queries=0"))
     trainer.search(recipe)
     valid = trainer.valid(recipe)

@@ -40,7 +40,7 @@ def trainer_of(folder: Path, splits: tuple[str, ...] = ("train", "valid")) -> Tr
 def test_background_probabilities_weigh_documents_and_queries_equally(tmp_path: Path) -> None:
     corpus = trainer_of(tmp_path).corpus
     recipe = load_recipe("bltm")
-    found = count_texts(corpus, recipe.model, recipe.language)
+    found = count_texts(corpus, recipe.model, recipe.own)
     words = list(found.words.words)
     assert found.background.sum() == pytest.approx(1)
     assert (found.background > 0).all()
@@ -71,7 +71,7 @@ def test_pairs_weigh_as_their_judgements(tmp_path: Path) -> None:
                 collection, Reporter(quiet=True), folder, "y", seed=1, threads=1, resume=False
             )
         recipe = load_recipe("word-translation")
-        texts = count_texts(trainer.corpus, recipe.model, recipe.language)
+        texts = count_texts(trainer.corpus, recipe.model, recipe.own)
         if weigh is None:
             assert texts.weights is None
         else:
@@ -87,8 +87,8 @@ def test_pairs_weigh_as_their_judgements(tmp_path: Path) -> None:
 def test_stems_are_counted_as_one_word(tmp_path: Path) -> None:
     corpus = trainer_of(tmp_path).corpus
     recipe = load_recipe("bltm").override(["language.stem=english"])
-    plain = count_texts(corpus, recipe.model, replace(recipe.language, stem="none"))
-    found = count_texts(corpus, recipe.model, recipe.language)
+    plain = count_texts(corpus, recipe.model, replace(recipe.own, stem="none"))
+    found = count_texts(corpus, recipe.model, recipe.own)
     stem = stemmer("english")
     assert found.words.words == sorted({stem(word) for word in plain.words.words})
     assert found.documents.values.sum() == plain.documents.values.sum()
@@ -100,8 +100,8 @@ def test_damped_documents_count_repeated_words_by_their_logarithm(tmp_path: Path
     repeated = corpus.documents.with_values(corpus.documents.values * 3)
     corpus.totals.documents = repeated
     recipe = load_recipe("word-translation").override(["language.damped=true"])
-    found = count_texts(corpus, recipe.model, recipe.language)
-    plain = count_texts(corpus, recipe.model, replace(recipe.language, damped=False))
+    found = count_texts(corpus, recipe.model, recipe.own)
+    plain = count_texts(corpus, recipe.model, replace(recipe.own, damped=False))
     wanted = 1 + np.log(plain.documents.values)
     np.testing.assert_allclose(found.documents.values, wanted, rtol=1e-6)
     np.testing.assert_array_equal(found.queries.values, plain.queries.values)
@@ -152,7 +152,7 @@ def test_the_better_of_stems_and_words_is_kept(tmp_path: Path) -> None:
 def test_plsa_uses_every_document_once_and_no_query(tmp_path: Path) -> None:
     corpus = trainer_of(tmp_path, splits=()).corpus
     recipe = load_recipe("plsa")
-    found = count_texts(corpus, recipe.model, recipe.language)
+    found = count_texts(corpus, recipe.model, recipe.own)
     assert len(found.documents) == len(corpus.documents)
     assert len(found.queries.indices) == 0
     assert not any(word.startswith("ask") for word in found.words.words)
@@ -165,7 +165,7 @@ def test_learning_from_pairs_is_refused_without_any(tmp_path: Path) -> None:
     # Models that do not learn from pairs can be fitted without pairs.
     for name in ("unigram", "plsa"):
         found = trainer.search(load_recipe(name).override(TINY)).fitted.model
-        assert found.config["lambda1"] == load_recipe(name).language.lambda1[0]
+        assert found.config["lambda1"] == load_recipe(name).own.lambda1[0]
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -179,7 +179,7 @@ def test_weights_are_chosen_on_validation_and_may_be_fixed(
     trainer = trainer_of(tmp_path)
     found = trainer.search(load_recipe("bltm-pr").override(TINY))
     tried = found.fitted.facts["weights"]
-    recipe = found.recipe.language
+    recipe = found.recipe.own
     assert len(tried) == len(recipe.lambda1) * len(recipe.lambda2)
     best = max(line["map"] for line in tried)
     config = found.fitted.model.config

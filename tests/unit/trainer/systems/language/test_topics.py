@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from fullrank.encoding import Rows
-from fullrank_trainer.recipes.settings import LanguageSettings
 from fullrank_trainer.systems import topics as em
-from fullrank_trainer.systems.topics import TopicLearner
+from fullrank_trainer.systems.topics import LanguageSettings, TopicLearner
 
 Float64 = npt.NDArray[np.float64]
 WORDS, TOPICS = 12, 4

@@ -16,8 +16,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval.retriever import explain
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.recipes.recipe import load_recipe
-from fullrank_trainer.systems.registry import validate
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.systems.translation import word_pairs
 from fullrank_trainer.train import train
 from tests.planted import TOPICS, write_lines, write_planted, write_planted_links, write_qrels

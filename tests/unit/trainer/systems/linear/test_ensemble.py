@@ -13,12 +13,11 @@ from fullrank.errors import RecipeError
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.systems.linear import system as linear
 from fullrank_trainer.systems.linear.parameters import scan_documents, scan_queries, start
 from fullrank_trainer.systems.linear.softmax import SoftmaxLearner
 from fullrank_trainer.systems.linear.system import average
-from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import Interrupted, TrainingRun

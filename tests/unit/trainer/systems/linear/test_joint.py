@@ -13,9 +13,8 @@ from fullrank.errors import RecipeError, TrainingError
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.systems.linear.margin import JointLearner, read_task, run
-from fullrank_trainer.systems.registry import validate
 from fullrank_trainer.train import Trainer, train
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.validation import validation

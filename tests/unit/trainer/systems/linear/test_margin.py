@@ -14,11 +14,10 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.recipes.recipe import load_recipe
+from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import margin
 from fullrank_trainer.systems.linear.parameters import Parameters
-from fullrank_trainer.systems.registry import validate
 from tests.planted import write_planted, write_planted_links
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,7 +19,6 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.linear.margin import sample
-from fullrank_trainer.systems.registry import fit
 from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.loop import TrainingRun
 from tests.planted import write_planted
@@ -123,7 +122,7 @@ def _fit(trainer: Trainer, name: str, folder: Path) -> np.ndarray:
     """Return the dense and lexical weights of the encoded queries."""
     recipe = load_recipe(name).override(["epochs=2", "triples=300", "trial=200"])
     run = TrainingRun(recipe, None, 1, "", Reporter(quiet=True), folder / "checkpoint.npz", False)
-    fitted = fit(trainer.context, recipe, run)
+    fitted = trainer.context.fit(recipe, run)
     queries = fitted.encode(np.arange(20))
     documents = fitted.documents.sparse.csr().toarray()
     return np.concatenate(

@@ -18,9 +18,8 @@ from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.recipes.recipe import Recipe, load_recipe
+from fullrank_trainer.recipes.recipe import Recipe, load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
-from fullrank_trainer.systems import registry
 from fullrank_trainer.systems.linear.parameters import Parameters, start
 from fullrank_trainer.systems.linear.system import project, start_rows
 from fullrank_trainer.train import Trainer, train
@@ -245,7 +244,7 @@ def test_other_vectors_cannot_resume_a_run(folder: Path, tmp_path: Path) -> None
 
     def fit(resume: bool) -> None:
         run = TrainingRun(recipe, None, 1, "data", QUIET, tmp_path / "0.npz", resume)
-        registry.fit(TrainingContext(collection, QUIET, 1, 1), recipe, run)
+        TrainingContext(collection, QUIET, 1, 1).fit(recipe, run)
 
     fit(False)
     fit(True)
@@ -255,7 +254,7 @@ def test_other_vectors_cannot_resume_a_run(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_parts_of_a_mix_start_at_its_vectors(folder: Path, file: Path, tmp_path: Path) -> None:
-    parts = "ssi dimension=16 epochs=1 rates=0 match=none;word-translation translation.iterations=2"
+    parts = "ssi dimension=16 epochs=1 rates=0 match=none;word-translation epochs=2"
     mix = load_recipe("cross-language-mixed").override(
         [f"mixed.recipes={parts}", "trials=", "alpha=1", f"train.vectors={file}"]
     )
@@ -271,13 +270,13 @@ def test_the_parts_of_a_mix_start_at_its_vectors(folder: Path, file: Path, tmp_p
 def test_recipes_without_rows_of_words_are_refused(recipe: str, override: str, file: Path) -> None:
     overrides = [f"train.vectors={file}", *filter(None, [override])]
     with pytest.raises(RecipeError, match=r"train\.vectors needs a linear recipe"):
-        registry.validate(load_recipe(recipe).override(overrides))
+        validate(load_recipe(recipe).override(overrides))
 
 
 def test_a_mix_without_rows_of_words_is_refused(file: Path) -> None:
     overrides = ["mixed.recipes=tfidf;bm25", f"train.vectors={file}"]
     with pytest.raises(RecipeError, match=r"no part of mixed\.recipes can start at word vectors"):
-        registry.validate(load_recipe("cross-language-mixed").override(overrides))
+        validate(load_recipe("cross-language-mixed").override(overrides))
 
 
 def test_a_missing_file_is_refused_before_the_collection_is_read(tmp_path: Path) -> None:

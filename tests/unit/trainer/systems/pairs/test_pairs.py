@@ -11,14 +11,12 @@ import pytest
 
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.pairs import PRIME, PairRows, PairTable
-from fullrank.progress import Reporter
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.features.corpus import count_collection
-from fullrank_trainer.recipes.recipe import load_recipe
-from fullrank_trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
+from fullrank_trainer.recipes.recipe import load_recipe, validate
+from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems import pairs as fitting
-from fullrank_trainer.systems.pairs import PairLearner, PairTexts, build_texts
-from fullrank_trainer.train import Trainer
+from fullrank_trainer.systems.pairs import PairLearner, PairSettings, PairTexts, build_texts
 from fullrank_trainer.training.validation import Validation, validation
 from tests.planted import write_planted
 
@@ -187,14 +185,9 @@ def test_a_hash_table_without_collisions_equals_dense_W(texts: PairTexts) -> Non
         (["loss=softmax"], "trained with"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    overrides: list[str], reason: str, collection: Collection, tmp_path: Path
-) -> None:
-    trainer = Trainer(
-        collection, Reporter(quiet=True), tmp_path, "x", seed=1, threads=1, resume=False
-    )
+def test_settings_that_contradict_each_other_are_refused(overrides: list[str], reason: str) -> None:
     with pytest.raises(RecipeError, match=reason):
-        trainer.search(load_recipe("ssi-dense").override(overrides))
+        validate(load_recipe("ssi-dense").override(overrides))
 
 
 def test_a_dense_W_beyond_the_memory_limit_is_refused(
