@@ -33,8 +33,6 @@ class Sampled:
     """Draws queries, evenly spread.
 
     Attributes:
-        corpus: The collection.
-        model: The model to write.
         valid: Its validation queries; None without a validation split.
     """
 
@@ -92,14 +90,7 @@ def model_card(
     training: Mapping[str, Any],
     table: Sequence[ResultRow],
 ) -> dict[str, Any]:
-    """Return the JSON form.
-
-    Args:
-        collection: that was learned from.
-        recipe: of the model.
-        training: facts of the fits.
-        table: the model beside the baselines.
-    """
+    """Return the JSON form."""
     return {
         "recipe": recipe.as_dict(),
         "collection": {

@@ -51,7 +51,6 @@ class Column:
     Attributes:
         name: known, new, cold or all.
         clicks: their number, or the sum of their weights.
-        mrr: of each system.
     """
 
     name: str
@@ -74,11 +73,7 @@ def measure_columns(
     """Measure a bundle and the baselines on the clicks of a split, by column; a column without clicks is left out.
 
     Args:
-        bundle: an open bundle.
         collection: the collection; its split `train` says what training knew, and what is popular.
-        split: its clicks are measured.
-        exclude_splits: their relevant documents are no candidates.
-        progress: receives progress.
 
     Returns:
         The columns; none if the split has no weights, so that its judgements are no clicks, or without `train`.
@@ -151,13 +146,11 @@ def _kinds(
 
 
 def _rows_of(is_known: Bools, is_judged: Bools) -> dict[str, Bools]:
-    """Return which clicks each column has."""
     columns = is_known & is_judged, ~is_known & is_judged, ~is_judged, np.ones_like(is_known)
     return dict(zip(COLUMNS, columns, strict=True))
 
 
 def _measured(ranks: Float64, clicks: Float64, rows_of: Mapping[str, Bools]) -> dict[str, Estimate]:
-    """Return the mean of each column that has clicks."""
     return {
         name: estimate(ranks[rows], clicks[rows] / clicks[rows].mean())
         for name, rows in rows_of.items()

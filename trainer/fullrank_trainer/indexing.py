@@ -47,10 +47,7 @@ class IndexResult:
     """A written bundle.
 
     Attributes:
-        path: of the bundle.
         parent: version of the bundle whose model encoded it.
-        documents: their number.
-        seconds: of the whole command.
     """
 
     path: Path
@@ -157,7 +154,6 @@ def _existing(folder: Path) -> Path:
 def _encoded(
     source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, reporter: Reporter
 ) -> Generator[Batch, None, None]:
-    """Encode all documents in batches, in ascending id order."""
     batches = _batches(source.documents(), batch)
     processes = min(processes, 1 + len(source) // (_LEAST_BATCHES * batch))
     with (
@@ -172,14 +168,12 @@ def _encoded(
 
 
 def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
-    """Cut documents into batches."""
     rest = iter(documents)
     while batch := list(islice(rest, size)):
         yield batch
 
 
 def _sample(given: Sequence[str], count: int, seed: int) -> list[str]:
-    """Draw some of the queries by a seed; empty ones are left out."""
     texts = [text for text in given if text.strip()]
     places = np.random.default_rng(seed).permutation(len(texts))[:count]
     return [texts[i][:MAX_CHARACTERS] for i in np.sort(places).tolist()]
@@ -240,8 +234,6 @@ def encode_batches(
     """Encode batches in order; each worker has at most one of them.
 
     Args:
-        batches: of documents.
-        model: the model.
         bundle: where worker processes find the same model.
         processes: p.
 
@@ -293,7 +285,6 @@ def _receive(one: _Taken, idle: list[Worker]) -> None:
 
 
 def _texts(batch: Documents) -> list[dict[str, str]]:
-    """Return the text fields of each document."""
     return [{k: v for k, v in d.fields.items() if isinstance(v, str)} for d in batch]
 
 

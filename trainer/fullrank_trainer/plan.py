@@ -101,7 +101,6 @@ def make_plan(
 
 
 def _fitting(corpus: Corpus, plan: Plan, threads: int, limit: int) -> Plan:
-    """Lower what a training holds at once until it fits. Raises TrainingError."""
     for lower in (_single_fits, _small_batches):
         if plan.memory_bytes <= limit:
             return plan
@@ -119,7 +118,6 @@ def _fitting(corpus: Corpus, plan: Plan, threads: int, limit: int) -> Plan:
 
 
 def _writing_seconds(corpus: Corpus, parameter_bytes: int) -> float:
-    """Estimate the time from the last fit to the written bundle."""
     return 2 + len(corpus.collection.documents) / _WRITTEN_PER_S + parameter_bytes / 2e8
 
 
@@ -191,7 +189,6 @@ def _average_bytes(corpus: Corpus, part: Recipe, cost: Cost) -> int:
 
 
 def _single_fits(corpus: Corpus, recipe: Recipe) -> tuple[Recipe, str]:
-    """Average no fits."""
     parts = parts_of(corpus, recipe)
     if all(part.train.members == 1 for part in parts):
         return recipe, ""

@@ -37,10 +37,7 @@ class TrainResult:
     """A written bundle.
 
     Attributes:
-        path: of the bundle.
         table: the model's line, then those of the baselines; empty without a validation split.
-        seconds: of the whole training.
-        recipe: the best trial.
     """
 
     path: Path
@@ -203,7 +200,6 @@ def _set_threads(threads: int | None) -> int:
 
 
 def _facts(collection: Collection) -> dict[str, Any]:
-    """Return the counts of the "read" progress line."""
     queries = collection.queries
     return {
         "documents": len(collection.documents),
@@ -298,10 +294,8 @@ class Trainer:
         """Fit one model and measure it on validation.
 
         Args:
-            recipe: what to fit.
             trial: number of the trial, names its checkpoint.
             seconds: time limit; 0 keeps the recipe's own.
-            label: prefix of progress messages.
         """
         if seconds:
             recipe = replace(recipe, train=replace(recipe.train, seconds=seconds))
@@ -383,10 +377,7 @@ class Trainer:
         """Write the bundle and its model card.
 
         Args:
-            best: the model.
-            table: its comparison with the baselines.
             began: start of the training, by the monotonic clock.
-            log_position: which live documents the collection contains.
             second: the second stage; the bundle gets it if it is on.
         """
         card = {

@@ -86,7 +86,6 @@ def _place(path: Path, name: str, entry: Any) -> tuple[int, int, str, tuple[int,
 def _map(
     path: Path, start: int, begin: int, end: int, dtype: str, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Return one tensor."""
     kind = np.dtype(_DTYPES[dtype])
     if begin == end:
         return np.zeros(shape, kind)
@@ -115,7 +114,6 @@ def read_model2vec(path: Path, collector: Collector) -> str:
 
     Args:
         path: of the safetensors file; tokenizer.json must lie in the same folder.
-        collector: gets the vectors.
 
     Returns:
         The sha256 of both files, hexadecimal.
@@ -175,7 +173,6 @@ def _tokens(path: Path) -> dict[str, int]:
 def _rows(
     path: Path, mapping: npt.NDArray[Any] | None, rows: int, tokens: int
 ) -> npt.NDArray[np.int64]:
-    """Return the row of each token."""
     if mapping is None:
         found = np.arange(rows)
     elif mapping.ndim == 1 and mapping.dtype.kind in "iu":
@@ -230,7 +227,6 @@ def read_text(path: Path, collector: Collector) -> str:
 
 
 def _read(lines: Lines, collector: Collector) -> None:
-    """Read all lines. Raises CollectionError."""
     width, expected, seen, number = 0, None, 0, 0
     for number, line in lines:
         fields = line.rstrip(b" \r\n").split(b" ") if number == 1 else []
@@ -283,7 +279,6 @@ class WordVectors:
     """Vectors of known words.
 
     Attributes:
-        path: of the file.
         fingerprint: sha256 of its content, hexadecimal.
         words: the words of the collection that it has, as the featuriser writes them.
         vectors: float32 (words, width), finite and not zero.

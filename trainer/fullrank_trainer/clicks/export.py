@@ -66,7 +66,6 @@ def split_votes(
     """Return which votes are in train, valid, test and recent.
 
     Args:
-        votes: to split.
         recent_share: of the clicks, the newest ones, with their lists; 0: nothing is recent.
         after: only later votes are recent, in seconds since 1970: a model that learned from the others cannot be judged
             by them.
@@ -188,7 +187,6 @@ def query_id(text: str) -> str:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link a file, or copy it where that is not possible: to another disk."""
     try:
         target.hardlink_to(source.resolve())
     except OSError:

@@ -163,7 +163,6 @@ def _list(
 
 
 def _time(text: str | None, now: float) -> float:
-    """Read a time. Raises ValueError."""
     if not text:
         return now
     try:
@@ -195,9 +194,7 @@ def store(
     Args:
         records: in any order; their lines are in memory until all are read.
         folder: of the log; created if need be.
-        people: replaces ids of people.
         now: in seconds since 1970; their retention begins.
-        max_bytes: size that the log may have.
 
     Raises:
         FullrankError: the log would be larger; nothing was stored.

@@ -82,7 +82,6 @@ class Clicked:
         """Count votes.
 
         Args:
-            votes: to count.
             c: float64, of each vote, from 0 to 1: whether it is a click.
         """
         width = max(1, len(votes.documents))
@@ -115,11 +114,9 @@ class Mixture:
     """How people click.
 
     Attributes:
-        alpha: α.
         epsilon: ε_k, float64, of each place that was seen.
         prior: π_b, float64 (TEXTS, places), of each group by text and each place that was seen.
         odds: o_b, the same.
-        one_answer: ρ.
         propensities: p_k.
     """
 
@@ -203,7 +200,6 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
     """Fit α, ε, π, o and ρ by EM.
 
     Args:
-        counted: of all queries.
         propensities: p_k.
     """
     places = int(counted.place.max(initial=0)) + 1

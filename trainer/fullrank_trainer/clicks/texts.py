@@ -132,7 +132,6 @@ def _rank(
     """Set the ranks of the votes on some queries.
 
     Args:
-        fitted: the model.
         queries: int64, ascending.
         query, document: int64, of each vote: rows of the collection; −1 for a document that it lacks.
         found: int64, of each vote, written: how many documents fit better.

@@ -117,8 +117,6 @@ def measure(
     mean over clicks is what it were if people looked at every place alike.
 
     Args:
-        votes: of one split.
-        mixture: of all splits.
         position_1, dwell, least: as for ``weigh``.
     """
     every = votes
@@ -134,7 +132,6 @@ def measure(
 
 
 def _with_counts(votes: Votes, judged: Judged, dwell: bool) -> Judged:
-    """Add the clicks that have no list to the weights of those that have one."""
     if votes.is_listed.all():
         return judged
     _, c = clicks_of(votes, dwell=dwell)

@@ -85,10 +85,6 @@ def find_corpus(folder: Path) -> Path:
 def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Document]]:
     """Read the documents of a corpus in the order of the file.
 
-    Args:
-        lines: the corpus file.
-        report: its counts are updated.
-
     Returns:
         An iterator over (line number, document).
 
@@ -144,8 +140,6 @@ class CorpusFile:
     """An open corpus.jsonl[.gz]; a context manager that closes it.
 
     Attributes:
-        path: the file.
-        report: counts of irregularities in the collection.
         fingerprint: sha256 of its content; compression does not change it.
 
     Example:
@@ -285,10 +279,6 @@ class Anchors:
 
 def read_anchors(folder: Path, digests: list[tuple[str, str]]) -> Anchors:
     """Read the anchors of a folder that may have some.
-
-    Args:
-        folder: with the corpus.
-        digests: gets the hash of the file.
 
     Raises:
         CollectionError: the header or a line is malformed.

@@ -57,7 +57,6 @@ class Docstring:
         aliases: every qualified name with this docstring, `name` included.
         sentence: the first sentence, on one line.
         text: the rest without See Also.
-        see_also: names as the section writes them.
     """
 
     name: str

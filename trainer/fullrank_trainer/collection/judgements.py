@@ -36,11 +36,8 @@ class QrelsReader:
     """Read the qrels files of one collection.
 
     Attributes:
-        query_ids: ids of the collection's queries.
-        document_ids: ids of its documents.
         has_mates: a query is, or describes, the document of the same id, which is never its answer.
         strict: refuse unknown ids; otherwise count and skip their judgements.
-        report: its counts are updated.
     """
 
     query_ids: Ids
@@ -132,9 +129,7 @@ def find_inherited_qrels(
 
     Args:
         queries: queries file of a folder without its own qrels.
-        parent: folder of the corpus.
         query_ids: ids in ``queries``.
-        document_ids: ids in the corpus.
 
     Returns:
         (split, file); empty if the parent's qrels judge queries or no query id is a document's.
@@ -206,12 +201,8 @@ def read_values(
 
     Args:
         folder: ``weights`` or ``people``, which need not exist.
-        judgements: qrels by split.
-        query_ids, document_ids: of the collection.
         strict: refuse values of pairs without a judgement; otherwise count and skip them, as the judgement of a
             document that was deleted since is skipped.
-        report: its counts are updated.
-        digests: gets the hash of each file.
 
     Raises:
         CollectionError: a line is malformed, a value is not above zero, a pair has two values, or a split has no qrels.
@@ -239,7 +230,6 @@ def read_values(
 def _read(
     lines: Lines, column: str, qrels: Qrels, strict: bool, report: ReadReport
 ) -> Iterator[tuple[int, str, str, float]]:
-    """Yield the line, query, document and value of each pair that is judged to be relevant."""
     form = _NUMBER if column == COLUMNS[WEIGHTS] else _WHOLE
     # The pairs of a query are mostly one after another, and a table makes the grades of a query anew for each look-up.
     grades_of = lru_cache(_CACHED_QUERIES)(lambda query: qrels.get(query, {}))
@@ -285,7 +275,6 @@ class PairTable(Mapping[str, Mapping[str, Value]], Generic[Value]):
     """Query id → document id → value. Queries, and the documents of each, are in the order of their first pair.
 
     Attributes:
-        query_ids, document_ids: of the collection.
         queries: int32 (B,), the rows of the queries that have a pair.
         starts: int64 (B + 1,); query i has the pairs starts[i]:starts[i + 1].
         documents: int32 (pairs,), rows.
@@ -342,14 +331,7 @@ class PairTable(Mapping[str, Mapping[str, Value]], Generic[Value]):
 
 
 class Repeat(NamedTuple, Generic[Value]):
-    """A pair that a file has a second time.
-
-    Attributes:
-        line: its number.
-        query, document: rows.
-        value: given here.
-        first: value given first.
-    """
+    """A pair that a file has a second time."""
 
     line: int
     query: int
@@ -359,12 +341,7 @@ class Repeat(NamedTuple, Generic[Value]):
 
 
 class PairReader(Generic[Value]):
-    """Collects the pairs of a file, line by line, and makes a table of them.
-
-    Args:
-        queries, documents: ids of the collection.
-        kind: of the values.
-    """
+    """Collects the pairs of a file, line by line, and makes a table of them."""
 
     def __init__(self, queries: Ids, documents: Ids, kind: type[Value]) -> None:
         self._query_ids, self._document_ids, self._kind = queries, documents, KINDS[kind]
@@ -417,7 +394,6 @@ def _by_first(rows: Int32, count: int) -> tuple[Int32, Int32]:
 
 
 def _in_order(values: array[Any], kind: npt.DTypeLike, order: Int64 | None) -> npt.NDArray[Any]:
-    """Return a copy of values in an order, by default their own."""
     found = np.array(values, kind)
     return found if order is None else found[order]
 

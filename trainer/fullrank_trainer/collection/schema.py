@@ -186,7 +186,6 @@ def _kind_of_token(text: str, token: str) -> Kind | None:
 
 
 def _is_word(token: str) -> bool:
-    """Check for a word: letters without digits; in scripts without capitals, more letters than digits."""
     if any(map(_has_no_case, token)):
         return sum(map(str.isalpha, token)) > sum(map(str.isdigit, token))
     return len(token) > 1 and _WORD.fullmatch(token) is not None
@@ -209,7 +208,6 @@ class FieldVerdict:
     """The use of one field.
 
     Attributes:
-        name: of the field.
         is_read: true if searches find its words; false if it is only stored.
         reason: why, in a few words.
     """
@@ -228,7 +226,6 @@ class Schema:
     """A parsed schema.json.
 
     Attributes:
-        path: of the file.
         uses: field → true for text, false for stored; fields that it leaves out follow the rule.
     """
 
@@ -241,7 +238,6 @@ class _Values:
     """The values of one field.
 
     Attributes:
-        texts: how many documents have text there.
         first: hash of each distinct text → the row of the first document with it. The texts themselves would be the
             whole corpus in memory.
         types: of the values that are not text.
@@ -345,7 +341,6 @@ def choose_fields(
 
 
 def _collect(documents: Sequence[Document]) -> dict[str, _Values]:
-    """Return the values of each field, nulls left out."""
     found: dict[str, _Values] = {}
     for row, document in enumerate(documents):
         for name, value in document.fields.items():
@@ -368,7 +363,6 @@ def _hash(text: str) -> bytes:
 def _require_text(
     source: str, name: str, values: Mapping[str, _Values], *, must_be_text: bool = True
 ) -> None:
-    """Refuse a field that no document has, or that cannot be read."""
     if name not in values:
         near = get_close_matches(name, values, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(values)}"
@@ -381,12 +375,10 @@ def _require_text(
 
 
 def _describe(values: _Values) -> str:
-    """Name the types of the values that are not text."""
     return " and ".join(sorted({_TYPE_NAMES.get(kind, "objects") for kind in values.types}))
 
 
 def _judge(name: str, values: _Values, documents: Sequence[Document]) -> FieldVerdict:
-    """Apply the rule to one field."""
     if values.types:
         also = "text and " if values.texts else ""
         return FieldVerdict(name, False, also + _describe(values))

@@ -86,11 +86,7 @@ class Stored(Sequence[Item], ABC):
 
 
 class StoredDocuments(Stored[Document]):
-    """Documents in ascending order of id; each is read from an anonymous file when it is asked for.
-
-    Attributes:
-        ids: of the documents.
-    """
+    """Documents in ascending order of id; each is read from an anonymous file when it is asked for."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         """Store documents of distinct ids, which come in any order, one by one."""
@@ -130,8 +126,6 @@ class StoredDocuments(Stored[Document]):
 
 
 class _FieldTexts(Stored[str], StoredTexts):
-    """The text of a field of stored documents."""
-
     def __init__(self, documents: StoredDocuments, field: str) -> None:
         self._documents, self._fields = documents, [field]
 
@@ -161,8 +155,6 @@ class Query:
 
 
 class _Texts(Stored[str], StoredTexts):
-    """Texts in a file."""
-
     def __init__(self, contents: Records) -> None:
         self._contents = contents
 
@@ -181,12 +173,7 @@ class _Texts(Stored[str], StoredTexts):
 
 
 class StoredQueries(Stored[Query]):
-    """Queries in the order of their file; the text of each is read when it is asked for.
-
-    Attributes:
-        ids: of the queries.
-        texts: of the queries.
-    """
+    """Queries in the order of their file; the text of each is read when it is asked for."""
 
     def __init__(self, lines: Lines, report: ReadReport) -> None:
         """Read queries, and count them.

@@ -255,7 +255,6 @@ def _no_key(file: Path) -> FullrankError:
 
 
 def _join(folder: Path, model: str | None = None) -> tuple[Votes, dict[str, Any]]:
-    """Join a log, and describe what was read."""
     from fullrank.events.log import EventLog
     from fullrank_trainer.clicks import join
 
@@ -283,7 +282,6 @@ def _counted(items: Iterable[T], stage: Stage) -> Iterator[T]:
 
 
 def _print(shown: dict[str, Any], json: bool) -> None:
-    """Print facts as JSON, or one a line."""
     if json:
         print_json(shown)
         return

@@ -46,7 +46,6 @@ class Judgement:
     """The judgements of one query, as rows of the ranked documents.
 
     Attributes:
-        query: its id.
         relevant: int64 (R,), ascending, R > 0, none of them excluded.
         grades: int64 (R,), above zero.
         excluded: int64 (E,), ascending, the rows that are no candidates.
@@ -191,15 +190,9 @@ class Evaluation:
     """The measures of one bundle on one split.
 
     Attributes:
-        split: the measured split.
-        excluded_splits: whose relevant documents are no candidates.
-        documents: number of documents of the bundle.
         queries: number of measured queries: those with a relevant candidate.
         left_out: queries of the split without a relevant candidate.
-        depth: documents ranked per query.
-        seconds: of the evaluation.
         measures: mean and standard error of each measure.
-        query_ids: of the measured queries.
         per_query: measure → float64 (queries,), in the order of query_ids.
     """
 
@@ -250,11 +243,8 @@ def measure_rankings(
     """Rank documents for queries and measure each ranking.
 
     Args:
-        retriever: ranks the documents.
         queries: B encoded queries, one a judgement.
-        judgements: of the queries.
         documents: number of documents that the retriever ranks.
-        depth: documents ranked per query.
         with_rank_loss: False leaves out rank_loss, the only measure that needs every score.
         reorder: the second stage, called with the place of a query and its ranking. It changes no score, so rank_loss
             stays that of the first stage.

@@ -186,10 +186,8 @@ def calibrate_floor(
     """Choose the floors of a model.
 
     Args:
-        model: It encodes queries.
         documents: All documents, encoded.
         texts: Real queries, if possible not trained on; with judgements, the queries of these.
-        judgements: What answers the queries.
 
     Returns:
         The floors; None where no query has a word.
@@ -302,8 +300,6 @@ def _first(scores: Float64, rows: Int64, judgement: Judgement, places: int = _PL
 
 @dataclass(frozen=True, eq=False)
 class _Looked:
-    """A model and the documents that are looked at."""
-
     model: Model
     documents: Encoded
 
@@ -328,7 +324,6 @@ class _Looked:
         """Yield u·v and s·t of all documents for each query, to about the precision of float32.
 
         Args:
-            texts: The queries.
             unknown: Leave out queries that have a feature.
         """
         everything = np.arange(len(self.documents))

@@ -56,10 +56,6 @@ class Composition:
     def composer(self, side: DenseSide, unseen: Sequence[str]) -> Callable[[Rows], Rows]:
         """Return a function from x to x C: φ over trained rows.
 
-        Args:
-            side: whose words and trigrams C has.
-            unseen: words that the side lacks.
-
         Returns:
             A function of φ over the side's words, then over ``unseen``, (texts, words + unseen).
         """
@@ -88,7 +84,6 @@ class Composition:
         """Return the side that serves: C U, and the trigrams' rows for unseen words.
 
         Args:
-            side: whose words and trigrams C has.
             table: U, float32 (trained rows, N).
             zeros: makes an array of a shape, which gets the sum of words and trigrams.
         """
@@ -141,7 +136,6 @@ def mixed(words: Sequence[str], neighbours: Neighbours) -> Composition:
 
 
 def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
-    """Return H, (words, bins)."""
     rows = np.array([neighbours.index.get(word, -1) for word in words], np.int64).reshape(-1)
     places = np.where(rows[:, None] >= 0, neighbours.places[rows], np.int32(-1))
     k = places.shape[1]
@@ -250,7 +244,6 @@ def frequent_bigrams(
         texts: a line end separates words, so no 2-gram spans it.
         known: words that 2-grams may consist of → distinct numbers below 2³¹. A 2-gram is no more frequent than its
             words, so leave out words of fewer than ``min_texts`` texts to save time and memory.
-        min_texts: smallest number of texts.
         progress: called with the number of texts done since.
 
     Returns:
@@ -319,7 +312,6 @@ def _nearest_row(  # type: ignore[no-untyped-def]
     Args:
         contexts: those that contain the word; ``occur`` is their number.
         starts, frequent: the frequent words of context c are frequent[starts[c]:starts[c + 1]].
-        occurs: of each frequent word.
         counts: zero before and after, int32 (frequent words,).
         touched: scratch, int32 (frequent words,).
     """
@@ -384,7 +376,6 @@ def nearest(
         contexts: (contexts, words); a word occurs in a context if it has an entry there, of any value.
         frequent: columns of the F words that may be chosen; ties go to the first of them.
         wanted: columns (T,). S_1 of a frequent word is itself or a word that always occurs with it (DICE = 1).
-        k: neighbours of each.
         progress: called with the number of words done since.
 
     Returns:
@@ -429,10 +420,8 @@ def neighbours(
     """Find S_1 … S_k of every word and 2-gram of a collection, among its ``count`` most frequent words.
 
     Args:
-        words: of the collection.
         contexts: (contexts, words).
         count: F.
-        k: neighbours of each.
         progress: called with the number of words done since.
     """
     occur = np.bincount(contexts.indices, minlength=len(words)).astype(np.int64)

@@ -59,15 +59,11 @@ class Corpus:
     """A counted collection.
 
     Attributes:
-        collection: the collection.
         sources: the fields of the documents that are read, in order.
         counts: one matrix of word counts per source field, then one of the queries if they are
             not the documents.
-        pairs: judged pairs of the training split.
         mates: int64 (queries,): the document that each query is or describes, which is never its
             answer; -1 if it has none.
-        processes: that count text.
-        counting: counts the texts of the documents.
         cache: further counts, keyed by the settings that they depend on.
         totals: sums of ``counts``.
         vocabularies: of models, so that equal ones are in memory once.
@@ -194,9 +190,6 @@ def count_collection(
     """Count the words of all texts of a collection.
 
     Args:
-        collection: the collection.
-        processes: that count.
-        train: the training split.
         counting: counts the texts; by default these processes do.
         zeros: makes the arrays of counts that are put together from parts.
 
@@ -250,11 +243,6 @@ class Counting(Protocol):
         self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
     ) -> tuple[Counts, Int64 | None]:
         """Count words.
-
-        Args:
-            collection: the collection.
-            fields: of its documents.
-            zeros: makes the arrays of the counts.
 
         Returns:
             One matrix for each field, then one of the queries if they are not the documents; and in how many

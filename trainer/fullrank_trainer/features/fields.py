@@ -51,9 +51,6 @@ def cut_fields(
 
     Args:
         corpus: the collection, counted.
-        settings: of the model.
-        queries: word counts of the queries.
-        documents: number of documents.
 
     Raises:
         TrainingError: the documents have a field of their own named like clicked text, or no titles to join.
@@ -127,7 +124,6 @@ class Clicks:
 
         Args:
             relevant: query row → rows of the documents it led to.
-            documents: number of documents.
             texts: word counts of the queries, (queries, words).
         """
         queries, found = relevant.owners, relevant.entries
@@ -144,7 +140,6 @@ class Clicks:
 
         Args:
             queries: rows of the queries to leave out.
-            documents: rows of the documents.
             cold: bool (documents,), which of them have an empty field.
         """
         own = sp.csr_array(self.judged[documents])

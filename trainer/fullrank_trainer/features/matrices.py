@@ -34,7 +34,6 @@ class Features:
     """The input of a fit. The sparse features F are words (and buckets), then phrases.
 
     Attributes:
-        settings: of the model.
         model: the model with empty tables, whose vocabularies made the matrices.
         query_composition, document_composition: which trained rows each word is made of.
         xq: φ of queries, (queries, trained rows).
@@ -42,14 +41,12 @@ class Features:
         s: query weights, (queries, F).
         z: per field, document weights before the diagonal, (documents, F); phrases come last.
         document_phrases: which phrase each document's title is, (documents, phrases).
-        query_ids: the id of each query.
         words: the word of each column of the counts.
         lexical_rows: int32 (words,), the row of each in the lexical part; -1 where it has none.
         field_counts: word counts per field, (documents, words); clicked text comes last.
         query_counts: word counts of queries, (queries, words).
         query_sequences: joined words and phrases of queries, (queries, F).
         phrase_idf: float32 (phrases,).
-        pairs: judged pairs of the training split.
         mates: int64 (queries,): the document that each query is or describes; -1 if it has none.
         clicks: clicked text, if it is a field.
     """
@@ -91,7 +88,6 @@ class Features:
         """Return z of some documents as a training step on some queries may see them.
 
         Args:
-            documents: rows of the documents.
             queries: rows of the queries, whose own texts are left out of clicked text.
             cold: bool (documents,), which of them have no clicked text in this step.
 
@@ -117,8 +113,6 @@ def build_features(
 
     Args:
         corpus: the collection, counted.
-        settings: of the model.
-        reporter: receives progress.
         stack: puts the blocks of a matrix together.
 
     Raises:
@@ -186,8 +180,6 @@ def composed(
     """Return φ of texts over trained rows.
 
     Args:
-        composition: of the words of the side.
-        side, words, columns, weights: see DenseSide.features.
         stack: puts the blocks of a matrix together.
     """
 
@@ -233,7 +225,6 @@ def _empty_model(
     document: DenseSide,
     sparse: SparseSide,
 ) -> LinearModel:
-    """Make the model with empty tables."""
     # A setting that is off is not written, so that the settings of older bundles do not change.
     spelling = {"spelling": settings.spelling} if settings.spelling else {}
     return LinearModel(
@@ -262,7 +253,6 @@ def _field_matrices(
     phrase_idf: Float32,
     stack: Stack,
 ) -> list[Rows]:
-    """Make z: one matrix a field, then one of phrases if the model has any."""
     z = []
     for f, rows in enumerate(counts):
         weights = stack(sparse.field(target, block, f) for [block] in blocks_of([rows]))
@@ -283,7 +273,6 @@ def _sharing(weights: Rows, counts: Rows) -> Rows:
 
 
 def _widen(rows: Rows, width: int, shift: int) -> Rows:
-    """Shift all columns to the right by ``shift`` and set the width."""
     if not shift:
         return Rows(rows.indptr, rows.indices, rows.values, width)
     return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)

@@ -46,9 +46,6 @@ def dense_sides(
 
     Args:
         corpus: the collection, 2-grams counted if the model has them.
-        settings: of the model.
-        documents: word counts of all documents.
-        known_trigrams: letter trigrams of both sides.
 
     Returns:
         (query side, document side), with empty tables; the same object twice if tied.
@@ -193,6 +190,5 @@ def known_trigrams(corpus: Corpus, settings: ModelSettings) -> list[str]:
 
 
 def _mean_length(counts: Rows, words: Sequence[str]) -> float:
-    """Return the mean number of words in a field, 2-grams not counted."""
     single = single_words(words).astype(np.float32)
     return float(np.mean(counts.sums(counts.values * single[counts.indices])))

@@ -45,9 +45,7 @@ class Gate:
 
     Attributes:
         name: clicks, valid, empty or speed.
-        passed: Whether the candidate meets it.
         value: What was measured; seconds of speed.
-        limit: What it is compared with.
         reason: Both, in words.
     """
 
@@ -68,7 +66,6 @@ def common_gates(
     """Compare a candidate with the active bundle in what does not depend on clicks.
 
     Args:
-        active, candidate: Open bundles.
         asked: Logged queries, with clicks or without.
         judged: A collection whose split `valid` counts, too.
     """
@@ -183,13 +180,11 @@ class Clicks:
     """Clicks to replay; a row is a click.
 
     Attributes:
-        queries, documents: Names.
         query: int64, places in `queries`.
         shown: Of each click, the places in `documents` of the list, the clicked one first.
         person: int64, 0 to `people` − 1.
         weight: float64, 1/p of the place that was clicked, at most 10; 1 without what was shown.
         is_listed: bool, whether the click says what else was shown.
-        people: Their number.
     """
 
     queries: Sequence[str]
@@ -256,7 +251,6 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
 
     Args:
         bundle: An open bundle. A document that it lacks ranks last.
-        clicks: To replay.
     """
     asked, query_of = np.unique(clicks.query, return_inverse=True)
     rows = {id: row for row, id in enumerate(bundle.documents.ids)}

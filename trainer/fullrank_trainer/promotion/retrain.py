@@ -103,12 +103,9 @@ class Retrained:
             once more with the clicks that judged it.
         rule: How clicks became weights of the better candidate.
         candidates: Weighted MRR of the clicks that chose between them, by rule; 0 without a choice.
-        gates: Of the better candidate.
-        clicks: Votes with a click.
         anew_clicks: Those when the weights of the active version were last left aside; `clicks` if they were now.
         until: Time of the newest vote, in seconds since 1970.
         counts: Of what was joined and, by reason, left out.
-        propensities: Fitted.
     """
 
     active: str
@@ -295,8 +292,6 @@ def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
     """Return whether the active version was retrained by the same recipe, and from nearly as many clicks.
 
     Args:
-        active: an open bundle.
-        recipe: of the candidates.
         clicks: votes with a click, of now.
     """
     known = trained_card(active).get("clicks", {}).get("anew_clicks", 0)
@@ -320,8 +315,6 @@ def add_judgements(
 
     Args:
         folder: Collection that clicks made; it is changed.
-        judged: Collection with queries of its own.
-        documents: Ids that exist.
         final: The clicks of `test` train, as for ``write_collection``.
 
     Raises:

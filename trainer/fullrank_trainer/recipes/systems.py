@@ -22,7 +22,6 @@ class Cost:
     Attributes:
         parameters: bytes of the parameters of one fit.
         scratch: bytes that a step makes.
-        operations: multiplications of all fits.
         fits: how often the time limit has to hold each part: a trial and the last fit.
     """
 
@@ -37,7 +36,6 @@ class System:
     """One system.
 
     Attributes:
-        name: as recipes name it.
         fit: fits a recipe: (TrainingContext, Recipe, TrainingRun) → FittedModel. Raises TrainingError.
         validate: raises RecipeError if the settings of a recipe do not go together.
         section, settings: the section of its own settings, and their class; "" without any.

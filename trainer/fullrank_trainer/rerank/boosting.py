@@ -58,11 +58,7 @@ def fit_booster(
     """Fit trees on some queries.
 
     Args:
-        candidates: the first documents of all queries.
-        fit: the queries to learn from.
         trees: how many, at most.
-        seed: of the random numbers.
-        threads: of LightGBM.
     """
     settings = {**_SETTINGS, "seed": seed, "num_threads": threads}
     return lightgbm.train(settings, _dataset(candidates, fit, settings), trees)
@@ -169,7 +165,6 @@ class CrossFit:
 
     Attributes:
         scores: second scores of the first documents of each query, by trees that did not see it.
-        trees: fitted on all queries.
         sizes: number of trees that judged each fold, at most.
     """
 
@@ -192,10 +187,7 @@ def cross_fit(
     """Fit trees for each fold without it, and on all queries.
 
     Args:
-        candidates: the first documents of the queries.
         queries: their ids, at least FOLDS.
-        seed: of the random numbers.
-        threads: of LightGBM.
     """
     fold, counts = folds(queries), range(_STEP, MAX_TREES + 1, _STEP)
     scores: list[list[Float64]] = [[np.zeros(0)] * len(candidates) for _ in counts]

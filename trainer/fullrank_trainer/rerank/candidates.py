@@ -94,7 +94,6 @@ class Candidates:
         features: float32 (R_i, K) of each query.
         grades: int64 of each query, of the whole measured ranking; zero if not relevant.
         ideal: int64 of each query, the grades of all its relevant documents.
-        names: of the features.
         weights: float64 (B,), of the queries, with a mean of 1; None: all are alike.
         moved: bool (R_i,) of each query, the documents that a second stage moves; None: all.
     """
@@ -140,16 +139,7 @@ def collect(
     stage: SecondStage,
     facts: DocumentFacts,
 ) -> Candidates:
-    """Rank all documents for judged queries and compute the features of the first ones.
-
-    Args:
-        retriever: ranks the documents.
-        queries: B encoded queries.
-        texts: of the queries.
-        judgements: of the queries.
-        stage: computes the features.
-        facts: about all documents.
-    """
+    """Rank all documents for judged queries and compute the features of the first ones."""
     features: list[Float32] = []
     grades: list[Int64] = []
 

@@ -47,14 +47,11 @@ class Decision:
     """A fitted second stage and whether the bundle gets it.
 
     Attributes:
-        stage: fitted on all validation queries.
-        facts: about the documents.
         on: the gain and the time meet the rule.
         reason: of the decision, one line.
         gain: of MAP, on queries that the judged trees did not see.
         ms: more time of the calling thread per query than a plain search, the median.
         card: the figures, for the model card.
-        queries: ids of the validation queries.
         first, second: measure → float64 (queries,), of the first stage, and of trees that did not see the query.
     """
 
@@ -102,13 +99,6 @@ def second_stage(
     corpus: Corpus, fitted: FittedModel, reporter: Reporter, *, seed: int, threads: int
 ) -> Decision:
     """Fit a second stage and decide: on if it surely gains MIN_GAIN of MAP in at most MAX_MS a query.
-
-    Args:
-        corpus: the collection.
-        fitted: the model of the first stage.
-        reporter: receives progress.
-        seed: of the random numbers.
-        threads: of LightGBM.
 
     Raises:
         TrainingError: see ``require_queries``.
@@ -191,8 +181,6 @@ def importance(stage: SecondStage, candidates: Candidates, queries: int = 50) ->
     """Return the mean absolute contribution of each feature, the largest first.
 
     Args:
-        stage: the second stage.
-        candidates: the first documents of the queries.
         queries: how many of them to look at, evenly spread.
     """
     step = max(1, len(candidates) // queries)

@@ -104,7 +104,6 @@ class Final:
     """A part of the sum.
 
     Attributes:
-        number: among all parts.
         run: returns the run of the last fit, given one of the part, and the time for it: seconds, negative if the time
             is over; None: no limit.
         trial: None after a warm start, and where nothing can be measured.
@@ -484,11 +483,7 @@ class Trial:
     seconds: float
 
     def last(self, left: float | None) -> tuple[Recipe, Learned | None]:
-        """Return the recipe of the last fit, and where it goes on from; None: it starts anew.
-
-        Args:
-            left: see Final.run.
-        """
+        """Return the recipe of the last fit, and where it goes on from; None: it starts anew."""
         if not learns(self.part):
             return self.settled or self.part, None
         seconds = 0.0 if left is None else max(1.0, left)
@@ -527,7 +522,6 @@ def try_part(
 
     Args:
         context: the collection without the judgements held out.
-        valid: decides when to stop.
         rates: learning rates to choose from, if the last fit can go on from this one.
         seconds: time limit of all parts together that learn in epochs, over their number; 0: no limit.
     """

@@ -57,7 +57,6 @@ class Quality:
 
     Attributes:
         warm, cold, known: float64 (queries,), average precision; empty without such queries.
-        share: of cold queries in the value.
         repeated: share of known queries in the rest.
     """
 
@@ -99,7 +98,6 @@ class Scored:
 
     Attributes:
         warm, cold: their scores for queries whose answers training judged, and did not; None without any.
-        share: of cold queries in the quality.
         known: their scores for clicks on queries of training; None without any.
         repeated: share of these in the rest of the quality.
     """
@@ -180,7 +178,6 @@ def lift_unjudged(
     below them.
 
     Args:
-        scored: the scores of the parts.
         weights: float64 (parts,), of the parts; they add up to 1.
         most_lost: the largest share of their mean average precision that warm queries may lose.
         can_scale: whether a factor is allowed: typed text meets the scaled documents too. Without one, they may lose
@@ -271,7 +268,6 @@ class Typed:
         The first part gets more weight until no kind of query ranks below it.
 
         Args:
-            weights: w of documents as queries.
             lift: of unjudged documents, without a factor.
         """
         self.scores.parts[-1] = weights @ self.biases + lift.added * self.scores.unjudged
@@ -285,7 +281,6 @@ class Typed:
 
         Args:
             weights: float64 (parts,), of documents as queries.
-            lift: of unjudged documents.
             most_lost: the largest share of their MAP that typed queries may lose.
         """
         least = (1 - most_lost) * self._value(weights, NO_LIFT)
@@ -354,7 +349,6 @@ class PartScores:
     """What each part of a blend gives every document for some queries.
 
     Attributes:
-        valid: the queries.
         parts: float32 (parts, queries, documents); -inf for a document that is no candidate.
         unjudged: bool (documents,), those without a judgement in training.
         lexical: bool (parts,), those without a dense part.
@@ -510,9 +504,7 @@ def average_precision(
         parts: the scores, (parts, queries, documents).
         used, weights: the parts with a weight, and their weights.
         lifted: their weights in the scores of ``unjudged`` documents.
-        added: to these scores.
         unjudged: (documents,).
-        indptr, relevant: the relevant documents of each query.
         out: (queries,), written.
     """
     for query in prange(len(out)):

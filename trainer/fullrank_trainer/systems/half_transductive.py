@@ -9,7 +9,6 @@ With a lexical part, I on unit tf-idf vectors, φ(x)·φ(y) is added to both f a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numba import prange
 
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.linear import LinearModel
 from fullrank_trainer.compiled import compiled
@@ -30,7 +29,7 @@ from fullrank_trainer.recipes.settings import setting
 from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.kernels import add_row, dot_sparse
-from fullrank_trainer.systems.linear.margin import best_rate, sample
+from fullrank_trainer.systems.linear.margin import STEP, Drawn, TripleLearner, sample
 from fullrank_trainer.systems.linear.parameters import (
     Parameters,
     compile_model,
@@ -42,7 +41,7 @@ from fullrank_trainer.systems.linear.parameters import (
 from fullrank_trainer.systems.projections import singular_vectors
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
-from fullrank_trainer.training.loop import RestoresInPlace, TrainingRun
+from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
 
 # The base of the half transductive learners: W for all texts, a free vector for each document of the corpus.
@@ -67,10 +66,9 @@ class HtrSettings:
 
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
-STEP = 5_000  # steps between two progress updates
 
 
-class HalfTransductiveLearner(RestoresInPlace, ABC):
+class HalfTransductiveLearner(TripleLearner):
     """Learns f(x, y_i) = v_iᵀWφ(x) under a loss.
 
     Attributes:
@@ -79,8 +77,6 @@ class HalfTransductiveLearner(RestoresInPlace, ABC):
         vectors: float32 (documents, N), v_i.
         rate: float64 (1,), the learning rate.
     """
-
-    per_epoch: int
 
     def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
         self.features, self.train, self.settings, self.rng = features, recipe.train, recipe.own, rng
@@ -114,21 +110,9 @@ class HalfTransductiveLearner(RestoresInPlace, ABC):
         kernels.embed(self.x.indptr, self.x.indices, self.x.values, W, found)
         return found
 
-    @abstractmethod
-    def prepare(self) -> None:
-        """See Learner.prepare."""
-
-    @abstractmethod
-    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """See Learner.steps."""
-
     def parameters(self) -> Arrays:
         """Return W and the document vectors."""
         return {"W": self.W, "vectors": self.vectors}
-
-    def state(self) -> Arrays:
-        """Return the chosen rate."""
-        return {"rate": self.rate}
 
     def linear(self) -> Parameters:
         """Return the linear parameters that serve: U = W, V the rows of W for words of documents."""
@@ -150,7 +134,6 @@ class HalfTransductiveLearner(RestoresInPlace, ABC):
         return self._scaled(self.vectors)
 
     def _scaled(self, dense: Float32) -> Float32:
-        """Scale vectors to unit length if the recipe says cosine."""
         return unit_rows(dense) if self.settings.cosine else dense
 
     def fitted(self, run: TrainingRun) -> FittedModel:
@@ -271,48 +254,24 @@ class SupervisedLearner(HalfTransductiveLearner):
         self.per_epoch = recipe.train.triples or len(features.pairs)
         self._D = np.ones((len(features.z), features.s.width), np.float32)
 
-    def prepare(self) -> None:
-        """Choose the rate with the least loss over a trial from the same start."""
-        triples = self.draw(self.train.trial)
-        self.rate[0] = best_rate(
-            self.train.rates,
-            lambda rate: self.run(triples, self.W.copy(), self.vectors.copy(), rate),
-        )
-
-    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Take one pass over the judged pairs at a fixed rate."""
-        triples = self.draw(self.per_epoch)
-        for start in range(0, self.per_epoch, STEP):
-            part = tuple(column[start : start + STEP] for column in triples)
-            losses = self.run(part, self.W, self.vectors, float(self.rate[0]))
-            yield len(losses), float(losses.mean())
-
-    def draw(self, count: int) -> tuple[Int64, ...]:
+    def draw(self, count: int) -> Drawn:
         """Draw triples (query, relevant document, other document)."""
         columns = sample(self.features.pairs, self.features, count, self.rng)
         return tuple(column.astype(np.int64) for column in columns)
 
-    def run(
-        self,
-        triples: tuple[Int64, ...],
-        W: Float32,
-        vectors: Float32,
-        rate: float,
-        *,
-        update: bool = True,
-    ) -> Float32:
-        """Take the steps of triples in place; return each loss before its step, float32 (T,)."""
+    def step(self, drawn: Drawn, rate: float, *, update: bool = True) -> Float32:
+        """Take the steps of triples; without ``update`` only measure."""
         features = self.features
-        losses = np.zeros(len(triples[0]), np.float32)
+        queries, positives, negatives = drawn
+        losses = np.zeros(len(queries), np.float32)
         shards = min(numba.get_num_threads(), max(1, len(losses)))
-        queries, positives, negatives = triples
         supervised_sgd(
             queries, positives, negatives, shards,
             features.xq.arrays, self.x.arrays, features.s.arrays,
             tuple(z.indptr for z in features.z),
             tuple(z.indices for z in features.z),
             tuple(z.values for z in features.z),
-            self._D, W, vectors, self.settings.gamma, rate, losses, update,
+            self._D, self.W, self.vectors, self.settings.gamma, rate, losses, update,
         )  # fmt: skip
         return losses
 
@@ -488,29 +447,25 @@ class GraphLearner(HalfTransductiveLearner):
         self.graph = graph
         self.per_epoch = recipe.train.triples or 2 * graph.neighbours.nnz
 
-    def prepare(self) -> None:
-        """Choose the rate with the least loss over a trial from the same start."""
-        drawn = self.graph.sample(self.train.trial, self.rng)
+    def draw(self, count: int) -> Drawn:
+        """Draw pairs of documents, and whether each is adjacent."""
+        return self.graph.sample(count, self.rng)
 
-        def losses_of(rate: float) -> Float32:
-            rates = np.full(len(drawn[0]), rate)
-            return run(
-                drawn, self.x, self.W.copy(), self.vectors.copy(), self.settings.gamma, rates
-            )  # fmt: skip
-
-        self.rate[0] = best_rate(self.train.rates, losses_of)
+    def step(self, drawn: Drawn, rate: float | Float64) -> Float32:
+        """Take the steps of pairs, each at its own rate or all at one."""
+        first, second, adjacent = drawn
+        rates = np.full(len(first), rate)
+        gamma = self.settings.gamma
+        return run((first, second, adjacent), self.x, self.W, self.vectors, gamma, rates)
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take the steps of one epoch; the rate falls to zero over the whole training."""
-        drawn = self.graph.sample(self.per_epoch, self.rng)
+        drawn = self.draw(self.per_epoch)
         progress = done + share * np.arange(self.per_epoch) / self.per_epoch
         rates = self.rate[0] * np.maximum(0.0, 1 - progress)
         for start in range(0, self.per_epoch, STEP):
-            stop = start + STEP
-            part = (drawn[0][start:stop], drawn[1][start:stop], drawn[2][start:stop])
-            losses = run(
-                part, self.x, self.W, self.vectors, self.settings.gamma, rates[start:stop]
-            )  # fmt: skip
+            part = slice(start, start + STEP)
+            losses = self.step(tuple(column[part] for column in drawn), rates[part])
             yield len(losses), float(losses.mean())
 
 

@@ -123,7 +123,6 @@ class Texts:
     """Word counts to learn from.
 
     Attributes:
-        words: the vocabulary.
         queries, documents: the two texts of each pair; without queries, each document once.
         background: float64 (words,), P(w|C).
         mean_length: L, of the documents of the collection that have words.
@@ -196,7 +195,6 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
 
 
 def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
-    """Return the distinct stems of words, ascending, and the place of each word's stem ("none": of the word)."""
     if language == "none":
         return words, np.arange(len(words), dtype=np.int32)
     by_word = [*map(stemmer(language), words)]
@@ -206,13 +204,11 @@ def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
 
 
 def _shares(rows: Rows) -> Float64:
-    """Return each word's share of all words, float64 (words,)."""
     counts = np.bincount(rows.indices, rows.values, rows.width)
     return np.asarray(counts / max(1.0, counts.sum()))
 
 
 def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
-    """Make the unigram model, which the others extend."""
     settings, spelling = recipe.own, recipe.model.spelling
     none = np.zeros((len(texts.words), 0), np.float32)
     return LanguageModel(
@@ -310,11 +306,7 @@ def try_weights(
     """Measure each pair of weights on evenly spread validation queries.
 
     Args:
-        model: the model.
-        documents: the encoded corpus.
         queries: encoded, one a judgement of ``valid``.
-        valid: the validation queries.
-        settings: the weights to try.
 
     Returns:
         One {"lambda1", "lambda2", "map"} for each pair of weights.
@@ -384,8 +376,6 @@ def trained_table(
         model: with the weights that it will serve with.
         documents: P_ml of all documents, (n, W).
         queries: counts of the queries of ``pairs``, in their order.
-        pairs: the judged pairs.
-        rng: draws candidates.
 
     Returns:
         P(w|t), a row for each word of queries.

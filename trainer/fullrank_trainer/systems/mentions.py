@@ -52,8 +52,6 @@ def _values(corpus: Corpus, model: MentionsModel, documents: Rows) -> Float32:
     """Return max(0, ln(P(d | q says t) / P(d))) of each name, float32 (F,).
 
     Args:
-        corpus: the collection.
-        model: knows the names.
         documents: 1 for each name of each document.
     """
     pairs, judged = corpus.pairs, ~corpus.unjudged

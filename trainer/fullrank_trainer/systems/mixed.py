@@ -33,7 +33,6 @@ def load_part(text: str, whole: Recipe) -> Recipe:
     """Load a part, written as the name of a recipe and its overrides after spaces.
 
     Args:
-        text: the part.
         whole: the recipe that has it; its word vectors are those of the parts that can start at some, its weight of
             titles that of the parts that join all fields.
     """

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from logging import getLogger
 from typing import Any
 
 import numba
@@ -38,7 +37,7 @@ from fullrank_trainer.features.sides import kept_words
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import SIZE, ModelSettings, TrainSettings, require, setting
 from fullrank_trainer.recipes.systems import System
-from fullrank_trainer.systems.linear.margin import sample
+from fullrank_trainer.systems.linear.margin import Drawn, TripleLearner, sample
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -157,7 +156,6 @@ def pair_sgd(  # type: ignore[no-untyped-def]
 
 @compiled()
 def _nonzero(row: Float32) -> int:
-    """Count the non-zero weights of a row."""
     count = 0
     for j in range(len(row)):
         count += row[j] != 0
@@ -259,10 +257,7 @@ class PairSettings:
 MAX_WEIGHTS = 1 << 30
 """Most weights of a dense W: 4 GiB, 32,768 words."""
 
-_STEP = 5_000  # triples between two progress updates
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
-
-log = getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,10 +265,6 @@ class PairTexts:
     """The input of a fit: unit tf-idf vectors of queries and documents over one vocabulary of D words.
 
     Attributes:
-        side: the vocabulary and its idf.
-        sources: text fields of the documents.
-        xq, xd: the vectors of queries and documents.
-        pairs: judged pairs of the training split.
         mates: int64 (queries,): the document that each query is or describes; -1 if none.
     """
 
@@ -319,7 +310,7 @@ def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
     return PairTexts(side, list(corpus.sources), xq, xd, corpus.pairs, corpus.mates)
 
 
-class PairLearner:
+class PairLearner(TripleLearner):
     """Learns W under the margin loss; see fullrank_trainer.training.loop.Learner.
 
     Attributes:
@@ -355,41 +346,35 @@ class PairLearner:
             self.table[(self.starts + np.arange(self.width)) % self.slots] = 1
         self.closed = False
         self._violations: list[Int64] = []
+        self._violating: list[Int64] = []
 
     @property
     def _matrix(self) -> Float32:
-        """A dense W, (D, D)."""
         return self.table.reshape(self.width, self.width)
 
-    def prepare(self) -> None:
-        """Choose the rate with the least mean hinge over the later half of a trial."""
-        if len(self.train.rates) == 1:
-            return
-        triples = self._sample(self.train.trial)
-        best = np.inf
-        for rate in self.train.rates:
-            losses = self.run(triples, rate)
-            error = float(losses[len(losses) // 2 :].mean())
-            log.info("rate %g: training error %.4f", rate, error)
-            if np.isfinite(error) and error < best:
-                best, self.rate[0] = error, rate
-            self._start()
+    def draw(self, count: int) -> Drawn:
+        """Draw triples, int64 (T, 3)."""
+        columns = sample(self.texts.pairs, self.texts, count, self.rng)
+        return (np.stack(columns, axis=1, dtype=np.int64),)
+
+    def step(self, drawn: Drawn, rate: float) -> Float32:
+        """Take the steps of triples, and note those that violated the margin."""
+        losses = self.run(drawn[0], rate)
+        self._violating.append(drawn[0][losses > 0])
+        return losses
+
+    def try_rate(self, drawn: Drawn, rate: float) -> Float32:
+        """Take steps, then go back to the start."""
+        losses = self.step(drawn, rate)
+        self._start()
+        return losses
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take one pass over the triples at a fixed rate, then remove weights if W is to be sparse."""
-        triples = self._sample(self.per_epoch)
-        violating = []
-        for start in range(0, len(triples), _STEP):
-            part = triples[start : start + _STEP]
-            losses = self.run(part, self.rate[0])
-            violating.append(part[losses > 0])
-            yield len(part), float(losses.mean())
-        self._violations.append(np.concatenate(violating))
+        yield from super().steps(done, share)
+        self._violations.append(np.concatenate(self._violating))
+        self._violating = []
         self._remove()
-
-    def _sample(self, count: int) -> Int64:
-        columns = sample(self.texts.pairs, self.texts, count, self.rng)
-        return np.stack(columns, axis=1, dtype=np.int64)
 
     def run(
         self, triples: Int64, rate: float, *, update: bool = True, always: bool = False
@@ -478,11 +463,9 @@ class PairLearner:
         return self._table() if self.pairs.store == "hash" else self._rows()
 
     def _table(self) -> PairTable:
-        """Return W as a hash table."""
         return PairTable(self.table, self.prime, float(self.alpha[0]), self.width)
 
     def _rows(self) -> PairRows:
-        """Return W as sparse rows."""
         counts = np.zeros(self.width, np.int64)
         count_kept(self._matrix, self.pairs.keep, counts)
         indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

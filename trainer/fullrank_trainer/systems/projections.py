@@ -138,7 +138,6 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
     """Make the space of a recipe's features.
 
     Args:
-        features: of the model.
         pairs: "judged": each training query with each of its judged documents; "mates": with the document it describes.
     """
     queries = features.pairs.queries
@@ -162,12 +161,10 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
 
 
 def _chain(v: Float64, first: Matrix, second: Matrix) -> Float64:
-    """Return second · first · v."""
     return np.asarray(second @ (first @ v.ravel()), np.float64)
 
 
 def _shifted(rows: Rows, width: int, shift: int) -> Matrix:
-    """Shift all columns to the right and set the width."""
     values = rows.values.astype(np.float64)
     return sp.csr_array((values, rows.indices + shift, rows.indptr), shape=(len(rows), width))
 
@@ -310,7 +307,6 @@ class S2NetLearner(RestoresInPlace):
         self.per_epoch = len(self.pairs)
 
     def _usable(self) -> Int64:
-        """Return the pairs whose query has a negative, int64 (pairs,)."""
         self.space.require_pairs()
         own = np.bincount(
             self.known // self.features.documents, minlength=self.space.queries.shape[0]
@@ -321,9 +317,6 @@ class S2NetLearner(RestoresInPlace):
                 "no pair has a negative to learn from: every query judges the whole collection"
             )
         return usable
-
-    def prepare(self) -> None:
-        """Do nothing: there is no choice to make."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take one pass over the pairs, each with new negatives."""
@@ -473,7 +466,6 @@ def compile_projection(features: Features, V: Float32, U: Float32 | None = None)
     """Make the model of a projection; ``alpha`` weighs it against the lexical part, if there is one.
 
     Args:
-        features: of the model.
         V: float32 (words of documents, N).
         U: float32 (words of queries, N). By default a query word has its row of V, or zeros if V has none.
     """
@@ -529,7 +521,6 @@ def cosine_projection(x: sp.csr_array[np.float32], dimension: int, *, seed: int 
     Args:
         x: φ, (m, words), entries ≥ 0; empty texts are left out.
         dimension: N.
-        seed: of the solver's first vector.
 
     Raises:
         TrainingError: there are too few texts or words.

@@ -9,7 +9,6 @@ training needs V.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +19,9 @@ from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.systems import System
-from fullrank_trainer.systems.half_transductive import STEP, HalfTransductiveLearner, HtrSettings
+from fullrank_trainer.systems.half_transductive import HalfTransductiveLearner, HtrSettings
 from fullrank_trainer.systems.linear.kernels import add_row
-from fullrank_trainer.systems.linear.margin import best_rate
+from fullrank_trainer.systems.linear.margin import Drawn
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -146,10 +145,6 @@ class FactoredMatrix:
             self.fold()
         return error
 
-    def copy(self) -> FactoredMatrix:
-        """Return an independent copy."""
-        return FactoredMatrix(*(array.copy() for array in vars(self).values()))
-
     def fold(self) -> None:
         """Fold M into T in place: T ← T M, M ← I, G ← VᵀV."""
         self.T[:] = self.T @ self.M.astype(np.float32)
@@ -251,9 +246,7 @@ def run(
         x: φ, (documents, words).
         W: float32 (words, N).
         vectors: float32 (documents, N), v_k.
-        V: the decoder.
         drawn: rows of documents, and of another document for each.
-        gamma: weight of the first term.
         rate: λ.
         update: False only measures.
 
@@ -295,28 +288,15 @@ class ReconstructionLearner(HalfTransductiveLearner):
         self.per_epoch = recipe.train.triples or len(self.x)
         self.V = FactoredMatrix.of(decoder(self.x, self.vectors))
 
-    def prepare(self) -> None:
-        """Choose the rate with the least loss over a trial from the same start."""
-        drawn = sample(len(self.x), self.train.trial, self.rng)
+    def draw(self, count: int) -> Drawn:
+        """Draw documents, and another one for each."""
+        return sample(len(self.x), count, self.rng)
 
-        def losses_of(rate: float) -> Float32:
-            return run(
-                self.x, self.W.copy(), self.vectors.copy(), self.V.copy(), drawn,
-                self.settings.gamma, rate,
-            )  # fmt: skip
-
-        self.rate[0] = best_rate(self.train.rates, losses_of)
-
-    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Take one pass over the documents at a fixed rate."""
-        first, second = sample(len(self.x), self.per_epoch, self.rng)
-        for start in range(0, self.per_epoch, STEP):
-            part = (first[start : start + STEP], second[start : start + STEP])
-            losses = run(
-                self.x, self.W, self.vectors, self.V, part,
-                self.settings.gamma, float(self.rate[0]),
-            )  # fmt: skip
-            yield len(losses), float(losses.mean())
+    def step(self, drawn: Drawn, rate: float) -> Float32:
+        """Take the steps of pairs of documents."""
+        first, second = drawn
+        gamma = self.settings.gamma
+        return run(self.x, self.W, self.vectors, self.V, (first, second), gamma, rate)
 
     def state(self) -> Arrays:
         """Return the chosen rate, and V."""

@@ -72,7 +72,6 @@ class Side:
     """Word counts of one text of each pair, by pair and by word.
 
     Attributes:
-        indptr, words, counts: the rows.
         starts, pairs, entries: for word w, at starts[w]..starts[w + 1]: the pairs that contain it, and its places in
             ``words``.
         shares: float64 (entries,), n_w / s_w of the last E-step.
@@ -164,9 +163,6 @@ class TopicLearner(RestoresInPlace):
         """Draw φ_z ~ Dirichlet(1) over the words that occur; EM hardly leaves a start with equal topics."""
         drawn = self.rng.standard_exponential((len(present), topics)) * present[:, None]
         return _columns_to_one(drawn)
-
-    def prepare(self) -> None:
-        """Do nothing: there is no choice to make."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Run one iteration; yield (pairs, minus the objective per pair before the iteration)."""
@@ -260,7 +256,6 @@ _MAX_HALVINGS = 30
 
 @compiled(fastmath=True)
 def _dot(a: Float64, b: Float64) -> float:
-    """Return a·b."""
     total = 0.0
     for z in range(a.shape[0]):
         total += a[z] * b[z]

@@ -237,7 +237,6 @@ def translation_table(
     Args:
         source, target: word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
             other. A pair with an empty side is ignored.
-        iterations: of EM.
         floor: drop smaller probabilities at the end and scale rows to 1 again; the largest of a row always stays.
         progress: called with the iteration, from 1, and the log-likelihood before it.
 

@@ -44,7 +44,6 @@ def training_folder(folder: Path) -> Iterator[None]:
 
 
 def _locked(folder: Path) -> int:
-    """Return the descriptor of a folder that this process has locked."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         # The training that had the lock may remove the folder at any moment.
@@ -169,8 +168,6 @@ def load(path: Path, *, identity: str, is_needed: bool = True) -> Checkpoint | N
     """Load the checkpoint of a run; its arrays stay in the file until they are read.
 
     Args:
-        path: of the file.
-        identity: of the run.
         is_needed: without the checkpoint the run cannot resume.
 
     Returns:

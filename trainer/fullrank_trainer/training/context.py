@@ -27,12 +27,8 @@ class TrainingContext:
     """What the ``fit`` function of a system gets.
 
     Attributes:
-        collection: the collection.
         corpus: the collection, counted.
-        reporter: receives progress.
-        seed: seed of all random numbers.
         threads: threads of the kernels, and processes that count text.
-        files: large arrays in files.
     """
 
     def __init__(
@@ -49,7 +45,6 @@ class TrainingContext:
         Args:
             scratch: folder of temporary files; None: the system's.
             counting: counts the texts; by default ``threads`` processes do.
-            Others: see the attributes.
         """
         self.collection, self.reporter = collection, reporter
         self.seed, self.threads = seed, threads
@@ -127,7 +122,6 @@ class TrainingContext:
         return features
 
     def _in_files(self, corpus: Corpus) -> Corpus:
-        """Return the corpus with its counts in files."""
         columns = [*map(self.files.put_rows, corpus.counts.columns)]
         corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
         corpus.totals.documents = corpus.add_fields(self.files.stack)

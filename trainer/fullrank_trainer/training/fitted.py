@@ -25,13 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Parameters and state of a fit; they fit any learner with the same matrices.
-
-    Attributes:
-        parameters: those of the best epoch.
-        state: what the next epoch needs besides.
-        epochs: how many were taken.
-    """
+    """Parameters and state of a fit; they fit any learner with the same matrices."""
 
     parameters: Mapping[str, npt.NDArray[Any]]
     state: Mapping[str, npt.NDArray[Any]]
@@ -53,9 +47,6 @@ class ResultRow:
     """One line of the table that every training prints and stores.
 
     Attributes:
-        system: the recipe.
-        split: on which it was measured.
-        queries: their number.
         measures: mean and standard error of each measure.
     """
 
@@ -80,7 +71,6 @@ class FittedModel:
     """A model that can be measured and written.
 
     Attributes:
-        model: the model.
         documents: the corpus as the bundle stores it, with learned biases and document vectors.
         encode: encodes queries of the collection, given by row.
         facts: for the model card: best_epoch, history, chosen values.

@@ -45,7 +45,6 @@ class Learner(Protocol):
     """A model in training. The loop decides when it steps, when it is measured, and when to stop.
 
     Attributes:
-        rng: all random numbers after the start.
         per_epoch: number of items (triples, queries, documents) of one epoch, for the progress bar.
     """
 
@@ -94,10 +93,13 @@ class Distribution(Protocol):
         """Return a learner whose steps change the given one; that itself if its steps must stay here."""
 
 
-class RestoresInPlace:
+class RestoresInPlace(Learner):
     """Implements ``restore`` by copying into the live arrays; their shapes must not change."""
 
-    def restore(self: Learner, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    def prepare(self) -> None:
+        """See Learner.prepare."""
+
+    def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """See Learner.restore."""
         for live, stored in ((self.parameters(), parameters), (self.state(), state)):
             for name in stored:
@@ -123,14 +125,9 @@ class TrainingRun:
     """One fit of a training command.
 
     Attributes:
-        recipe: what to fit.
         valid: validation queries; None if the collection has none.
-        seed: of all random numbers.
-        fingerprint: of the collection.
-        reporter: receives progress.
         path: of the checkpoint; the caller removes it after a bundle is written.
         resume: continue from the checkpoint if it exists.
-        label: prefix of progress messages.
         start: where an earlier fit ended, to go on from there; None to start anew.
         rates: learning rates to choose from on validation, if the learner's state fits every rate; fewer than two:
             the recipe's own.
@@ -246,7 +243,6 @@ def _path_of_best(run: TrainingRun, progress: Progress) -> Path:
 
 
 def _from_checkpoint(learner: Learner, stored: Checkpoint) -> Progress:
-    """Restore the learner; return the loop's state."""
     arrays = stored.arrays
     assert isinstance(arrays, StoredArrays)
     learner.restore(arrays.group("now."), arrays.group("state."))
@@ -315,13 +311,11 @@ def _epochs(
 
 
 def _is_stale(run: TrainingRun, progress: Progress) -> bool:
-    """Return whether so many epochs brought nothing that the fit ends."""
     is_measured = progress.best_measure is not None
     return is_measured and progress.epoch - progress.best_epoch >= run.recipe.train.patience
 
 
 def _seconds_left(train: TrainSettings, began: float) -> float:
-    """Return how much of the time limit is left, seconds."""
     return train.seconds - (time.monotonic() - began) if train.seconds else math.inf
 
 
@@ -335,7 +329,6 @@ def _measure(learner: Learner, valid: Validation | None) -> float | None:
 
 
 def _raise_interrupted(path: Path, saved_epoch: int, epoch: int) -> None:
-    """Raise Interrupted with a message that says how to resume."""
     if saved_epoch == 0:
         raise Interrupted(
             f"interrupted in epoch {epoch + 1}; there is no checkpoint to resume from yet"

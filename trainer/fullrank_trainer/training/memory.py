@@ -75,7 +75,6 @@ class ArrayFiles:
             ) from error
 
     def _mapped(self, file: IO[bytes], size: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Map a file that has so many bytes."""
         mapped = mmap.mmap(file.fileno(), size)
         self._maps.add(mapped)
         return np.frombuffer(mapped, kind)

@@ -43,9 +43,7 @@ class Validation:
     """Queries of the validation split.
 
     Attributes:
-        split: its name.
         rows: int64 (queries,), their rows.
-        judgements: of each query.
         texts: of typed queries, which have no rows; None: the rows are those of the collection.
     """
 
@@ -78,9 +76,7 @@ class Validation:
         """Return means and standard errors over the queries; the rank loss is left out.
 
         Args:
-            documents: the encoded corpus.
             queries: the encoded queries, one a judgement.
-            depth: documents ranked per query.
         """
         return self._measure(Retriever(documents), queries, depth, with_rank_loss=False)
 
@@ -142,9 +138,7 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
     """Choose validation queries. Links of the training split are no candidates; documents clicked in training are.
 
     Args:
-        corpus: the collection.
         limit: most queries, evenly spread; 0 for all.
-        split: of the queries.
 
     Returns:
         The queries; None if the collection lacks the split.

@@ -32,11 +32,8 @@ class WarmStart:
     """A bundle, or a part of one.
 
     Attributes:
-        version: of the bundle.
-        recipe: that trained it.
         facts: of its training, from the model card.
         model: the model, or that of the part.
-        ids: of its documents.
         bias: float32, of each document.
         member: which of the averaged fits goes on.
     """
@@ -142,7 +139,6 @@ def settings_of(
 
     Args:
         recipe: itself, its name or path; None: that of the bundle, or auto.
-        overrides: "key=value" settings.
         start: the bundle; None: training starts anew.
 
     Raises:

@@ -30,11 +30,11 @@ from fullrank_trainer.clicks.export import split_of
 from fullrank_trainer.clicks.weights import Rule
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.promotion.retrain import (
-    OVERRIDES,
     SCRATCH,
     Retrained,
     RetrainRuns,
     add_judgements,
+    for_clicks,
     recipe_of,
     retrain,
     scratch_folder,
@@ -488,7 +488,7 @@ def test_the_recipe_is_that_of_the_active_version(
     for recipe in (own, "word-translation"):
         first = retrain(bundles, find_bundle(bundles, "shop"), log, recipe=recipe, reporter=quiet)
         assert first.published is not None, first.gates
-        wanted = load_recipe(recipe).override(OVERRIDES)
+        wanted = for_clicks(load_recipe(recipe))
         assert recipe_of(open_bundle(first.published).card) == wanted
     again = retrain(bundles, find_bundle(bundles, "shop"), log, reporter=quiet)
     assert again.published is not None

@@ -80,8 +80,6 @@ def number(indices: Int32, width: int, scratch: Scratch) -> tuple[Int64, Int32]:
     """Number the columns that occur in a batch, so that arrays over columns are as long as there are such columns.
 
     Args:
-        indices: the column of each entry.
-        width: of the matrix.
         scratch: the next call overwrites its ``places``.
 
     Returns:
@@ -197,9 +195,6 @@ def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COL
     """Return the given rows by column.
 
     Args:
-        matrix: the rows to choose from.
-        rows: the batch.
-        columns: of the result.
         places: int32 (columns of the matrix,), the column of the result, or -1 to leave it out; without an entry: the
             columns are the same.
     """

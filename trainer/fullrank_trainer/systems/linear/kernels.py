@@ -71,7 +71,6 @@ def _sum_rows(
 
 @compiled(fastmath=True)
 def _dot(a: Float32, b: Float32) -> np.float32:
-    """Return a · b."""
     total = np.float32(0)
     for n in range(a.shape[0]):
         total += a[n] * b[n]
@@ -107,7 +106,6 @@ def adagrad_table(
         gradient: ∂L/∂u, (B, N).
         table: (F, N), changed in place.
         squares: AdaGrad's sums, (F,), changed in place.
-        rate: the learning rate.
     """
     share, size = -(-len(features) // (_PARTS * _RUN)), gradient.shape[1]
     for part in prange(_PARTS):
@@ -216,7 +214,6 @@ def known_negatives(
     Args:
         owner: (T,), the list of each place: known[starts[owner]:starts[owner + 1]], ascending.
         negatives: (T,).
-        starts, known: the judged documents.
         mates: (lists,).
     """
     found = np.empty(len(owner), np.int64)

@@ -14,14 +14,16 @@ A trial picks the rate of ``rates`` with the smallest training error.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numba
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
@@ -36,14 +38,64 @@ from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.parameters import LinearLearner, Parameters
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays
+from fullrank_trainer.training.loop import RestoresInPlace
 
-_STEP = 5_000  # triples between two progress updates
+STEP = 5_000  # triples between two progress updates
 
 log = getLogger(__name__)
 
 
+Drawn = tuple[npt.NDArray[Any], ...]
+"""Columns of equal length: of triples, the rows of queries, of relevant documents and of others."""
 Triples = tuple[Int32, Int32, Int32]
 """Rows of queries, of relevant documents, of other documents: int32 (T,) each; the last is (T, k) if k > 1."""
+
+
+class TripleLearner(RestoresInPlace):
+    """Learns by stochastic gradient descent over what each epoch draws, at the rate with the least error in a trial.
+
+    Attributes:
+        rate: float64 (1,), one of ``train.rates``.
+    """
+
+    train: TrainSettings
+    rate: Float64
+
+    @abstractmethod
+    def draw(self, count: int) -> Drawn:
+        """Draw ``count`` triples, or pairs."""
+
+    @abstractmethod
+    def step(self, drawn: Drawn, rate: float) -> Float32:
+        """Take the steps of what was drawn in place; return each loss before its step, float32."""
+
+    def prepare(self) -> None:
+        """Try every rate from the same start on the same triples; keep the one with the least error."""
+        if len(self.train.rates) > 1:
+            drawn = self.draw(self.train.trial)
+            self.rate[0] = best_rate(self.train.rates, lambda rate: self.try_rate(drawn, rate))
+
+    def try_rate(self, drawn: Drawn, rate: float) -> Float32:
+        """Take steps, then go back to where they began."""
+        start = [
+            {name: array.copy() for name, array in found.items()}
+            for found in (self.parameters(), self.state())
+        ]
+        losses = self.step(drawn, rate)
+        self.restore(*start)
+        return losses
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """Take one pass over the triples at a fixed rate."""
+        drawn = self.draw(self.per_epoch)
+        for start in range(0, len(drawn[0]), STEP):
+            part = tuple(column[start : start + STEP] for column in drawn)
+            losses = self.step(part, float(self.rate[0]))
+            yield len(losses), float(losses.mean())
+
+    def state(self) -> Arrays:
+        """Return the chosen rate."""
+        return {"rate": self.rate}
 
 
 class NegativePool(Protocol):
@@ -58,7 +110,7 @@ class NegativePool(Protocol):
         """int64 (queries,): the document that a query is or describes, never a negative; -1 if none."""
 
 
-class MarginLearner(LinearLearner):
+class MarginLearner(TripleLearner, LinearLearner):
     """The linear family under the margin loss."""
 
     def __init__(
@@ -71,40 +123,22 @@ class MarginLearner(LinearLearner):
         features = replace(features, xd=Phi(features.xd.composed()))  # a step reads two documents
         super().__init__(features, train, rng, values)
         self.per_epoch = train.triples or len(features.pairs)
-        self._rate = np.array(train.rates[:1])
+        self.rate = np.array(train.rates[:1])
 
-    def step_input(self) -> tuple[Features, Parameters]:
-        """Return the features and parameters that the kernel steps on."""
-        return self.features, self.values
-
-    def draw(self, count: int) -> Triples:
+    def draw(self, count: int) -> Drawn:
         """Draw ``count`` triples."""
         pairs, features = self.features.pairs, self.features
         return sample(pairs, features, count, self.rng, self.train.hardest_of)
 
-    def prepare(self) -> None:
-        """Try every rate from the same start on the same triples; keep the one with the least error."""
-        rates, (features, parameters) = self.train.rates, self.step_input()
-        if len(rates) > 1:
-            triples = self.draw(self.train.trial)
-            self._rate[0] = best_rate(
-                rates, lambda rate: run(features, parameters.copy(), triples, rate)
-            )
-
-    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Take one pass over the triples at a fixed rate."""
-        return one_pass(*self.step_input(), self.draw(self.per_epoch), float(self._rate[0]))
-
-    def state(self) -> Arrays:
-        """Return the chosen rate."""
-        return {"rate": self._rate}
+    def step(self, drawn: Drawn, rate: float) -> Float32:
+        """Take the steps of triples."""
+        return run(self.features, self.values, drawn, rate)
 
 
 def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
     """Return the rate with the least mean loss over the later half of a trial.
 
     Args:
-        rates: to try.
         losses_of: runs a trial at a rate; returns the loss of each step.
     """
     if len(rates) == 1:
@@ -127,10 +161,6 @@ def sample(
     Pairs whose weights are all alike come once each before any comes again.
 
     Args:
-        pairs: the judged pairs.
-        pool: the documents to draw negatives from.
-        count: number of triples.
-        rng: random numbers.
         choices: k, the negatives of each pair; repeats are possible.
 
     Raises:
@@ -147,22 +177,22 @@ def sample(
     starts, documents = pairs.relevant.take(usable)
     drawn = _drawn(len(documents), _weights(pairs, usable), count, rng)
     # Of tens of millions of pairs each int64 array would take hundreds of megabytes.
-    negative = rng.integers(0, pool.documents, count).astype(np.int32)
     owner = np.repeat(np.arange(len(usable), dtype=np.int32), np.diff(starts))[drawn]
     q, positive = usable.astype(np.int32)[owner], documents.astype(np.int32)[drawn]
     del drawn
-    for t in kernels.known_negatives(owner, negative, starts, documents, mates[usable]).tolist():
-        known = pairs.relevant[int(q[t])]
-        while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
-            negative[t] = rng.integers(0, pool.documents)
-    if choices == 1:
-        return q, positive, negative
-    more = _more_negatives(pairs, pool, q, choices - 1, rng)
-    return q, positive, np.column_stack([negative, more])
+    negatives = []
+    for _ in range(choices):
+        negative = rng.integers(0, pool.documents, count).astype(np.int32)
+        wrong = kernels.known_negatives(owner, negative, starts, documents, mates[usable])
+        for t in wrong.tolist():
+            known = pairs.relevant[int(q[t])]
+            while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
+                negative[t] = rng.integers(0, pool.documents)
+        negatives.append(negative)
+    return q, positive, negatives[0] if choices == 1 else np.column_stack(negatives)
 
 
 def _weights(pairs: Pairs, queries: Int64) -> Float64 | None:
-    """Return the weight of each pair of some queries; None if all are alike."""
     if pairs.weights is None:
         return None
     found = pairs.weights.take(queries)[1].astype(np.float64)
@@ -182,41 +212,15 @@ def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Gener
     return drawn[:count]
 
 
-def _more_negatives(
-    pairs: Pairs, pool: NegativePool, queries: Int32, count: int, rng: np.random.Generator
-) -> Int32:
-    """Draw ``count`` documents for each query that are neither judged nor its mate, int32 (queries, count)."""
-    documents = pool.documents
-    known = pairs.relevant.owners * documents + pairs.relevant.entries
-    mated = np.flatnonzero(pool.mates >= 0)
-    taboo = np.concatenate([known, mated * documents + pool.mates[mated]])
-    found = rng.integers(0, documents, (len(queries), count))
-    while True:
-        redraw = np.isin(queries[:, None].astype(np.int64) * documents + found, taboo)
-        if not redraw.any():
-            return found.astype(np.int32)
-        found[redraw] = rng.integers(0, documents, int(redraw.sum()))
-
-
 def _contains(ascending: Int64, row: np.int32) -> bool:
     place = int(np.searchsorted(ascending, row))
     return place < len(ascending) and bool(ascending[place] == row)
 
 
-def one_pass(
-    features: Features, parameters: Parameters, triples: Triples, rate: float
-) -> Iterator[tuple[int, float]]:
-    """Step on all triples in turn; yield (triples, mean hinge) every few thousand."""
-    for start in range(0, len(triples[0]), _STEP):
-        part = tuple(column[start : start + _STEP] for column in triples)
-        losses = run(features, parameters, part, rate)
-        yield len(losses), float(losses.mean())
-
-
 def run(
     features: Features,
     parameters: Parameters,
-    triples: tuple[Int32 | Int64, ...],
+    triples: Drawn,
     rate: float,
     *,
     update: bool = True,
@@ -224,7 +228,6 @@ def run(
     """Take the steps of triples in place.
 
     Args:
-        features, parameters: what the kernel reads and changes.
         triples: see ``Triples``.
         rate: λ.
         update: False only measures.
@@ -276,7 +279,6 @@ class Task:
         x: φ of its queries over the rows of V.
         pairs: judged pairs of its training split, by row of x.
         mates: int64 (queries,): the document that each query is; -1 without one.
-        fingerprint: of its collection.
     """
 
     x: Rows
@@ -305,11 +307,6 @@ def second_collection(context: TrainingContext, folder: str | Path) -> Collectio
 
 def read_task(context: TrainingContext, folder: str | Path, features: Features) -> Task:
     """Read the second task; if its documents are its queries, the task is their links.
-
-    Args:
-        context: the main collection.
-        folder: of the second collection.
-        features: of the model.
 
     Raises:
         CollectionError: the folder cannot be read.
@@ -345,19 +342,19 @@ class JointLearner(MarginLearner):
         p, upper = self.values, len(self.values.U)
         table = np.concatenate([p.U, p.V])
         self.values = replace(p, U=table[:upper], V=table[upper:])
-        self._table = Parameters(table, table, p.D, p.bias)
-        self._both, self._second = stack(features, second)
+        self.table = Parameters(table, table, p.D, p.bias)
+        self.both, self._second = stack(features, second)
 
-    def step_input(self) -> tuple[Features, Parameters]:
-        """Return both tasks, on one table."""
-        return self._both, self._table
+    def step(self, drawn: Drawn, rate: float) -> Float32:
+        """Take the steps of triples on one table."""
+        return run(self.both, self.table, drawn, rate)
 
-    def draw(self, count: int) -> Triples:
+    def draw(self, count: int) -> Drawn:
         """Draw ``count`` triples, or one more, from the two tasks in turn."""
         half = (count + 1) // 2
         tasks = [
-            sample(pairs, self._both, half, self.rng, self.train.hardest_of)
-            for pairs in (self._both.pairs, self._second)
+            sample(pairs, self.both, half, self.rng, self.train.hardest_of)
+            for pairs in (self.both.pairs, self._second)
         ]
         queries, positives, negatives = (
             np.stack(columns, axis=1).reshape(-1, *columns[0].shape[1:])
@@ -391,11 +388,9 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
 
 
 def _shift_columns(rows: Rows, by: int) -> Rows:
-    """Shift all columns to the right."""
     return Rows(rows.indptr, rows.indices + np.int32(by), rows.values, rows.width + by)
 
 
 def _append_empty_rows(rows: Rows, count: int) -> Rows:
-    """Append empty rows."""
     indptr = np.concatenate([rows.indptr, np.full(count, rows.indptr[-1])])
     return Rows(indptr, rows.indices, rows.values, rows.width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +66,6 @@ class Parameters:
 
         Args:
             arrays: by name, as ``arrays`` names them.
-            skip: see Tower.
         """
         U, V = arrays["U"], arrays.get("V")
         query = _tower(arrays, "query.", skip)
@@ -148,7 +146,6 @@ def compile_model(
     """Make the model: trained rows are folded into words, diagonals into document weights.
 
     Args:
-        features: of the model.
         parameters: U and V of a model without trigrams become its tables, uncopied.
         files: for tables that are not U and V themselves; None: files of their own.
     """
@@ -240,7 +237,6 @@ def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Enc
 
 
 def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
-    """Return the dense vectors, (count, N); (count, 0) without a table."""
     if not len(table):
         return np.zeros((count, 0), np.float32)
     found, scratch = np.empty((count, tower.width(table.shape[1])), np.float32), Scratch()
@@ -257,7 +253,7 @@ def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
 
 
-class LinearLearner(RestoresInPlace, ABC):
+class LinearLearner(RestoresInPlace):
     """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss.
 
     Attributes:
@@ -276,18 +272,6 @@ class LinearLearner(RestoresInPlace, ABC):
         """Begin at the given parameters; by default at random ones."""
         self.features, self.train, self.rng = features, train, rng
         self.values = start(features, train, rng) if values is None else values
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """See Learner.prepare."""
-
-    @abstractmethod
-    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """See Learner.steps."""
-
-    @abstractmethod
-    def state(self) -> Arrays:
-        """See Learner.state."""
 
     def parameters(self) -> Arrays:
         """Return U, V, D, bias and layers; an array that both sides share occurs once."""

@@ -59,8 +59,6 @@ def postings_of(
 
     Args:
         z: documents, (documents, words).
-        documents: rows of the candidates.
-        asked: number of words of the queries.
         places: int32 (words,), the number of each of them, and -1 for the other words.
         common: a word is common if more than this share of the candidates have it.
 
@@ -97,7 +95,6 @@ def choose_candidates(
     """Choose the candidates of a step.
 
     Args:
-        pairs: the judged pairs.
         queries: rows of the queries of the step.
         positives: rows of the documents that the queries learn from; all of them become candidates.
         pool: rows of the documents to sample from; a number stands for all rows below it.
@@ -119,7 +116,6 @@ def places_of(candidates: Int64, documents: Int64) -> Int64:
     """Return the place of each document among the candidates; -1 if it is no candidate.
 
     Args:
-        candidates: distinct rows of documents.
         documents: rows of documents, in any order; -1 is no candidate.
 
     Example:
@@ -190,9 +186,6 @@ class SoftmaxLearner(LinearLearner):
         self.per_epoch = len(features.pairs.queries)
         self._state = start_state(features, train, self.values)
 
-    def prepare(self) -> None:
-        """Do nothing: the recipe gives the rate."""
-
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take one pass over the training queries."""
         return epoch(self.features, self.train, self._state, self.rng, done, share)
@@ -207,10 +200,8 @@ class State:
     """Parameters and AdaGrad's sums of squares; a checkpoint has all of them.
 
     Attributes:
-        parameters: the parameters.
         query, document: U and V with their layers; one encoder if tied.
         start: float32 (fields,), the factor of each diagonal at the start.
-        squares_D, squares_bias, squares_scale: AdaGrad's sums.
         scale: float64 (fields,), log of the factor of each field's whole diagonal.
     """
 
@@ -286,7 +277,6 @@ def epoch(
     """Take one pass over the training queries; yield (queries, mean loss) after each step.
 
     Args:
-        features, train, state, rng: see SoftmaxLearner.
         done: share of the whole training before this epoch.
         share: share of the whole training that this epoch is. The rates of U, V and their layers fall linearly to a
             tenth over the whole training.
@@ -409,7 +399,6 @@ def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int6
 
 
 def _weights(pairs: Pairs, queries: Int64, starts: Int64, positives: Int64) -> Float32:
-    """Return the weight of each positive; none without weights."""
     if pairs.weights is None:
         return np.zeros(0, np.float32)
     rows = np.split(positives, starts[1:-1])

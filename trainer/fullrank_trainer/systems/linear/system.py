@@ -214,8 +214,6 @@ def learner_of(
     """Make the learner of a recipe's loss.
 
     Args:
-        features: of the model.
-        recipe: names the loss.
         rng: the random numbers of the whole training.
         second: a monolingual task that shares V.
 
@@ -339,10 +337,6 @@ FACTORS = (0.0, 0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 def mix(learner: LinearLearner, valid: Validation | None) -> float:
     """Scale the second table in place by the factor of ``FACTORS`` with the highest MAP.
 
-    Args:
-        learner: a finished learner.
-        valid: the validation queries.
-
     Returns:
         The factor; the smallest of equally good ones. Without validation queries, 1.
     """
@@ -391,11 +385,7 @@ def start_rows(
     """Set the rows of words that have a vector, in place.
 
     Args:
-        found: the vectors.
-        features: names the rows of both sides.
-        parameters: at the random start.
         init: σ; 0 takes the standard deviation of the random start.
-        rng: draws the orthonormal embedding.
 
     Returns:
         For the model card: the file, and how many words of how many start at a vector.

@@ -52,7 +52,6 @@ def forward(phi: Phi, table: Float32, tower: Tower, gamma: float, scratch: Scrat
     Args:
         phi: φ.
         table: float32 (trained rows, N₀).
-        tower: the layers.
         gamma: γ; 0 means no unit length.
         scratch: the buffers of this side. The next call overwrites them, so its tape replaces this one.
     """
@@ -100,7 +99,6 @@ class Gradient:
         x: over trained rows, of texts or of words.
         a: ∂L/∂ of the sums that x makes of the table, one a row of x.
         weights, biases: ∂L/∂ of every weight and of every bias.
-        scratch: the buffers of this side.
     """
 
     x: Rows
@@ -166,8 +164,6 @@ class Encoder:
         Args:
             gradients: one, or those of two sides that share this encoder. Layers take one step on their sum; the table
                 takes one step on each.
-            rate: of the table.
-            layer_rate: of the layers.
         """
         for gradient in gradients:
             by_row = transpose(gradient.x, gradient.scratch)

@@ -68,9 +68,6 @@ def copy_learned(
     """Copy what the bundle learned, in place.
 
     Args:
-        warm: a linear model.
-        features: name the rows.
-        parameters: at the random start.
         documents: ids.
 
     Returns:

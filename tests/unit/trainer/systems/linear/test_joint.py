@@ -93,7 +93,7 @@ def test_steps_reduce_the_sum_of_both_hinges(context: TrainingContext, second: P
     """Finite differences of  max(0, 1 − q_FᵀUᵀV(d⁺−d⁻)) + max(0, 1 − q_EᵀVᵀV(d⁺−d⁻))  with respect to U and V."""
     learner = learner_of(context, second)
     task = read_task(context, second, learner.features)
-    features, (both, table) = learner.features, learner.step_input()
+    features, both, table = learner.features, learner.both, learner.table
     first, xd = len(features.xq), features.xd.composed().csr().toarray().astype(np.float64)
 
     def objective(U: np.ndarray, V: np.ndarray, pair: list[tuple[int, int, int]]) -> float:
@@ -148,7 +148,7 @@ def test_continuing_from_a_copy_gives_the_same_bits(context: TrainingContext, se
         list(other.steps(0.5, 0.25))
     for name, array in whole.parameters().items():
         np.testing.assert_array_equal(other.parameters()[name], array)
-    assert whole.values.U.base is whole.values.V.base is whole.step_input()[1].U
+    assert whole.values.U.base is whole.values.V.base is whole.table.U
 
 
 def test_few_pairs_are_enough_with_a_second_task(context: TrainingContext, second: Path) -> None:
@@ -226,7 +226,7 @@ def test_both_tasks_choose_the_hardest_negative(context: TrainingContext, second
     assert (len(queries), len(positives), negatives.shape) == (40, 40, (40, 4))
     first = len(learner.features.xq)
     assert ((queries >= first) == np.arange(40) % 2).all()
-    features, table = learner.step_input()
+    features, table = learner.both, learner.table
     hardest = run(features, table, (queries, positives, negatives), 0.0, update=False)
     each = [
         run(features, table, (queries, positives, column.copy()), 0.0, update=False)

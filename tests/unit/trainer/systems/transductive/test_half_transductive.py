@@ -77,7 +77,7 @@ class Dense:
 
 def run_one(model: SupervisedLearner, triple: tuple[int, int, int], rate: float) -> float:
     columns = tuple(np.array([row], np.int64) for row in triple)
-    return float(model.run(columns, model.W, model.vectors, rate)[0])
+    return float(model.step(columns, rate)[0])
 
 
 def triples_of(model: SupervisedLearner, count: int = 12) -> list[tuple[int, int, int]]:
@@ -145,7 +145,7 @@ def test_no_step_if_both_margins_are_satisfied(linked: Features) -> None:
     assert run_one(model, triple, 0.5) == 0
     model.vectors[triple[1]] = model.vectors[triple[2]] = vectors[0] = 0
     columns = tuple(np.array([row], np.int64) for row in triple)
-    assert model.run(columns, model.W, model.vectors, 0.5, update=False)[0] == 1
+    assert model.step(columns, 0.5, update=False)[0] == 1
     np.testing.assert_array_equal(model.W, W)
     np.testing.assert_array_equal(model.vectors[triple[1]], 0)
 
