@@ -199,7 +199,7 @@ async def test_pages_by_value_need_clicks(clients: list[httpx.AsyncClient]) -> N
         (1, {"FIRST": 3, "FACTOR": 2}),
         # Not read to its end, so some pages are not certified.
         (2, {"FIRST": 3, "MOST": 12}),
-        *(pytest.param(seed, {}, marks=pytest.mark.slow) for seed in range(3, 12)),
+        *(pytest.param(seed, {}, marks=pytest.mark.slow) for seed in range(3, 20)),
     ],
 )
 async def test_pages_by_value_are_equal(
@@ -268,11 +268,12 @@ async def test_a_hit_that_is_gone_leaves_its_place_to_no_other_one(
         assert found["placements"] == before["placements"]
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["ads", "no ads"])
-def live_whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """A corpus with ads, or one whose first ads are live."""
+@pytest.fixture(params=[True, False], ids=["ads", "no ads"])
+def live_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Whole:
+    """A corpus with ads, or one whose first ads are live; one for each test, because compactions add versions."""
+    (tmp_path / "whole").mkdir()
     further = ad_of_the_corpus if request.param else lambda _: {}
-    return Whole(tmp_path_factory.mktemp("live"), 120, further=further)
+    return Whole(tmp_path / "whole", 120, further=further)
 
 
 def advertised(rng: random.Random) -> dict[str, Any]:
@@ -303,7 +304,8 @@ async def write(rng: random.Random, ids: list[str], clients: list[httpx.AsyncCli
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 15))]
+    "seed",
+    [0, 10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20) if seed != 10)],
 )
 async def test_written_ads_change_pages_equally(
     live_whole: Whole,
@@ -331,7 +333,10 @@ async def test_written_ads_change_pages_equally(
         return sum(bool(hit["fields"].get("ad")) and hit["id"] in ids for hit in hits)
 
     async with places.clients() as clients:
-        for _ in range(20):
+        rounds = 0
+        # Some seeds write few ads that fit the pages.
+        while rounds < 20 or (live <= 5 and rounds < 60):
+            rounds += 1
             seq = max(seq, await write(rng, ids, clients))
             live += (await ask(clients)) + (await ask(clients))
     assert live > 5
