@@ -17,7 +17,7 @@ from fullrank_fleet.serving.actors import (
     CoordinatorActor,
     Spawner,
 )
-from fullrank_fleet.serving.tracking import PlacedSet, Replicas, Source
+from fullrank_fleet.serving.tracking import PlacedSet, Replicas
 from fullrank_service.models.state import ActiveState
 
 BEFORE_LOADING = "before loading"
@@ -73,8 +73,8 @@ class _Watched(ActorReplica):
         # Routers get the ordinary one.
         return ActorReplica, (self.number, self.place, self.actor)
 
-    async def load(self, source: Source) -> Sequence[str]:
-        found = await super().load(source)
+    async def load(self, address: str) -> Sequence[str]:
+        found = await super().load(address)
         type(self).coordinator.die_at(WHILE_LOADING)
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
 from fullrank_fleet.cluster import joined
-from fullrank_fleet.commands.models import ask, serves, swapped
+from fullrank_fleet.commands.models import served, serves, swapped
 from fullrank_fleet.counting.counting import DistributedCounting
 from fullrank_fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
 from fullrank_fleet.jobs.index import SetResult, index_set
@@ -87,11 +87,11 @@ def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, An
         made = compact_set(str(parent), place, runner=InProcess(), reporter=Reporter())
     else:
         with joined(address) as ray:
-            served = _served(root)
-            if served is not None:
-                check_same(log, served.log)
+            before = _served(root)
+            if before is not None:
+                check_same(log, before.log)
             made = compact_set(str(parent), place, runner=OnRay(ray), reporter=Reporter())
-            if activate and served is not None:
+            if activate and before is not None:
                 generation = _activated(made, root)
     removed = trim_log(Folder(root), name, place)
     return {**made.as_dict(), "generation": generation, "removed": removed}
@@ -115,14 +115,14 @@ def _served(root: str) -> Snapshot | None:
         coordinator = running_coordinator()
     except FullrankError:
         return None
-    found: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
+    found = served(coordinator)
     return found if found.version is not None and serves(found, root) else None
 
 
 def _activated(made: CompactedSet, root: str) -> int | None:
     """Serve a new version, unless another one than its parent is active by now; return the generation."""
-    served = _served(root)
-    if served is None or served.version != made.parent:
+    now = _served(root)
+    if now is None or now.version != made.parent:
         return None
     return swapped(made.version).generation
 

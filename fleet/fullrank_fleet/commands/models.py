@@ -152,8 +152,7 @@ def activate(bundle: str, *, address: str) -> Snapshot:
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
     with joined(address):
-        served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
-        return swapped(bundle_of(served, bundle))
+        return swapped(bundle_of(served(), bundle))
 
 
 def rollback(bundles: str, *, address: str) -> Snapshot:
@@ -167,11 +166,18 @@ def rollback(bundles: str, *, address: str) -> Snapshot:
         FullrankError: There was no version before, or as ``activate``.
     """
     with joined(address):
-        served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
-        check_root(served, absolute(bundles))
-        if served.previous is None:
+        found = served()
+        check_root(found, absolute(bundles))
+        if found.previous is None:
             raise BundleNotFound(f"{bundles}: no previous version was served before this one")
-        return swapped(served.previous)
+        return swapped(found.previous)
+
+
+def served(coordinator: Any = None, *, is_starting: bool = False) -> Snapshot:
+    """Return what the fleet of the joined cluster serves; arguments and errors as of ``ask``."""
+    asked = coordinator or running_coordinator()
+    found: Snapshot = ask(asked, "follow", None, 0, 0.0, is_starting=is_starting)
+    return found
 
 
 def swapped(name_or_version: str) -> Snapshot:
@@ -214,8 +220,6 @@ def _placed(bundle: str) -> tuple[str, str]:
 
 def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
     """Let the coordinator of the joined cluster change what it serves."""
-    coordinator = running_coordinator()
-    served: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
-    check_root(served, root)
-    found: Snapshot = ask(coordinator, change, *arguments)
+    check_root(served(), root)
+    found: Snapshot = ask(running_coordinator(), change, *arguments)
     return found

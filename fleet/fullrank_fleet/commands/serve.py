@@ -12,7 +12,7 @@ from typing import Any
 
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.cluster import LOCAL, joined
-from fullrank_fleet.commands.models import ask, check_replicas, check_root
+from fullrank_fleet.commands.models import ask, check_replicas, check_root, served
 from fullrank_fleet.remote import Folder, absolute
 from fullrank_fleet.serving.actors import coordinator_of, running_coordinator, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
@@ -72,7 +72,7 @@ def _start_fleet(own: FleetSettings, log: LogSource | None) -> None:
     """Start the fleet if it does not run, and check that it is the one that is meant. Raises FullrankError."""
     with joined(own.ray):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
-        found = ask(coordinator, "follow", None, 0, 0.0, is_starting=True)
+        found = served(coordinator, is_starting=True)
         check_root(found, own.bundles)
         check_replicas(found, own.replicas)
         check_same(log, found.log)
@@ -108,7 +108,7 @@ def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
     with joined(address):
-        _check(bundles)
+        check_root(served(), absolute(bundles))
         found: Snapshot = ask(running_coordinator(), "scale", replicas)
         return found
 
@@ -116,10 +116,5 @@ def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
 def stop(bundles: str, *, address: str) -> None:
     """Stop the coordinator and all replicas of a fleet; arguments and errors as of ``scale``."""
     with joined(address):
-        _check(bundles)
+        check_root(served(), absolute(bundles))
         stop_fleet()
-
-
-def _check(bundles: str) -> None:
-    served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
-    check_root(served, absolute(bundles))

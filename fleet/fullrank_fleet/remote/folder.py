@@ -25,6 +25,7 @@ from fullrank.storage.files import sync_folder
 # Bytes that are copied at once.
 _CHUNK = 1 << 20
 _UNFINISHED = ".tmp"
+_ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class RemoteError(FullrankError):
@@ -71,121 +72,109 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Return the content of an object; None if it does not exist. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            content: bytes = system.cat_file(f"{root}/{name}")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except Exception as error:
-            raise self._error(name, error) from error
+        with self._at(name) as (system, path):
+            try:
+                content: bytes = system.cat_file(path)
+            except _ABSENT:
+                return None
         return content
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small object. Raises RemoteError."""
-        system, root = self._open()
-        try:
+        with self._at(name) as (system, path):
             if isinstance(system, LocalFileSystem):
-                with _replacing(Path(root, name)) as file:
-                    file.write(content)
+                with _replacing(Path(path)) as temporary:
+                    temporary.write_bytes(content)
             else:
-                system.pipe_file(f"{root}/{name}", content)
-        except Exception as error:
-            raise self._error(name, error) from error
+                system.pipe_file(path, content)
 
     def upload(self, source: Path, name: str) -> None:
         """Copy a file of this machine into the folder. Raises RemoteError."""
-        system, root = self._open()
-        try:
+        with self._at(name) as (system, path):
             if isinstance(system, LocalFileSystem):
-                with source.open("rb") as content, _replacing(Path(root, name)) as file:
+                with (
+                    source.open("rb") as content,
+                    _replacing(Path(path)) as temporary,
+                    temporary.open("xb") as file,
+                ):
                     shutil.copyfileobj(content, file, _CHUNK)
             else:
-                system.put_file(str(source), f"{root}/{name}")
-        except Exception as error:
-            raise self._error(name, error) from error
+                system.put_file(str(source), path)
 
     def download(self, name: str, target: Path) -> None:
         """Copy an object to a file of this machine. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            system.get_file(f"{root}/{name}", str(target))
-        except Exception as error:
-            raise self._error(name, error) from error
+        with self._at(name) as (system, path):
+            system.get_file(path, str(target))
 
     def open(self, name: str) -> IO[bytes]:
         """Open an object to read it in pieces. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            file: IO[bytes] = system.open(f"{root}/{name}", "rb")
-        except Exception as error:
-            raise self._error(name, error) from error
+        with self._at(name) as (system, path):
+            file: IO[bytes] = system.open(path, "rb")
         return file
 
     def has(self, name: str) -> bool:
         """Return whether an object exists. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            return bool(system.isfile(f"{root}/{name}"))
-        except Exception as error:
-            raise self._error(name, error) from error
+        with self._at(name) as (system, path):
+            return bool(system.isfile(path))
 
     def files(self) -> dict[str, str]:
         """Return what is directly in the folder: name → a text that changes when the content does.
 
         A folder that does not exist has no files. Raises RemoteError.
         """
-        system, root = self._open()
-        try:
-            found = [item for item in system.ls(root, detail=True) if item["type"] == "file"]
+        with self._at() as (system, _):
             return {
-                item["name"].rpartition("/")[2]: f"{item['size']}-{system.ukey(item['name'])}"
-                for item in found
+                _last(item): f"{item['size']}-{system.ukey(item['name'])}"
+                for item in self._items("file")
             }
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except Exception as error:
-            raise self._error("", error) from error
 
     def size(self, name: str) -> int:
         """Return the bytes of an object. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            return int(system.size(f"{root}/{name}"))
-        except Exception as error:
-            raise self._error(name, error) from error
+        with self._at(name) as (system, path):
+            return int(system.size(path))
 
     def folders(self) -> list[str]:
         """Return the names of the folders directly in this one, sorted. Raises RemoteError."""
-        system, root = self._open()
-        try:
-            found = [item for item in system.ls(root, detail=True) if item["type"] == "directory"]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except Exception as error:
-            raise self._error("", error) from error
-        return sorted(item["name"].rstrip("/").rpartition("/")[2] for item in found)
+        return sorted(map(_last, self._items("directory")))
 
     def remove(self) -> None:
         """Remove the folder with everything in it; nothing happens if it does not exist. Raises RemoteError."""
-        system, root = self._open()
-        try:
+        with self._at() as (system, root):
             if system.exists(root):
                 system.rm(root, recursive=True)
-        except Exception as error:
-            raise self._error("", error) from error
 
     def remove_unfinished(self) -> None:
         """Remove the files that writers left unfinished when they were killed; object storage has none.
 
         A writer that is still at work fails. Raises RemoteError.
         """
-        if self.local is None:
-            return
+        if self.local is not None:
+            with self._at():
+                for path in self.local.rglob(f".*{_UNFINISHED}"):
+                    path.unlink(missing_ok=True)
+
+    def _items(self, kind: str) -> list[dict[str, Any]]:
+        with self._at() as (system, root):
+            try:
+                return [item for item in system.ls(root, detail=True) if item["type"] == kind]
+            except _ABSENT:
+                return []
+
+    @contextmanager
+    def _at(self, name: str = "") -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path of an object, or of the folder; what fails raises RemoteError."""
+        system, root = self._open()
         try:
-            for path in self.local.rglob(f".*{_UNFINISHED}"):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._error("", error) from error
+            yield system, f"{root}/{name}" if name else root
+        except RemoteError:
+            raise
+        except Exception as error:
+            address = f"{self.address.rstrip('/')}/{name}" if name else self.address
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            if isinstance(error, FileNotFoundError):
+                # The message of fsspec is the path alone.
+                reason = os.strerror(errno.ENOENT)
+            raise RemoteError(f"{address}: {reason}") from error
 
     def _open(self) -> tuple[Any, str]:
         try:
@@ -195,13 +184,9 @@ class Folder:
             raise RemoteError(f"{self.address}: {error}") from error
         return system, path.rstrip("/")
 
-    def _error(self, name: str, error: Exception) -> RemoteError:
-        address = f"{self.address.rstrip('/')}/{name}" if name else self.address
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if isinstance(error, FileNotFoundError):
-            # The message of fsspec is the path alone.
-            reason = os.strerror(errno.ENOENT)
-        return RemoteError(f"{address}: {reason}")
+
+def _last(item: dict[str, Any]) -> str:
+    return str(item["name"]).rstrip("/").rpartition("/")[2]
 
 
 def unfinished(path: Path) -> Path:
@@ -211,14 +196,13 @@ def unfinished(path: Path) -> Path:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Replace a file with what the block writes; it is synced before it gets its name."""
+def _replacing(path: Path) -> Iterator[Path]:
+    """Replace a file with what the block writes to the yielded path; it is synced before it gets its name."""
     _make(path.parent)
     temporary = unfinished(path)
     try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
@@ -277,13 +261,5 @@ def write_as_file(folder: Folder, name: str) -> Iterator[Path]:
             yield Path(scratch, name)
             folder.upload(Path(scratch, name), name)
         return
-    local.mkdir(parents=True, exist_ok=True)
-    temporary = unfinished(local / name)
-    try:
+    with _replacing(local / name) as temporary:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(local / name)
-        sync_folder(local)
-    finally:
-        temporary.unlink(missing_ok=True)

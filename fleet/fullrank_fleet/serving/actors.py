@@ -26,7 +26,6 @@ from fullrank_fleet.serving.coordinator import Coordinator
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
-from fullrank_fleet.serving.tracking import Source
 
 COORDINATOR, _SHARD_NAME = "coordinator", "shard"
 # The longest time until the name of a stopped replica is free.
@@ -50,9 +49,9 @@ class ActorReplica:
     place: int
     actor: Any = field(compare=False)
 
-    async def load(self, source: Source) -> Sequence[str]:
+    async def load(self, address: str) -> Sequence[str]:
         """See ReplicaHandle.load."""
-        return await answer_of(self.actor.load.remote(source))
+        return await answer_of(self.actor.load.remote(address))
 
     async def release(self, versions: Sequence[str]) -> Sequence[str]:
         """See ReplicaHandle.release."""
@@ -124,9 +123,9 @@ class ShardActor:
         self._instance = secrets.token_hex(8)
 
     @ray.method(concurrency_group="control")
-    def load(self, source: Source) -> tuple[str, ...]:
+    def load(self, address: str) -> tuple[str, ...]:
         """Download, verify and warm a shard, at once if it is loaded; return the versions that are open."""
-        self._server.load(source.set_address)
+        self._server.load(address)
         return self._server.versions
 
     @ray.method(concurrency_group="control")

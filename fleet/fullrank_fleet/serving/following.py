@@ -13,13 +13,13 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from logging import getLogger
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from fullrank.bundle import Bundle, BundleInfo
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank.models.contract import warm
 from fullrank_fleet.remote import BundleCache, Folder, RemoteError
-from fullrank_fleet.serving.coordinator import CHANGE_S, Snapshot, SwapUnderWay
+from fullrank_fleet.serving.coordinator import CHANGE_S, Coordinator, Snapshot, SwapUnderWay
 from fullrank_fleet.serving.documents import LogSource, SetDocuments, check_same
 from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head
@@ -174,28 +174,12 @@ _FROZEN = (
 Answer = TypeVar("Answer")
 
 
-class CoordinatorHandle(Protocol):
-    """A coordinator, wherever it runs; ``Coordinator`` describes the methods.
-
-    Each raises ConnectionError if the coordinator is dead. One that is frozen keeps the caller waiting.
-    """
-
-    async def ping(self) -> None: ...
-    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot: ...
-    async def leave(self, id: str) -> None: ...
-    async def routers(self) -> list[Report]: ...
-    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]: ...
-    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot: ...
-    async def load(self, version: str) -> Snapshot: ...
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot: ...
-    async def stop_experiment(self) -> Snapshot: ...
-
-
 class Following:
     """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.registry``.
 
     Args:
-        coordinator: Knows what serves.
+        coordinator: Knows what serves. One in another process raises ConnectionError if it is dead, and keeps callers
+            waiting if it is frozen.
         models: Of the router; get the versions.
         shards: Of the router; get the replicas.
         metrics: Count swaps.
@@ -205,7 +189,7 @@ class Following:
 
     def __init__(
         self,
-        coordinator: CoordinatorHandle,
+        coordinator: Coordinator,
         models: SetModels,
         shards: ReplicatedShards,
         metrics: Metrics,

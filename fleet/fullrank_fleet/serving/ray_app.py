@@ -10,21 +10,83 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from fullrank_fleet.cluster import head_of, join, leave, restore_handler
 from fullrank_fleet.remote import BundleCache
 from fullrank_fleet.remote.cache import default_cache
 from fullrank_fleet.serving.actors import ActorReplica, answer_of, coordinator_of, running_replica
 from fullrank_fleet.serving.app import create_router
+from fullrank_fleet.serving.coordinator import Coordinator
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.following import CoordinatorHandle, Following, SetModels
+from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.replicas import Replica
 from fullrank_service.app import App
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.models.registry import Models
+
+VARIABLE = "FLEET"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """Where a fleet is.
+
+    Attributes:
+        ray: Address of the cluster.
+        bundles: Address of the folder of sharded bundles.
+        replicas: Of each shard.
+        cache: Folder of downloaded bundles; None: one in the system's folder of temporary files.
+    """
+
+    ray: str
+    bundles: str
+    replicas: int = 2
+    cache: str | None = None
+
+    def as_json(self) -> str:
+        """Return the value of the environment variable that passes these to worker processes."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_environment(cls) -> FleetSettings:
+        """Return those of the process that started this one."""
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """The cluster of a fleet, as a router joins it. The methods may wait for the network.
+
+    Attributes:
+        fleet: Where it is.
+        log: As for ``coordinator_of``.
+    """
+
+    fleet: FleetSettings
+    log: LogSource | None
+
+    def head(self) -> str | None:
+        """Return an id of the head, another one after it was started again; None: it does not answer."""
+        return head_of(self.fleet.ray)
+
+    def join_again(self) -> None:
+        """Leave the cluster and join it. Raises any exception: this process is in no cluster now."""
+        leave()
+        join(self.fleet.ray)
+
+    def coordinator(self) -> Any:
+        """Find the coordinator; start it if it does not run."""
+        own = self.fleet
+        return coordinator_of(own.bundles, own.replicas, own.cache, self.log)
+
+    def replica(self, replica: Replica) -> Replica:
+        """Find a replica, given its handle of before. Raises ValueError: there is none."""
+        assert isinstance(replica, ActorReplica)
+        return running_replica(replica.number, replica.place)
+
 
 # Join the cluster again after its head was started again.
 #
@@ -38,22 +100,6 @@ _RETRY_S = 0.5
 _log = getLogger(__name__)
 
 
-class Cluster(Protocol):
-    """The cluster, as a router joins it. The methods may wait for the network."""
-
-    def head(self) -> str | None:
-        """Return an id of the head, another one after it was started again; None: it does not answer."""
-
-    def join_again(self) -> None:
-        """Leave the cluster and join it. Raises any exception: this process is in no cluster now."""
-
-    def coordinator(self) -> Any:
-        """Find the coordinator."""
-
-    def replica(self, replica: Replica) -> Replica:
-        """Find a replica, given its handle of before. Raises ValueError: there is none."""
-
-
 class Rejoining:
     """Joins a cluster again if its head is another one than before.
 
@@ -64,7 +110,7 @@ class Rejoining:
     """
 
     def __init__(
-        self, cluster: Cluster, shards: ReplicatedShards, found: Callable[[Any], None]
+        self, cluster: RayCluster, shards: ReplicatedShards, found: Callable[[Any], None]
     ) -> None:
         self._cluster, self._shards, self._found = cluster, shards, found
         self._head = cluster.head()
@@ -103,37 +149,8 @@ class Rejoining:
         return coordinator, replicas
 
 
-VARIABLE = "FLEET"
-
-
-@dataclass(frozen=True, slots=True)
-class FleetSettings:
-    """Where a fleet is.
-
-    Attributes:
-        ray: Address of the cluster.
-        bundles: Address of the folder of sharded bundles.
-        replicas: Of each shard.
-        cache: Folder of downloaded bundles; None: one in the system's folder of temporary files.
-    """
-
-    ray: str
-    bundles: str
-    replicas: int = 2
-    cache: str | None = None
-
-    def as_json(self) -> str:
-        """Return the value of the environment variable that passes these to worker processes."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of_environment(cls) -> FleetSettings:
-        """Return those of the process that started this one."""
-        return cls(**json.loads(os.environ[VARIABLE]))
-
-
 class ActorCoordinator:
-    """The coordinator in another process; a ``CoordinatorHandle``."""
+    """The coordinator in another process, with the methods of ``Coordinator``."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
@@ -143,38 +160,6 @@ class ActorCoordinator:
             return await answer_of(getattr(self.actor, method).remote(*arguments, **named))
 
         return call
-
-
-@dataclass(frozen=True, slots=True)
-class RayCluster:
-    """The cluster of a fleet; see ``fullrank_fleet.serving.ray_app.Cluster``.
-
-    Attributes:
-        fleet: Where it is.
-        log: As for ``coordinator_of``.
-    """
-
-    fleet: FleetSettings
-    log: LogSource | None
-
-    def head(self) -> str | None:
-        """See Cluster.head."""
-        return head_of(self.fleet.ray)
-
-    def join_again(self) -> None:
-        """See Cluster.join_again."""
-        leave()
-        join(self.fleet.ray)
-
-    def coordinator(self) -> Any:
-        """See Cluster.coordinator; starts it if it does not run."""
-        own = self.fleet
-        return coordinator_of(own.bundles, own.replicas, own.cache, self.log)
-
-    def replica(self, replica: Replica) -> Replica:
-        """See Cluster.replica."""
-        assert isinstance(replica, ActorReplica)
-        return running_replica(replica.number, replica.place)
 
 
 def create() -> App:
@@ -196,6 +181,6 @@ def create() -> App:
 
     def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Models:
         rejoin = Rejoining(cluster, shards, found)
-        return Following(cast(CoordinatorHandle, coordinator), sets, shards, metrics, log, rejoin)
+        return Following(cast(Coordinator, coordinator), sets, shards, metrics, log, rejoin)
 
     return create_router(settings, ReplicatedShards, cache, make_models)

@@ -122,21 +122,6 @@ class SwapRefused(FullrankError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One shard of a version: where a replica gets it from.
-
-    Attributes:
-        version: Of the set.
-        set_address: Of the set's folder.
-        number: Of the shard.
-    """
-
-    version: str
-    set_address: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class PlacedSet:
     """A set, and where it is.
 
@@ -152,10 +137,6 @@ class PlacedSet:
     def version(self) -> str:
         return self.manifest.version
 
-    def source(self, number: int) -> Source:
-        """Return one of its shards."""
-        return Source(self.version, self.address, number)
-
     def has(self, number: int) -> bool:
         """Return whether it has documents in a shard."""
         shards = self.manifest.shards
@@ -165,8 +146,8 @@ class PlacedSet:
 class ReplicaHandle(Protocol):
     """A replica process, as the coordinator drives it."""
 
-    async def load(self, source: Source) -> Sequence[str]:
-        """Download, verify and warm a shard; at once if it has it.
+    async def load(self, address: str) -> Sequence[str]:
+        """Download, verify and warm a shard of the set at an address; at once if it has it.
 
         Returns:
             All versions that the replica has open.
@@ -225,19 +206,19 @@ class _Tracked:
             self.instance, self.loaded = instance, set()
         self.is_up = True
 
-    async def load(self, source: Source) -> None:
+    async def load(self, wanted: PlacedSet) -> None:
         """Load a version.
 
         Raises:
             NoAnswer: The replica answers no pings while it loads, or the time is over.
             Exception: As the replica raises it.
         """
-        if source.version not in self.loaded:
-            instance = self.instance
-            versions = await answered(self.handle.load(source), self.handle.ping, limit_s=LOAD_S)
+        if wanted.version not in self.loaded:
+            instance, loading = self.instance, self.handle.load(wanted.address)
+            versions = await answered(loading, self.handle.ping, limit_s=LOAD_S)
             if instance == self.instance:
                 # A coordinator that was started again learns here what the replica has open.
-                self.loaded |= {source.version} if self.loaded else set(versions)
+                self.loaded |= {wanted.version} if self.loaded else set(versions)
 
     async def release(self, versions: Sequence[str]) -> None:
         """Drop versions that do not count as loaded any more; those that the replica keeps count again."""
@@ -246,10 +227,10 @@ class _Tracked:
         if instance == self.instance:
             self.loaded.update(set(versions).intersection(kept))
 
-    def load_soon(self, source: Source) -> None:
+    def load_soon(self, wanted: PlacedSet) -> None:
         """Load a version in the background; an error is logged, and the next round tries again."""
         if self.loading is None or self.loading.done():
-            self.loading = asyncio.ensure_future(_all([self.load(source)]))
+            self.loading = asyncio.ensure_future(_all([self.load(wanted)]))
 
 
 class Replicas:
@@ -278,7 +259,7 @@ class Replicas:
         """
         owners = await self._started(wanted)
         loads = [
-            (number, own, asyncio.ensure_future(own.load(wanted.source(number))))
+            (number, own, asyncio.ensure_future(own.load(wanted)))
             for number, replicas in owners.items()
             for own in replicas
             if own.is_up
@@ -303,19 +284,14 @@ class Replicas:
         Replicas that have it already, because only the coordinator was started again, return at once.
         """
         owners = await self._started(wanted)
-        await _all(
-            own.load(wanted.source(number))
-            for number, replicas in owners.items()
-            for own in replicas
-            if own.is_up
-        )
+        await _all(own.load(wanted) for found in owners.values() for own in found if own.is_up)
 
     def load_late(self, wanted: Sequence[PlacedSet]) -> None:
         """Let replicas that have missed a set load it in the background, one after the other in this order."""
         for (number, _), own in self._tracked.items():
             missing = [one for one in wanted if one.has(number) and one.version not in own.loaded]
             if own.is_up and missing:
-                own.load_soon(missing[0].source(number))
+                own.load_soon(missing[0])
 
     async def release(self, keep: Collection[str]) -> None:
         """Drop all other versions."""

@@ -20,7 +20,6 @@ from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
-from fullrank_fleet.serving.tracking import Source
 from fullrank_service.base.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
@@ -58,14 +57,15 @@ class LocalReplica(Freezable):
         self.instance = 0
         self.server = ShardServer(*self._arguments)
 
-    async def load(self, source: Source) -> Sequence[str]:
+    async def load(self, address: str) -> Sequence[str]:
         await self._act()
-        if source.version in self.refused:
+        version = address.rpartition("/")[2]
+        if version in self.refused:
             raise ConnectionError("died while it loaded")
-        if source.version in self.freezing:
+        if version in self.freezing:
             self.is_frozen = True
         await self.thawed()
-        await asyncio.to_thread(self._load, source)
+        await asyncio.to_thread(self._load, address)
         return self.server.versions
 
     async def release(self, versions: Sequence[str]) -> Sequence[str]:
@@ -96,9 +96,9 @@ class LocalReplica(Freezable):
         for version in self.server.versions:
             self.server.release(version)
 
-    def _load(self, source: Source) -> None:
+    def _load(self, address: str) -> None:
         with _loading:
-            self.server.load(source.set_address)
+            self.server.load(address)
 
     async def _act(self) -> None:
         await self.thawed()
@@ -148,8 +148,8 @@ class LocalFleet:
         return self._coordinator
 
     @property
-    def handle(self) -> LocalCoordinator:
-        """The coordinator for routers."""
+    def handle(self) -> Any:
+        """The coordinator for routers: a ``LocalCoordinator``."""
         assert self._handle is not None
         return self._handle
 

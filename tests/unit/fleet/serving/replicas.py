@@ -15,7 +15,6 @@ from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving import coordinator, tracking
 from fullrank_fleet.serving.coordinator import Coordinator
-from fullrank_fleet.serving.tracking import Source
 from fullrank_service.models.workers import Report
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
@@ -34,14 +33,15 @@ class Fake:
         # One after the other, as in a process.
         self.control = asyncio.Lock()
 
-    async def load(self, source: Source) -> Sequence[str]:
+    async def load(self, address: str) -> Sequence[str]:
         await self._act()
+        version = address.rpartition("/")[2]
         async with self.control:
-            if source.version not in self.loaded:
+            if version not in self.loaded:
                 await asyncio.sleep(self.load_s)
-                if self.refuses or source.version in self.refused:
+                if self.refuses or version in self.refused:
                     raise BundleError("golden.jsonl: differs")
-                self.loaded.add(source.version)
+                self.loaded.add(version)
             return sorted(self.loaded)
 
     async def release(self, versions: Sequence[str]) -> Sequence[str]:

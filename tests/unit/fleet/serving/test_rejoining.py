@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
 from fullrank_fleet.serving import ray_app as rejoining
 from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.ray_app import Rejoining
+from fullrank_fleet.serving.ray_app import RayCluster, Rejoining
 from fullrank_fleet.serving.replicas import Answers, Replica
 from fullrank_service.base.metrics import Metrics
 
@@ -73,7 +74,9 @@ class Router:
         self.shards = ReplicatedShards(self.metrics)
         self.shards.update([[Handle(self.cluster, place, 1, seconds) for place in (0, 1)]])
         self.coordinators: list[int] = []
-        self.rejoin = Rejoining(self.cluster, self.shards, self.coordinators.append)
+        self.rejoin = Rejoining(
+            cast(RayCluster, self.cluster), self.shards, self.coordinators.append
+        )
 
     async def ask(self, deadline_s: float = 2.0) -> bytes | Failure:
         return (await self.shards.ask({0: b"!"}, deadline_s))[0]
