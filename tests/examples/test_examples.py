@@ -35,6 +35,7 @@ def run_as_program(name: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("few_made_up_words")
 @pytest.mark.parametrize("name", SHOWS)
 def test_example_prints_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,8 @@ from fullrank.events.records import Event, ServedList
 from fullrank.progress import Reporter
 from fullrank_trainer.train import train
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
+
 
 @pytest.fixture
 def bench(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:

@@ -13,6 +13,8 @@ pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from benchmarks.experiments import rerank
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
+
 
 def test_the_gain_is_measured_on_validation_and_on_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

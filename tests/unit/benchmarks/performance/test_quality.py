@@ -19,6 +19,8 @@ from fullrank import cli
 from fullrank_trainer.collection import read_collection
 from tests.planted import write_planted
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
+
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

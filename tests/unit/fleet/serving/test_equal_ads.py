@@ -42,7 +42,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for all pages at one moment."""
-    clock = SimpleNamespace(time=lambda: NOW)
+    clock = SimpleNamespace(time=lambda: NOW, perf_counter=time.perf_counter)
     monkeypatch.setattr("fullrank_service.ads.routes.time", clock)
 
 
