@@ -28,11 +28,12 @@ from fullrank_service.events.routes import EVENTS, MAX_BODY_BYTES, PATHS
 from fullrank_service.experiments.routes import EXPERIMENTS
 from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter
-from fullrank_service.http.cors import CorsMiddleware, OriginCheck
 from fullrank_service.http.deps import Capability, Drain, Shared, drain_before_stop
 from fullrank_service.http.guard import ranking_routes
 from fullrank_service.http.middleware import (
+    CorsMiddleware,
     DirectRouteMiddleware,
+    OriginCheck,
     OverloadMiddleware,
     RequestMiddleware,
     TransferLimits,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
 from fullrank.filters.columns.table import ColumnPart, parse_time
-from fullrank_service.documents.adtable import read_ads
+from fullrank_service.documents.ad import read_ads
 from fullrank_service.models.outline import (
     FieldOutline,
     Outline,

@@ -44,8 +44,7 @@ from fullrank_fleet.serving.wire import (
 )
 from fullrank_fleet.sets import SetManifest
 from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
-from fullrank_service.documents.ad import Ad
-from fullrank_service.documents.adtable import prepare_ads
+from fullrank_service.documents.ad import Ad, prepare_ads
 from fullrank_service.documents.follow import Followed, Tail
 from fullrank_service.search.presenting import shown
 from fullrank_service.search.ranking import SearchModePolicy

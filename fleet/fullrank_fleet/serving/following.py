@@ -29,7 +29,7 @@ from fullrank_fleet.sets import read_set
 from fullrank_service.base import errors
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
-from fullrank_service.http.serving import Serving
+from fullrank_service.http.deps import Serving
 from fullrank_service.models.follower import LoadedModels
 from fullrank_service.models.outline import Outline
 from fullrank_service.models.state import StateDamaged

@@ -12,7 +12,7 @@ from fullrank_fleet.serving.asking import Asking
 from fullrank_fleet.serving.head import Head, NewFields
 from fullrank_fleet.serving.merge import Hit, Merged
 from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
-from fullrank_service.ads.filling import Conditions, Filled, PageFilling, has_ads
+from fullrank_service.ads.filling import Conditions, PageFilling, has_ads
 from fullrank_service.ads.placing import Candidates, Placed, Wanted
 from fullrank_service.ads.rules import sum_reasons
 from fullrank_service.search.request import RankRequest
@@ -52,7 +52,7 @@ class SetPage:
         self.mode = "exact"
         """The mode: "fast" if a shard was."""
 
-    async def fill(self, rank: Rank) -> tuple[Filled, list[Hit]]:
+    async def fill(self, rank: Rank) -> tuple[Placed, list[Hit]]:
         """Fill the placements.
 
         Returns:
@@ -65,7 +65,7 @@ class SetPage:
                 wanted = steps.send(await self._candidates(rank, wanted))
         except StopIteration as ended:
             placed: Placed = ended.value
-        filled = await self._filled(placed)
+        filled = await self._counted(placed)
         return filled, [self._hits[hit.id] for hit in placed.hits.hits]
 
     async def _candidates(self, rank: Rank, wanted: Wanted) -> Candidates:
@@ -86,10 +86,10 @@ class SetPage:
             max((one.dearest for one in merged.found.values()), default=0.0),
         )
 
-    async def _filled(self, placed: Placed) -> Filled:
+    async def _counted(self, placed: Placed) -> Placed:
         """Count the ads that are left out, if these are asked for."""
         if not self._filling.counting:
-            return self._filling.filled(placed)
+            return placed
         ids = [hit.id for hit in placed.hits.hits]
         floors = [slot.floor for slot in self._filling.slots]
         request = replace(self._request, synonyms=(), filling=None)
@@ -97,8 +97,8 @@ class SetPage:
         asked = CountAds(request, self._conditions, ids, placed.full, floors, new)
         found: dict[int, LeftOut] = await self._asking.all(asked)
         of_slots = zip(*(one.placements for one in found.values()), strict=True)
-        return self._filling.filled(
+        return replace(
             placed,
-            sum_reasons([one.page for one in found.values()]),
-            [sum_reasons(own) for own in of_slots],
+            left_out=sum_reasons([one.page for one in found.values()]),
+            left_out_of=[sum_reasons(own) for own in of_slots],
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
+from functools import cached_property
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -23,14 +24,12 @@ from fullrank_service.ads.placing import (
     Placed,
     Slot,
     Steps,
-    Valuation,
-    Valued,
     Wanted,
     place,
 )
 from fullrank_service.ads.rules import REASONS, AdRules, PriceFloor, Reasons, count_reasons
-from fullrank_service.documents.ad import Ad
-from fullrank_service.documents.adtable import AdTable, Mask, ads_of
+from fullrank_service.completion.calibrations import Calibration
+from fullrank_service.documents.ad import Ad, AdTable, Mask, ads_of
 
 # Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
 Search = Callable[[int, Sequence[Mask | None]], Hits]
@@ -162,7 +161,7 @@ class Eligible:
         ]
         return max(prices, default=0.0)
 
-    def ads_of(self, hits: Sequence[LiveHit]) -> list[Ad | None]:
+    def ads_on(self, hits: Sequence[LiveHit]) -> list[Ad | None]:
         """Return the ad of each hit; None: the document has no ad."""
         tables = [self._ads[self._number[id(hit.part)]] for hit in hits]
         both = zip(tables, hits, strict=True)
@@ -172,8 +171,8 @@ class Eligible:
         """Count the ads that a page leaves out, each by its first reason; arguments as of ``excluding``."""
         on_page = set(self._rows(placed))
         found = []
-        for number, ads, candidates, reasons in self._reasons():
-            is_full = ads.advertisers.any_of(full)
+        for number, ads, candidates, reasons in self._reasons:
+            is_full, reasons = ads.advertisers.any_of(full), reasons.copy()
             for row in np.flatnonzero(is_full & (reasons == 0)).tolist():
                 if (number, int(ads.rows[row])) not in on_page:
                     reasons[row] = _PER_ADVERTISER
@@ -187,7 +186,7 @@ class Eligible:
         return count_reasons(
             [
                 floor.reasons(ads)[candidates & (reasons == 0)]
-                for _, ads, candidates, reasons in self._reasons()
+                for _, ads, candidates, reasons in self._reasons
             ]
         )
 
@@ -211,14 +210,20 @@ class Eligible:
             found[number] = mask
         return found
 
-    def _reasons(self) -> Iterator[tuple[int, AdTable, Mask, Reasons]]:
-        """Yield for each part with ads: its number, the ads, those that the filters let through, their reasons."""
+    @cached_property
+    def _reasons(self) -> list[tuple[int, AdTable, Mask, Reasons]]:
+        """For each part with ads: its number, the ads, those that the filters let through, their reasons."""
         rules, now = self._conditions.rules, self._conditions.now
-        for number, (ads, mask) in enumerate(zip(self._ads, self._deleted, strict=True)):
-            if ads is not None:
-                kept = np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows]
-                reasons = rules.reasons(ads, now)
-                yield number, ads, kept, reasons
+        return [
+            (
+                number,
+                ads,
+                np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows],
+                rules.reasons(ads, now),
+            )
+            for number, (ads, mask) in enumerate(zip(self._ads, self._deleted, strict=True))
+            if ads is not None
+        ]
 
 
 def has_ads(view: View) -> bool:
@@ -234,45 +239,6 @@ def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """A filled page.
-
-    Attributes:
-        hits: Those of all placements, in their order; certified if each of them is the best that could be placed.
-        ads: The ad of each hit; None: the document has no ad.
-        counts: How many of the hits each placement has.
-        left_out: Ads that the page leaves out, by reason.
-        left_out_of: The same for each placement, of ads that the page lets through.
-        values: The value of each hit; empty if the hits are ranked by score.
-    """
-
-    hits: Hits
-    ads: list[Ad | None]
-    counts: list[int]
-    left_out: dict[str, int]
-    left_out_of: list[dict[str, int]]
-    values: list[Valued] = field(default_factory=list)
-
-    def keeping(self, places: Collection[int]) -> Filled:
-        """Return the page without some hits, whose placements then have fewer.
-
-        Args:
-            places: Ascending numbers of the hits that stay.
-        """
-        if len(places) == len(self.ads):
-            return self
-        number_of = chain.from_iterable(repeat(n, count) for n, count in enumerate(self.counts))
-        kept = [number for place, number in enumerate(number_of) if place in places]
-        return replace(
-            self,
-            hits=replace(self.hits, hits=[self.hits.hits[place] for place in places]),
-            ads=[self.ads[place] for place in places],
-            counts=[kept.count(number) for number in range(len(self.counts))],
-            values=[self.values[place] for place in places] if self.values else [],
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PageFilling:
     """What to place on a page.
 
@@ -283,7 +249,7 @@ class PageFilling:
         per_advertiser: Most ads of one advertiser on the page.
         counting: Count the ads left out.
         masks: What rules forbid; shared by all pages of a worker.
-        valuation: Ranks by value; None: documents rank by score.
+        calibration: Ranks by value; None: documents rank by score.
     """
 
     slots: Sequence[Slot]
@@ -292,7 +258,7 @@ class PageFilling:
     per_advertiser: int = 1
     counting: bool = False
     masks: RuleMasks = field(default_factory=RuleMasks)
-    valuation: Valuation | None = None
+    calibration: Calibration | None = None
 
     @property
     def conditions(self) -> Conditions:
@@ -304,25 +270,9 @@ class PageFilling:
         return place(
             self.slots,
             self.per_advertiser,
-            self.valuation,
+            self.calibration,
             has_ads=has_ads,
             is_reordered=is_reordered,
-        )
-
-    def filled(
-        self,
-        placed: Placed,
-        left_out: dict[str, int] | None = None,
-        left_out_of: list[dict[str, int]] | None = None,
-    ) -> Filled:
-        """Return a page, with the counts of ads left out if these were asked for."""
-        return Filled(
-            placed.hits,
-            placed.ads,
-            placed.counts,
-            left_out or {},
-            left_out_of or [{} for _ in self.slots],
-            placed.values,
         )
 
     def fill(
@@ -332,7 +282,7 @@ class PageFilling:
         deleted: Sequence[Mask | None],
         *,
         is_reordered: bool = False,
-    ) -> Filled:
+    ) -> Placed:
         """Fill the placements.
 
         Args:
@@ -350,10 +300,13 @@ class PageFilling:
         except StopIteration as ended:
             placed: Placed = ended.value
         if not self.counting:
-            return self.filled(placed)
+            return placed
         ids = [hit.id for hit in placed.hits.hits]
-        of_slots = [eligible.left_out_of(slot.floor) for slot in self.slots]
-        return self.filled(placed, eligible.left_out(ids, placed.full), of_slots)
+        return replace(
+            placed,
+            left_out=eligible.left_out(ids, placed.full),
+            left_out_of=[eligible.left_out_of(slot.floor) for slot in self.slots],
+        )
 
 
 def candidates(eligible: Eligible, search: Search, wanted: Wanted) -> Candidates:
@@ -361,4 +314,4 @@ def candidates(eligible: Eligible, search: Search, wanted: Wanted) -> Candidates
     excluded = eligible.excluding(wanted.placed, wanted.full, wanted.floor)
     hits = search(wanted.limit, excluded)
     dearest = eligible.dearest(excluded) if wanted.is_valued else 0.0
-    return Candidates(hits, eligible.ads_of(hits.hits), dearest)
+    return Candidates(hits, eligible.ads_on(hits.hits), dearest)

@@ -11,9 +11,9 @@ probability at most that of the last score.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, repeat
 from typing import NamedTuple, TypeVar
 
 from fullrank.live.part import Hits, LiveHit
@@ -43,27 +43,18 @@ class Valued(NamedTuple):
         return {"price": self.price, "probability": self.probability, "value": self.value}
 
 
-@dataclass(frozen=True, slots=True)
-class Valuation:
-    """Values of documents for pages that one model scores."""
-
-    calibration: Calibration
-
-    def ranked(self, hits: Iterable[tuple[LiveHit, Ad | None]], placement: str) -> list[Valued]:
-        """Return hits, given with their ads, by descending value, ties by score, then id."""
-        found = [self._valued(hit, ad, placement) for hit, ad in hits]
-        found.sort(key=lambda one: (-one.value, -one.hit.score, one.hit.id))
-        return found
-
-    def bound(self, price: float, score: float, placement: str) -> float:
-        """Return the largest value of an ad with at most this price and this score."""
-        return price * self.calibration.most(score, placement)
-
-    def _valued(self, hit: LiveHit, ad: Ad | None, placement: str) -> Valued:
+def ranked_by_value(
+    hits: Iterable[tuple[LiveHit, Ad | None]], calibration: Calibration, placement: str
+) -> list[Valued]:
+    """Return hits, given with their ads, by descending value, ties by score, then id."""
+    found = []
+    for hit, ad in hits:
         if ad is None:
-            return Valued(hit, None, 0.0, 0.0, 0.0)
-        probability = self.calibration.probability(hit.score, placement)
-        return Valued(hit, ad, ad.price, probability, ad.price * probability)
+            found.append(Valued(hit, None, 0.0, 0.0, 0.0))
+        else:
+            probability = calibration.probability(hit.score, placement)
+            found.append(Valued(hit, ad, ad.price, probability, ad.price * probability))
+    return sorted(found, key=lambda one: (-one.value, -one.hit.score, one.hit.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +118,41 @@ class Placed:
         counts: How many of them each placement has.
         full: Domains of the advertisers without a free place.
         values: The value of each; empty if they are ranked by score.
+        left_out: Ads that the page leaves out, by reason, if they are counted.
+        left_out_of: The same for each placement, of ads that the page lets through.
     """
 
     hits: Hits
     ads: list[Ad | None]
     counts: list[int]
     full: frozenset[str]
-    values: list[Valued] = field(default_factory=list)
+    values: list[Valued]
+    left_out: Mapping[str, int]
+    left_out_of: Sequence[Mapping[str, int]]
+
+    def keeping(self, places: Collection[int]) -> Placed:
+        """Return the page without some hits, whose placements then have fewer.
+
+        Args:
+            places: Ascending numbers of the hits that stay.
+        """
+        if len(places) == len(self.ads):
+            return self
+        number_of = chain.from_iterable(repeat(n, count) for n, count in enumerate(self.counts))
+        kept = [number for place, number in enumerate(number_of) if place in places]
+        return replace(
+            self,
+            hits=replace(self.hits, hits=[self.hits.hits[place] for place in places]),
+            ads=[self.ads[place] for place in places],
+            counts=[kept.count(number) for number in range(len(self.counts))],
+            values=[self.values[place] for place in places] if self.values else [],
+        )
 
 
 def place(
     slots: Sequence[Slot],
     per_advertiser: int,
-    valuation: Valuation | None,
+    calibration: Calibration | None,
     *,
     has_ads: bool,
     is_reordered: bool = False,
@@ -149,16 +162,16 @@ def place(
     Args:
         slots: The placements.
         per_advertiser: Most ads of one advertiser on the page.
-        valuation: Ranks by value; None: documents rank by score.
+        calibration: Ranks by value; None: documents rank by score.
         has_ads: Whether a document may have an ad.
         is_reordered: Whether a second stage reorders the first hits.
     """
     page = _Page(per_advertiser, has_ads=has_ads)
-    if valuation is not None:
+    if calibration is not None:
         values = list[Valued]()
         counts = []
         for slot in slots:
-            found = yield from page.place_valued(slot, valuation)
+            found = yield from page.place_valued(slot, calibration)
             values += found
             counts.append(len(found))
         return page.placed(counts, values)
@@ -192,7 +205,8 @@ class _Page:
         is_certified = not self._is_cut and all(answer.certified for answer in self._answers)
         reordered = 0 if values else first.reordered
         hits = Hits(self._hits, is_certified, first.total, first.is_total, reordered)
-        return Placed(hits, self._ads, counts, frozenset(self._advertisers.full), values)
+        full = frozenset(self._advertisers.full)
+        return Placed(hits, self._ads, counts, full, values, {}, [{} for _ in counts])
 
     def place(
         self, wanted: int, floor: PriceFloor | None, min_score: float | None, depth: int
@@ -219,7 +233,7 @@ class _Page:
                 break
         return placed
 
-    def place_valued(self, slot: Slot, valuation: Valuation) -> Steps[list[Valued]]:
+    def place_valued(self, slot: Slot, calibration: Calibration) -> Steps[list[Valued]]:
         """Place the documents of the largest values that may be placed now, and return them."""
         limit = FIRST
         while True:
@@ -229,8 +243,8 @@ class _Page:
             is_whole = len(hits) < limit or len(fitting) < len(hits)
             # The second stage may have reordered them.
             least = min((hit.score for hit in hits), default=0.0)
-            bound = 0.0 if is_whole else valuation.bound(found.dearest, least, slot.id)
-            chosen = self._choose(valuation.ranked(fitting, slot.id), slot.count)
+            bound = 0.0 if is_whole else found.dearest * calibration.most(least, slot.id)
+            chosen = self._choose(ranked_by_value(fitting, calibration, slot.id), slot.count)
             is_proven = is_whole or (len(chosen) == slot.count and chosen[-1].value > bound)
             if is_proven or limit >= MOST:
                 break

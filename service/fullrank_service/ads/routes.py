@@ -17,7 +17,7 @@ from starlette.datastructures import State
 from fullrank.live import View
 from fullrank_service.ads.filling import PageFilling, RuleMasks
 from fullrank_service.ads.pages import FILE, Content, Pages, PagesError, address
-from fullrank_service.ads.placing import Slot, Valuation
+from fullrank_service.ads.placing import Slot
 from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
 from fullrank_service.ads.schemas import (
     KnownPage,
@@ -29,7 +29,7 @@ from fullrank_service.ads.schemas import (
 )
 from fullrank_service.base.errors import PagesUnavailable, PageUnknown, TooFewClicks
 from fullrank_service.base.settings import Settings
-from fullrank_service.completion.calibrations import MIN_CLICKS
+from fullrank_service.completion.calibrations import MIN_CLICKS, Calibration
 from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.ad import DEFAULT_CURRENCY
 from fullrank_service.documents.sqlitelog import log_file
@@ -39,8 +39,8 @@ from fullrank_service.http.guard import GuardedRoute, RankingRoute, needs
 from fullrank_service.http.openapi import check_limits
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.search.answers import ANSWER_HEADERS, Searches, reply_to
 from fullrank_service.search.request import Ranked, RankRequest
+from fullrank_service.search.routes import ANSWER_HEADERS, Searches, reply_to
 
 # Between /v1/match and the filling of placements.
 
@@ -103,7 +103,7 @@ def filling_of(body: MatchRequest, view: View, ads: Ads) -> PageFilling:
         body.per_advertiser,
         body.explain,
         ads.masks,
-        _valuation(view, ads.usage) if body.rank == "value" else None,
+        _calibration(view, ads.usage) if body.rank == "value" else None,
     )
 
 
@@ -178,7 +178,7 @@ def served_ads(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float
     return [(i, placement, hit["score"]) for i, (hit, ad, placement) in hits if ad is not None]
 
 
-def _valuation(view: View, usage: Usage) -> Valuation:
+def _calibration(view: View, usage: Usage) -> Calibration:
     """Return what ranks by value. Raises TooFewClicks."""
     found = usage.on_ads(view.bundle.name, view.bundle.manifest.model_id)
     if found.calibration is None:
@@ -186,7 +186,7 @@ def _valuation(view: View, usage: Usage) -> Valuation:
             f"The log of events has {found.clicks} clicks on ads that the model of {view.bundle.version} placed; "
             f"ranking by value needs {MIN_CLICKS}. Rank by relevance until then."
         )
-    return Valuation(found.calibration)
+    return found.calibration
 
 
 def _floor(placement: Placement, cur: str | None) -> PriceFloor | None:

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, AdError
-from fullrank_service.documents.adtable import AdTable, Mask
+from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, AdError, AdTable, Mask
 
 Reasons = npt.NDArray[np.uint8]
 # Sets the ads that a rule forbids in a mask.

@@ -22,7 +22,7 @@ from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Merged, Operation, View
 from fullrank_service.base.background import Failed, Repeater, trim_heap, uncounted
-from fullrank_service.documents.adtable import prepare_ads
+from fullrank_service.documents.ad import prepare_ads
 from fullrank_service.documents.log import Log, LogError, Logged
 from fullrank_service.documents.sqlitelog import LogPlace
 

@@ -18,11 +18,11 @@ from fullrank_service.base import errors
 from fullrank_service.base.background import Failed, Full, GroupCommit, Stopping, uncounted
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
-from fullrank_service.documents.idempotency import KeyReused
 from fullrank_service.documents.log import (
     Caps,
     Changed,
     Kept,
+    KeyReused,
     Log,
     LogError,
     LogFull,

@@ -14,9 +14,11 @@ This class has what all databases share, in SQL that they all read; ``sqlitelog`
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import sqlite3
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,7 +28,65 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fullrank.errors import FullrankError
-from fullrank_service.documents import idempotency
+
+# Idempotency keys: a request that is sent twice is stored once and gets the same answer.
+
+KEYS_KEPT_S = 24 * 3600
+
+Execute = Callable[..., Any]
+"""Runs a statement with its parameters in the transaction of a log."""
+
+
+def key_table(binary: str, time: str) -> str:
+    """Return the statements that make the table of keys, given a database's types of bytes and of times."""
+    return f"""
+CREATE TABLE keys (
+    key TEXT PRIMARY KEY,
+    digest {binary} NOT NULL,
+    answer {binary} NOT NULL,
+    seq BIGINT NOT NULL,
+    created {time} NOT NULL
+);
+CREATE INDEX keys_by_age ON keys (created)
+"""
+
+
+class KeyReused(Exception):
+    """The key belongs to another request."""
+
+
+def request_digest(*parts: bytes) -> bytes:
+    """Hash what identifies a request; each part is hashed with its length."""
+    hashed = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        hashed.update(len(part).to_bytes(8, "little"))
+        hashed.update(part)
+    return hashed.digest()
+
+
+def find_answer(execute: Execute, key: str, wanted: bytes) -> tuple[bytes, int] | None:
+    """Return the answer stored under a key and its last sequence number. Raises KeyReused if the digest differs."""
+    row = execute("SELECT digest, answer, seq FROM keys WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    if row[0] != wanted:
+        raise KeyReused
+    return zlib.decompress(row[1]), row[2]
+
+
+def keep_answer(
+    execute: Execute, key: str, digest: bytes, answer: bytes, seq: int, now: float
+) -> None:
+    """Store an answer."""
+    packed = zlib.compress(answer, 1)
+    execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", (key, digest, packed, seq, now))
+
+
+def expire_answers(execute: Execute, now: float) -> None:
+    """Delete answers that are older than a day, and those of a clock that was set back since."""
+    kept = (now - KEYS_KEPT_S, now + KEYS_KEPT_S)
+    execute("DELETE FROM keys WHERE created < ? OR created > ?", kept)
+
 
 # Why the log of live documents cannot be read or written.
 
@@ -160,7 +220,7 @@ class Changed(LogError):
         self.seq = seq
 
 
-Outcome = Kept | LogError | idempotency.KeyReused
+Outcome = Kept | LogError | KeyReused
 
 
 class Rows(Protocol):
@@ -247,7 +307,7 @@ class Log(ABC):
         self.check_in_place()
         with self._errors(), self._all_or_nothing():
             if time.monotonic() >= self._next_expiry:
-                idempotency.expire(self._execute, now)
+                expire_answers(self._execute, now)
                 self._next_expiry = time.monotonic() + _EXPIRY_S
             outcomes = [self._store(submission, caps, now) for submission in submissions]
         # And after: only now is it certain that what was synced was in place.
@@ -267,8 +327,8 @@ class Log(ABC):
     def _store(self, submission: Submission, caps: Caps, now: float) -> Outcome:
         if submission.key is not None:
             try:
-                found = idempotency.find(self._execute, submission.key, submission.digest)
-            except idempotency.KeyReused as error:
+                found = find_answer(self._execute, submission.key, submission.digest)
+            except KeyReused as error:
                 return error
             if found is not None:
                 return Kept(*found, again=True)
@@ -289,7 +349,7 @@ class Log(ABC):
         self._append(submission.collection, first, submission.writes, now)
         answer, last = submission.render(first), first + len(submission.writes) - 1
         if submission.key is not None:
-            idempotency.keep(self._execute, submission.key, submission.digest, answer, last, now)
+            keep_answer(self._execute, submission.key, submission.digest, answer, last, now)
         return Kept(answer, last)
 
     def _written_after(self, submission: Submission, seq: int) -> Changed | None:

@@ -18,8 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from fullrank.partitions import partition_of
-from fullrank_service.documents import idempotency
-from fullrank_service.documents.log import Log, LogError, LogFull, Rows, Write, bytes_of
+from fullrank_service.documents.log import Log, LogError, LogFull, Rows, Write, bytes_of, key_table
 
 SCHEMA = 1
 
@@ -61,7 +60,7 @@ CREATE TABLE operations (
 CREATE INDEX operations_in_order ON operations (collection, seq, partition) INCLUDE (bytes);
 CREATE TABLE removed (collection TEXT PRIMARY KEY, seq BIGINT NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL, schema INTEGER NOT NULL, head BIGINT NOT NULL) WITH (fillfactor = 10);
-{idempotency.table("BYTEA", "DOUBLE PRECISION")};
+{key_table("BYTEA", "DOUBLE PRECISION")};
 """
 # What development versions kept for cursors.
 _LEFT = """

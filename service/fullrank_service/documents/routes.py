@@ -21,10 +21,10 @@ from fullrank.errors import DocumentRefused
 from fullrank.live import View
 from fullrank.live.entry import NewFields
 from fullrank_service.base import errors
-from fullrank_service.documents import idempotency, reading
+from fullrank_service.documents import reading
 from fullrank_service.documents.follow import Followed
 from fullrank_service.documents.live import Documents, DocumentsDep
-from fullrank_service.documents.log import Changed, Submission, Write
+from fullrank_service.documents.log import Changed, Submission, Write, request_digest
 from fullrank_service.documents.reading import InvalidDocument, Line
 from fullrank_service.http.deps import (
     Capability,
@@ -152,7 +152,7 @@ async def write_all(
         return None
     name = views[0].view.bundle.name
     kind, id, body = identity
-    digest = b"" if key is None else idempotency.digest(kind, name.encode(), id, body)
+    digest = b"" if key is None else request_digest(kind, name.encode(), id, body)
     # Operations that every loaded version already contains do not count as waiting for compaction.
     after = max(followed.since for followed in views)
     since = unchanged_since if writes else None

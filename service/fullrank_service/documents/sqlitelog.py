@@ -12,8 +12,15 @@ from typing import Any
 from fullrank.errors import FullrankError
 from fullrank_service.base.settings import Settings
 from fullrank_service.base.sqlite import connect, write_ahead
-from fullrank_service.documents import idempotency
-from fullrank_service.documents.log import Log, LogError, Rows, Write, bytes_of, sqlite_errors
+from fullrank_service.documents.log import (
+    Log,
+    LogError,
+    Rows,
+    Write,
+    bytes_of,
+    key_table,
+    sqlite_errors,
+)
 
 # Where the log is: opens connections to it, and refuses one that was removed or replaced.
 #
@@ -127,7 +134,7 @@ CREATE TABLE operations (
 CREATE INDEX operations_in_order ON operations (collection, seq, bytes);
 CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL);
-{idempotency.table("BLOB", "REAL")}
+{key_table("BLOB", "REAL")}
 """
 # What development versions kept for cursors.
 _LEFT = (

@@ -14,11 +14,10 @@ from starlette.datastructures import State
 from fullrank.experiment.decisions import MAX_DAYS, SHARE
 from fullrank_service.base.errors import ExperimentNotFound
 from fullrank_service.experiments.status import Reports
-from fullrank_service.http.deps import Capability, part
+from fullrank_service.http.deps import Capability, Serving, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.serving import Serving
 from fullrank_service.http.strict import Reply, Request
 from fullrank_service.models.registry import ModelsDep
 from fullrank_service.models.routes import VersionName

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from types import FrameType
+from dataclasses import dataclass, field
+from types import FrameType, MappingProxyType
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -17,13 +17,89 @@ from starlette.datastructures import State
 from starlette.routing import BaseRoute
 from starlette.types import Scope
 
+from fullrank.bundle import Bundle
+from fullrank_service.base import errors
 from fullrank_service.base.errors import Invalid
+from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.access import Access
-from fullrank_service.http.admission import Admission, RateLimiter
+from fullrank_service.http.admission import Admission, RateLimiter, Slot
 from fullrank_service.http.schemas import ID, DocumentId
-from fullrank_service.http.serving import REQUEST_MODEL, RequestModel, Serving
+
+# Which model generation answers a request.
+
+ALIAS = "default"
+# The key of a request's RequestModel in its ASGI scope.
+REQUEST_MODEL = "fullrank.request_model"
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """One generation; immutable.
+
+    active, previous  versions, or None
+    models            by version, oldest load first
+    experiment        against the active version; its candidate is loaded
+    """
+
+    generation: int = 0
+    active: str | None = None
+    previous: str | None = None
+    models: Mapping[str, Bundle] = field(default_factory=lambda: MappingProxyType({}))
+    experiment: Experiment | None = None
+
+    def resolve(self, model: str | None) -> Bundle:
+        """Return the bundle that a request names.
+
+        Args:
+            model: "default", a version, or a bundle name (its newest loaded version); None: the default.
+
+        Raises:
+            ModelNotFound: no loaded model has this name.
+            NotReady: the request names no model and no model is active.
+        """
+        if model is None or model == ALIAS:
+            if self.active is None:
+                raise errors.NotReady("No model is loaded; /v1/models says why.")
+            return self.models[self.active]
+        if model in self.models:
+            return self.models[model]
+        named = [bundle for bundle in self.models.values() if bundle.name == model]
+        if not named:
+            raise errors.ModelNotFound(
+                f"No loaded model is called {model!r}; GET /v1/models lists them."
+            )
+        return max(named, key=lambda bundle: (bundle.manifest.created, bundle.version))
+
+
+class RequestModel:
+    """The generation that answers one request, its headers, its slot if it ranks, its bundle once resolved."""
+
+    __slots__ = ("bundle", "headers", "serving", "slot")
+
+    def __init__(
+        self, serving: Serving, slot: Slot | None = None, headers: Sequence[Header] = ()
+    ) -> None:
+        self.serving = serving
+        self.slot = slot
+        self.headers = headers
+        self.bundle: Bundle | None = None
+
+    @property
+    def generation(self) -> int:
+        return self.serving.generation
+
+    @property
+    def active(self) -> str | None:
+        return self.serving.active
+
+    def resolve(self, model: str | None) -> Bundle:
+        """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
+        self.bundle = self.serving.resolve(model)
+        return self.bundle
+
 
 # Stop on SIGTERM without dropping a request: report it at /readyz, wait for clients to notice, then stop the server.
 

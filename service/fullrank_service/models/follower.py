@@ -19,7 +19,7 @@ from fullrank.storage.files import FileFingerprint, fingerprint
 from fullrank_service.base.background import Failed, Repeater, uncounted
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
-from fullrank_service.http.serving import ALIAS, Serving
+from fullrank_service.http.deps import ALIAS, Serving
 from fullrank_service.models.loader import Loader, available, check_memory, find
 from fullrank_service.models.policy import Available, Holding, Step, next_step, pinned, to_drop
 from fullrank_service.models.state import (

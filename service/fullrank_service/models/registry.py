@@ -13,8 +13,7 @@ from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
 from fullrank_service.base import errors
 from fullrank_service.base.metrics import Metrics
-from fullrank_service.http.deps import part
-from fullrank_service.http.serving import Serving
+from fullrank_service.http.deps import Serving, part
 from fullrank_service.models import loader, swap, workers
 from fullrank_service.models.follower import Follower, LoadedModels
 from fullrank_service.models.outline import Outline, outline_of

@@ -16,11 +16,10 @@ from starlette.responses import Response
 
 from fullrank_service.base.errors import NotReady, TooManyRequests
 from fullrank_service.base.metrics import CONTENT_TYPE
-from fullrank_service.http.deps import Capability, ServingDep, SharedDep
+from fullrank_service.http.deps import ALIAS, Capability, ServingDep, SharedDep
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.serving import ALIAS
 from fullrank_service.http.strict import Reply, Request
 from fullrank_service.models.outline import searched_fields
 from fullrank_service.models.registry import Models, ModelsDep

@@ -177,7 +177,7 @@ class Ranked:
     reordered  number of the first documents that a second stage reordered
     following  where the next page begins, after a request with `after`; None: there is no other
     facet_ranges  number of documents in each range, by field
-    filled     the Filled of ``ads``: how the hits fill the placements of a page
+    filled     the Placed of ``ads``: how the hits fill the placements of a page
     covered    share of the documents that were searched
     tried      the experiment or exploration on the hits
     pinned     places of pinned hits, from 0

@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import time
-from collections.abc import AsyncIterator, Iterator
+from binascii import Error
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 from fastapi import APIRouter, Query
 from starlette.datastructures import State
 
 from fullrank.errors import FilterError
-from fullrank.events.log import places
+from fullrank.events.log import KeyDamaged, key_for, places, read_key
 from fullrank.filters.facets import Range
+from fullrank.live import View
 from fullrank.live.known import did_you_mean
-from fullrank_service.base.errors import DocumentNotFound, Invalid
+from fullrank.rules.rule import Rule
+from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.live import Documents
-from fullrank_service.http.deps import Capability, PathId, ServingDep, Shared, part
+from fullrank_service.events.shown import Shown
+from fullrank_service.http.deps import (
+    ALIAS,
+    Capability,
+    PathId,
+    RequestModel,
+    Serving,
+    ServingDep,
+    Shared,
+    part,
+)
 from fullrank_service.http.guard import RankingRoute, needs
 from fullrank_service.http.openapi import check_limits
-from fullrank_service.http.problems import JsonResponse, bounded
+from fullrank_service.http.problems import JsonResponse, bounded, new_id
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.serving import ALIAS, RequestModel
 from fullrank_service.http.strict import parse_text
-from fullrank_service.search.answers import ANSWER_HEADERS, Searches, list_content, reply_to
 from fullrank_service.search.cache import EmbeddingCache, Remote
-from fullrank_service.search.cursors import Cursors, cursor_of, page_of_cursor
 from fullrank_service.search.ranker import Ranker
-from fullrank_service.search.request import Ranked, RankRequest
-from fullrank_service.search.ruled import applying, rank_by_rules
+from fullrank_service.search.request import After, Ranked, RankRequest
+from fullrank_service.search.ruled import Trying, applying, rank_by_rules
 from fullrank_service.search.schemas import (
+    Asked,
     BatchReply,
     BatchRequest,
     SearchQuery,
@@ -41,7 +58,263 @@ from fullrank_service.search.schemas import (
     SearchRequest,
     SimilarQuery,
 )
-from fullrank_service.search.trying import Trying
+
+# Cursors: signed texts that say where the next page of a search begins.
+
+FIRST = "*"
+"""Asks for the first page."""
+_SIGNATURE_BYTES = 16
+
+
+class Cursor(NamedTuple):
+    """The beginning of a page.
+
+    Attributes:
+        version: Of the model; its documents alone have these scores.
+        search: What is searched for, as ``fingerprint`` returned it.
+        now: The origin "now" of boosts, in seconds since 1970.
+        score, id, place: As of ``After``.
+    """
+
+    version: str
+    search: str
+    now: float
+    score: float
+    id: str
+    place: int
+
+    @property
+    def after(self) -> After:
+        """Where the page begins."""
+        return After(self.score, self.id, self.place)
+
+
+def fingerprint(search: Any) -> str:
+    """Hash the fields of a search that decide its order, given as JSON."""
+    return blake2b(orjson.dumps(search, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
+
+
+class Cursors:
+    """Writes and reads cursors.
+
+    Args:
+        path: File of the key; it is created if missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _key(self) -> bytes:
+        try:
+            return key_for(read_key(self._path), b"cursors of searches")
+        except KeyDamaged as error:
+            raise Internal(f"{error}.") from None
+
+    def text(self, cursor: Cursor) -> str:
+        """Write a cursor."""
+        content = orjson.dumps([*cursor])
+        return f"{_text(content)}.{_text(self._sign(content))}"
+
+    def read(self, text: str) -> Cursor:
+        """Read a cursor. Raises Invalid if this service has not written it."""
+        try:
+            content, signature = (_bytes(part) for part in text.split("."))
+        except (ValueError, Error):
+            content, signature = b"", b""
+        if not hmac.compare_digest(self._sign(content), signature):
+            reason = 'is no cursor of this service; "*" asks for the first page'
+            raise Invalid(errors=[{"field": "cursor", "reason": reason}])
+        return Cursor(*orjson.loads(content))
+
+    def _sign(self, content: bytes) -> bytes:
+        return hmac.digest(self._key, content, "sha256")[:_SIGNATURE_BYTES]
+
+
+def _text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text.encode() + b"=" * (-len(text) % 4), b"-_", validate=True)
+
+
+# The fields that may differ between the pages of a list, because they change neither its documents nor their order.
+# Those that page_of_cursor refuses are among them.
+_FREE = {
+    *Asked.model_fields,
+    *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity"),
+    *("fields", "facets", "facet_limit", "facet_ranges", "highlight", "explain"),
+}
+
+
+class CursorPage(NamedTuple):
+    """The page that a cursor asks for.
+
+    Attributes:
+        model: Version of the cursor; of the first page the model of the request.
+        after: Where the page begins.
+        now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
+    """
+
+    model: str
+    after: After
+    now: float
+
+
+def page_of_cursor(
+    asked: SearchRequest, cursors: Cursors, serving: Serving, now: float
+) -> CursorPage:
+    """Read the cursor of a request.
+
+    Raises:
+        Invalid: the text is no cursor of this service or belongs to another search, or the request asks for another
+            order than that of the score.
+        CursorExpired: its version is not loaded any more.
+    """
+    others = {
+        "offset": asked.offset > 0,
+        "sort": bool(asked.sort),
+        "group_by": asked.group_by is not None,
+        "diversity": asked.diversity > 0,
+        "mode": asked.mode == "fast",
+    }
+    errors = [
+        {"field": name, "reason": "cannot be given with a cursor"}
+        for name, is_given in others.items()
+        if is_given
+    ]
+    if errors:
+        raise Invalid(errors=errors)
+    assert asked.cursor is not None
+    if asked.cursor == FIRST:
+        return CursorPage(asked.model, After(), now)
+    cursor = cursors.read(asked.cursor)
+    if cursor.search != _fingerprint(asked):
+        same = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
+        reason = f"belongs to another search; these must be the same on all pages: {same}"
+        raise Invalid(errors=[{"field": "cursor", "reason": reason}])
+    if cursor.version not in serving.models:
+        raise CursorExpired
+    return CursorPage(cursor.version, cursor.after, cursor.now)
+
+
+def cursor_of(
+    asked: SearchRequest, cursors: Cursors, view: View, page: CursorPage, after: After
+) -> str:
+    """Write the cursor of the next page; the view is that of the page before."""
+    cursor = Cursor(view.bundle.version, _fingerprint(asked), page.now, *after)
+    return cursors.text(cursor)
+
+
+def _fingerprint(asked: SearchRequest) -> str:
+    return fingerprint(asked.model_dump(exclude=_FREE))
+
+
+# Answers of routes that rank: what they need, what is logged, what is sent.
+
+ANSWER_HEADERS: dict[str, Any] = {
+    "X-Model-Version": {
+        "description": "version that answered",
+        "schema": {"type": "string"},
+    },
+    "X-Model-Generation": {
+        "description": "generation that answered",
+        "schema": {"type": "integer"},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """What routes that rank use.
+
+    Attributes:
+        rules: Returns the rules that apply to a query, given the bundle name and the query.
+        record: Logs what an answer shows; None: events are off, and nothing is tried.
+    """
+
+    settings: Settings
+    documents: Documents
+    ranker: Ranker
+    cursors: Cursors
+    trying: Trying
+    rules: Callable[[str, str], Sequence[Rule]]
+    record: Callable[[Shown], None] | None
+
+
+def reply_to(
+    searches: Searches,
+    serving: RequestModel,
+    view: View,
+    request: RankRequest,
+    asker: Asked,
+    ranked: Ranked,
+    started: float,
+    kind: str,
+    *,
+    page_url: str | None = None,
+    ads: Sequence[tuple[int, str, float]] = (),
+    **content: Any,
+) -> dict[str, Any]:
+    """Record an answer whose hits are final, and write its reply.
+
+    Args:
+        asker: Who asks.
+        started: By time.perf_counter.
+        kind: As of ``fullrank.events.records.ServedList``, and so are page_url and ads.
+        content: Further fields of the reply.
+    """
+    query_id = new_id()
+    if searches.record is not None:
+        searches.record(
+            Shown(
+                query_id,
+                time.time(),
+                request.text,
+                [hit["id"] for hit in ranked.hits],
+                kind,
+                request.offset,
+                view.bundle.version,
+                serving.generation,
+                request.filter,
+                page_url,
+                asker,
+                serving.headers,
+                ranked.tried,
+                ranked.pinned,
+                view.bundle.manifest.model_id if ads else "",
+                ads,
+            )
+        )
+    return {
+        "query_id": query_id,
+        "model": view.bundle.version,
+        "generation": serving.generation,
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        "certified": ranked.certified,
+        "reordered": ranked.reordered,
+        "covered": ranked.covered,
+        "candidate": ranked.tried.candidate,
+        **content,
+    }
+
+
+def list_content(
+    ranked: Ranked, rules: Sequence[Rule] = (), did_you_mean: str | None = None
+) -> dict[str, Any]:
+    """Return the fields of a reply with one list of hits."""
+    return {
+        "total": ranked.total if ranked.is_total else None,
+        "total_at_least": None if ranked.is_total else ranked.total,
+        "hits": ranked.hits,
+        "facets": ranked.facets,
+        "cursor": None,
+        "facet_ranges": ranked.facet_ranges,
+        "rules": [rule.id for rule in rules],
+        "did_you_mean": did_you_mean,
+    }
+
 
 SearchesDep = Annotated[Searches, part("search")]
 router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)

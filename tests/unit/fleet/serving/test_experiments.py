@@ -24,7 +24,7 @@ from fullrank_fleet.sets import read_set
 from fullrank_service.experiments.routes import ExperimentReply, ExperimentStatusReply
 from fullrank_service.experiments.status import read_status
 from fullrank_service.models.routes import AliasReply, LoadReply, ModelsReply
-from fullrank_service.search import trying
+from fullrank_service.search import ruled as trying
 from fullrank_service.search.request import RankRequest
 from tests.api.support import AUTH
 from tests.api.test_new_clicks import counting

@@ -15,10 +15,10 @@ import pytest
 from fullrank.live import Operation, View
 from fullrank.live.part import Hits
 from fullrank.storage.documents import Document
-from fullrank_service.ads.filling import Filled, PageFilling, RuleMasks
-from fullrank_service.ads.placing import Slot
+from fullrank_service.ads.filling import PageFilling, RuleMasks
+from fullrank_service.ads.placing import Placed, Slot
 from fullrank_service.ads.rules import AdRules, PriceFloor
-from fullrank_service.documents.adtable import ads_of
+from fullrank_service.documents.ad import ads_of
 from tests.bundles import linear_model
 from tests.live import bundle_of
 from tests.unit.service.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of
@@ -51,7 +51,7 @@ def random_view(rng: random.Random) -> tuple[View, dict[str, dict[str, Any]]]:
     return view, stored
 
 
-def fill(view: View, filling: PageFilling, query: str, blocked: Sequence[str] = ()) -> Filled:
+def fill(view: View, filling: PageFilling, query: str, blocked: Sequence[str] = ()) -> Placed:
     encoded = view.model.encode_queries([query])
 
     def search(limit: int, deleted: Any) -> Hits:

@@ -18,8 +18,7 @@ from fullrank_service.ads.rules import (
     count_reasons,
     sum_reasons,
 )
-from fullrank_service.documents.ad import AdError, parse_ad
-from fullrank_service.documents.adtable import AdTable
+from fullrank_service.documents.ad import AdError, AdTable, parse_ad
 from tests.unit.service.ads.oracle import (
     NOW,
     PARENTS,

@@ -14,8 +14,8 @@ import pytest
 from fullrank.live import View
 from fullrank.storage.documents import Document
 from fullrank_service.ads import placing
-from fullrank_service.ads.filling import Filled, PageFilling
-from fullrank_service.ads.placing import Slot, Valuation
+from fullrank_service.ads.filling import PageFilling
+from fullrank_service.ads.placing import Placed, Slot
 from fullrank_service.ads.rules import AdRules, PriceFloor
 from fullrank_service.completion.calibrations import Calibration, fit
 from tests.bundles import linear_model
@@ -96,7 +96,7 @@ def test_pages_are_those_of_the_walk(
         per = rng.choice([1, 2, 30])
         filling = PageFilling(
             [slot for slot, _ in slots], rules_of(page, with_tree=False)[0], NOW, per,
-            valuation=Valuation(curve),
+            calibration=curve,
         )  # fmt: skip
         found = fill(view, filling, query)
         ids = iter([hit.id for hit in found.hits.hits])
@@ -120,14 +120,14 @@ def test_a_ranking_that_is_not_read_to_its_end_is_not_certified(
         monkeypatch.setattr(placing, name, value)
     view, _ = random_view(random.Random(1))
     slots = [Slot(3, id="p0")]
-    found = fill(view, PageFilling(slots, AdRules(), NOW, valuation=Valuation(FALLING)), "copy")
+    found = fill(view, PageFilling(slots, AdRules(), NOW, calibration=FALLING), "copy")
     assert not found.hits.certified
 
 
 def test_ads_of_another_currency_are_left_out() -> None:
     view, stored = random_view(random.Random(2))
     rules = AdRules(cur="EUR")
-    filling = PageFilling([Slot(60)], rules, NOW, 60, counting=True, valuation=Valuation(CURVE))
+    filling = PageFilling([Slot(60)], rules, NOW, 60, counting=True, calibration=CURVE)
     found = fill(view, filling, "copy files")
     ads = [ad for ad in found.ads if ad is not None]
     assert ads
@@ -159,7 +159,7 @@ def test_ranking_by_value_gains_revenue_from_planted_clicks() -> None:
     queries = [" ".join(rng.choices(WORDS, k=rng.randint(1, 3))) for _ in range(400)]
     truth = Calibration(2.0, 1.0, -2.0, 1.2, {"top": 0.8, "side": -0.4}, 1, 1)
 
-    def shown(found: Filled) -> list[tuple[float, float, str]]:
+    def shown(found: Placed) -> list[tuple[float, float, str]]:
         places = [s.id for s, n in zip(slots, found.counts, strict=True) for _ in range(n)]
         prices = [0.0 if ad is None else ad.price for ad in found.ads]
         scores = [hit.score for hit in found.hits.hits]
@@ -191,7 +191,7 @@ def test_ranking_by_value_gains_revenue_from_planted_clicks() -> None:
         )
 
     def valued(curve: Calibration) -> PageFilling:
-        return PageFilling(slots, AdRules(), NOW, valuation=Valuation(curve))
+        return PageFilling(slots, AdRules(), NOW, calibration=curve)
 
     relevance, value, best = revenue(by_score), revenue(valued(fitted)), revenue(valued(truth))
     assert value > 1.2 * relevance

@@ -27,7 +27,7 @@ WHOLE: dict[str, Any] = {
 
 def test_all_fields_are_read() -> None:
     assert parse_ad(WHOLE) == Ad(
-        ("shop.example",), ("552",), 7, "c1", "k7", "s1", (), 2.5, "EUR",
+        ("shop.example",), ("552",), 7, "s1", (), 2.5, "EUR",
         1793487600.0, 1796083200.0, True,
     )  # fmt: skip
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fullrank_service.documents import idempotency
-from fullrank_service.documents.idempotency import KeyReused
+from fullrank_service.documents import log as documents_log
 from fullrank_service.documents.log import (
     Caps,
     Changed,
     Kept,
+    KeyReused,
     Log,
     LogError,
     Outcome,
@@ -172,7 +172,7 @@ def test_a_key_is_free_again_after_a_day(
     log: Log, place: LogPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.commit([put("a", key="k", digest=b"1")], CAPS)
-    monkeypatch.setattr(idempotency, "KEPT_S", -1)
+    monkeypatch.setattr(documents_log, "KEYS_KEPT_S", -1)
     # A new connection removes expired keys with its first commit.
     with closing(place.open()) as again:
         [outcome] = again.commit([put("b", key="k", digest=b"2")], CAPS)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fullrank.live.part import Hits, LiveHit
 from fullrank_service.base.errors import Invalid
-from fullrank_service.search.cursors import Cursor, Cursors, fingerprint
 from fullrank_service.search.request import After
+from fullrank_service.search.routes import Cursor, Cursors, fingerprint
 from fullrank_service.search.searching import page_after
 
 Scores = dict[str, float]

@@ -10,9 +10,9 @@ import pytest
 
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.http.admission import Admission, Slot
-from fullrank_service.http.serving import RequestModel, Serving
+from fullrank_service.http.deps import RequestModel, Serving
 from fullrank_service.search.request import Ranked, RankRequest
-from fullrank_service.search.trying import Trying
+from fullrank_service.search.ruled import Trying
 
 pytestmark = pytest.mark.anyio
 
