@@ -10,7 +10,6 @@ verify.py    check files and map them
 golden.py    answers that are replayed when a bundle is opened
 documents.py encoded documents as arrays or records
 second_stage.py the second stage and its facts
-results.py   SearchResult, Hit: what a search returns
 open.py      open_bundle, open_model, open_stage, open_trained: verify, map, replay the golden queries
 corpus.py    write_corpus: its documents, to train again
 catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
@@ -28,8 +27,9 @@ from fullrank.bundle.open import (
     read_manifest,
     verify_bundle,
 )
-from fullrank.bundle.results import Hit, SearchResult
 from fullrank.bundle.write import stream_bundle, write_bundle
+from fullrank.search.searchable import Hit
+from fullrank.search.searchable import Hits as SearchResult
 
 __all__ = [
     "Bundle",

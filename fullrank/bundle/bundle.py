@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle.manifest import Manifest
-from fullrank.bundle.results import Hit, SearchResult
 from fullrank.complete import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
@@ -33,11 +32,13 @@ from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
+from fullrank.rerank.stage import DEPTH, Reordered, SecondStage, first_of
 from fullrank.retrieval import MATCHES, Floor, Mask, Match, Ranking, Required, Retriever
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.rules.places import Page
+from fullrank.search.part import Part
+from fullrank.search.searchable import Hit, Hits, Searchable
 from fullrank.storage.documents import DocumentStore
 from fullrank.text.words import count_words, words
 
@@ -107,6 +108,15 @@ class Bundle:
     @property
     def card(self) -> Mapping[str, Any]:
         return self.manifest.card
+
+    @property
+    def part(self) -> Part:
+        """The documents, as searches and views take them."""
+        # Not kept: a circle of references would stay mapped until a garbage collection.
+        return Part(
+            self.bundle_id, self.documents, self.retriever, self,
+            facts=self.facts, new_words=self.new_words,
+        )  # fmt: skip
 
     @property
     def floor(self) -> Floor | None:
@@ -282,7 +292,7 @@ class Bundle:
         min_score: float | None = None,
         explain: bool = False,
         match: Match | None = None,
-    ) -> SearchResult:
+    ) -> Hits:
         """Search the documents; those that the query names by id or SKU come first (fullrank.filters.identifiers).
 
         Args:
@@ -317,99 +327,78 @@ class Bundle:
         require(match in (None, *MATCHES), "match", match, "'all', 'any', 'auto' or None")
         is_number = min_score is None or isinstance(min_score, Real)
         require(is_number, "min_score", min_score, "a number")
-        deleted = self._deleted(filter, exclude)
-        rank = partial(self._rank, text, mode=mode, explain=explain)
-        first = self._named(text, deleted, rank)
-        deleted = self._matching(text, match, deleted, is_strict=bool(first))
+        documents = Searchable(self.part, second_stage=self.second_stage)
+        matched = None if filter is None else [matching(parse_filter(filter), self.columns)]
+        allowed = documents.deleted(matched, exclude)
+        query = self.encode(text)
+        rank = partial(self._rank, documents, text, query, mode=mode, explain=explain)
+        first: Sequence[Hit] = []
+        if spellings := spellings_of(text):
+            others = ~named(spellings, documents.base.row, self.columns)
+            others = others if allowed[0] is None else others | allowed[0]
+            first = [] if others.all() else rank(MOST, 0, [others], -np.inf).hits
+        deleted = documents.marked(allowed, [hit.id for hit in first], True)
+        match = match or ("auto" if first else self.match)
+        required = self.required(text, match, is_strict=bool(first))
+        if required is not None:
+            deleted, _ = documents.lacking(query, required, deleted, allowed)
         if not first:
             return rank(limit, offset, deleted, min_score)
-        deleted = np.zeros(len(self.documents), np.bool_) if deleted is None else deleted.copy()
-        deleted[[self.documents.row(hit.id) for hit in first]] = True
         page = Page(offset, limit, range(len(first)))
         rest = rank(max(1, page.ranked_limit), page.ranked_offset, deleted, min_score)
         length = rest.total if rest.is_total else sys.maxsize
         hits, _ = page.put(rest.hits[: page.ranked_limit], length, first)
         return replace(rest, hits=hits, total=rest.total + len(first))
 
-    def _named(
-        self, text: str, deleted: Mask | None, rank: Callable[..., SearchResult]
-    ) -> Sequence[Hit]:
-        """Return the best documents that a query names and that may be returned."""
-        spellings = spellings_of(text)
-        if not spellings:
-            return []
-
-        def row_of(id: str) -> int | None:
-            try:
-                return self.documents.row(id)
-            except KeyError:
-                return None
-
-        is_named = named(spellings, row_of, self.columns)
-        others = ~is_named if deleted is None else ~is_named | deleted
-        return [] if others.all() else rank(MOST, 0, others, -np.inf).hits
-
     def _rank(
         self,
+        documents: Searchable,
         text: str,
+        query: Encoded,
         limit: int,
         offset: int,
-        deleted: Mask | None,
+        deleted: Sequence[Mask | None],
         min_score: float | None,
         *,
         mode: str,
         explain: bool,
-    ) -> SearchResult:
+    ) -> Hits:
         """Rank the documents that are not deleted."""
-        query = self.encode(text)
-        is_reordered = self._reorders(is_document=False) and offset < DEPTH
-        wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
+        read = text if self._reorders(is_document=False) else None
         search = partial(
-            self.retriever.search, query, wanted, offset=first, deleted=deleted, mode=mode
+            documents.search, query, limit, offset=offset, deleted=deleted, mode=mode, text=read
         )
-        [ranking] = search(floor=floor, counted=COUNTED)
-        if not len(ranking.rows) and floor is not None and self._is_all_weak(text, query, floor):
+        found = search(floor=floor)
+        # No document has the evidence that a query asks for, although one of its words is known.
+        if (
+            not found.hits
+            and floor is not None
+            and floor.can_be_any_word
+            and any(map(self.is_known, words(text)))
+            and not documents.count(query, floor, [None])
+        ):
             floor = floor.of_any_word()
-            [ranking] = search(floor=floor, counted=COUNTED)
-        reordered = self.reorder(text, ranking) if is_reordered else None
-        places = np.arange(len(ranking.rows))
-        if reordered is not None:
-            places = reordered.places(len(ranking.rows))[offset : offset + limit]
-        terms = self.model.query_terms(text) if explain else None
-        counted = self.click_parts if explain else None
+            found = search(floor=floor)
+        if mode == "fast" and floor is not None and not found.is_total:
+            count = documents.count(query, floor, deleted)
+            found = replace(found, total=min(count, COUNTED), is_total=count <= COUNTED)
+        if not explain:
+            return found
+        terms, learned, stage = self.model.query_terms(text), self.click_parts, self.second_stage
         hits = [
-            Hit(
-                self.documents.ids[row],
-                score,
-                dense,
-                lexical,
-                bias,
-                self.documents.fields(row),
-                None if terms is None else self._explain(terms, query, row).words,
-                self._second_score(reordered, place) if explain else None,
-                None if counted is None else counted.share(self.encoded, row, counted.key(text)),
+            hit._replace(
+                words=hit.part.explain(terms, query, hit.row).words,
+                second_stage=stage.explain(hit.features)
+                if stage is not None and hit.features is not None
+                else None,
+                clicks=None
+                if learned is None
+                else hit.part.clicks(learned, query, learned.key(text), hit.row),
             )
-            for place, (row, score, dense, lexical, bias) in zip(
-                places.tolist(), ranking.take(places).places(), strict=True
-            )
+            for hit in found.hits
         ]
-        count = 0 if reordered is None else len(reordered.order)
-        total, is_total = ranking.total, True
-        if floor is not None and 0 < len(ranking.rows) < wanted:
-            total = first + len(ranking.rows)  # a page that is not full is the last one
-        elif floor is not None:
-            found = ranking.found
-            if found is None:  # a fast search looks at some documents only
-                found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
-            total, is_total = min(found, COUNTED), found <= COUNTED
-        return SearchResult(hits, ranking.certified, total, is_total, count)
-
-    def _is_all_weak(self, text: str, query: Encoded, floor: Floor) -> bool:
-        """Return whether no document has the evidence that a query asks for, although one of its words is known."""
-        if not floor.can_be_any_word or not any(map(self.is_known, words(text))):
-            return False
-        return self.retriever.count(query, floor, 0) == 0
+        return replace(found, hits=hits)
 
     def _reorders(self, *, is_document: bool) -> bool:
         """Return whether there is a second stage for such queries."""
@@ -431,11 +420,6 @@ class Bundle:
         assert self.facts is not None
         facts = self.facts.take(ranking.rows[:DEPTH])
         return self.second_stage.order(text, first_of(ranking), facts)
-
-    def _second_score(self, reordered: Reordered | None, place: int) -> SecondScore | None:
-        if self.second_stage is None or reordered is None or place >= len(reordered.order):
-            return None
-        return self.second_stage.explain(reordered.features[place])
 
     def explain(self, text: str, id: str, limit: int = 8) -> Explanation:
         """Split the score of one document for a query by part and by word.
@@ -462,7 +446,7 @@ class Bundle:
         _check_query(text, limit)
         require(isinstance(id, str), "id", id, "text")
         terms = self.model.query_terms(text)
-        return self._explain(terms, self.encode(text), self.documents.row(id), limit)
+        return explain(terms, self.retriever, self.encode(text), self.documents.row(id), limit)
 
     def encode(self, texts: str | Sequence[str]) -> Encoded:
         """Encode one query or several: u (dense) and s (sparse) of each.
@@ -511,14 +495,14 @@ class Bundle:
             raise ArgumentError("qrels: no query has a relevant document")
         for query in judged:
             require(query in queries, "qrels", query, "a query of queries")
-        rankings = self.retriever.search(self.encode([queries[query] for query in judged]), _DEPTH)
+        encoded = self.encode([queries[query] for query in judged])
+        documents = Searchable(self.part, second_stage=self.second_stage)
+        is_reordered = self._reorders(is_document=False)
         values: dict[str, list[float]] = {name: [] for name in RANKING_MEASURES}
-        for query, ranking in zip(judged, rankings, strict=True):
-            grades = relevant[query]
-            reordered = self.reorder(queries[query], ranking)
-            if reordered is not None:
-                ranking = ranking.take(reordered.places(len(ranking.rows)))
-            found = np.array([grades.get(row, 0) for row in ranking.rows.tolist()], np.int64)
+        for i, query in enumerate(judged):
+            grades, read = relevant[query], queries[query] if is_reordered else None
+            hits = documents.search(encoded.slice(i, i + 1), _DEPTH, text=read).hits
+            found = np.array([grades.get(hit.row, 0) for hit in hits], np.int64)
             measured = ranking_measures(found, np.array(list(grades.values()), np.int64))
             for name, value in measured.items():
                 values[name].append(value)
@@ -531,34 +515,6 @@ class Bundle:
             raise ArgumentError(
                 f"qrels: document {id!r} of query {query!r} is not in the bundle"
             ) from None
-
-    def _explain(self, terms: Any, query: Encoded, row: int, limit: int = 8) -> Explanation:
-        return explain(terms, self.retriever, query, row, limit)
-
-    def _matching(
-        self, text: str, match: Match | None, deleted: Mask | None, *, is_strict: bool
-    ) -> Mask | None:
-        """Return ``deleted`` with the documents that lack required words."""
-        match = match or ("auto" if is_strict else self.match)
-        required = self.required(text, match, is_strict=is_strict)
-        if required is None:
-            return deleted
-        bits = self.retriever.words_had(required)
-        return required.lacking(bits, required.choice(bits, None, deleted), deleted)
-
-    def _deleted(self, filter: Mapping[str, Any] | None, exclude: Collection[str]) -> Mask | None:
-        """Mark the documents that must not be returned, bool (n,); None where all may be."""
-        if filter is None and not exclude:
-            return None
-        deleted = np.zeros(len(self.documents), np.bool_)
-        if filter is not None:
-            deleted = ~matching(parse_filter(filter), self.columns)
-        for id in exclude:
-            try:
-                deleted[self.documents.row(id)] = True
-            except KeyError:
-                continue
-        return deleted
 
 
 def _learned_nothing(model: Model) -> bool:

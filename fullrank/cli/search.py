@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -165,18 +164,13 @@ def _filter(text: str) -> Any:
 
 def _hit(hit: Hit) -> dict[str, Any]:
     """Return a hit as JSON values; "words" and "second_stage" only if requested."""
-    found = {field.name: getattr(hit, field.name) for field in fields(hit)}
-    if hit.words is None:
-        del found["words"]
-    else:
+    names = ("id", "score", "dense", "lexical", "bias", "fields")
+    found = {name: getattr(hit, name) for name in names}
+    if hit.words is not None:
         found["words"] = [word._asdict() for word in hit.words]
-    if hit.clicks is None:
-        del found["clicks"]
-    else:
+    if hit.clicks is not None:
         found["clicks"] = hit.clicks._asdict()
-    if hit.second_stage is None:
-        del found["second_stage"]
-    else:
+    if hit.second_stage is not None:
         features = [feature._asdict() for feature in hit.second_stage.features]
         found["second_stage"] = {
             "score": hit.second_stage.score,

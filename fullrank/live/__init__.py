@@ -6,14 +6,11 @@
 
 view.py      View: immutable, one bundle and its live documents up to one position of the log; Operation: one write
              of the log
-part.py      Part: documents that are searched together, the bundle's or those of one segment; Hits: an answer
 segments.py  immutable segments of added documents: encoded, chosen for a merge, merged
 entry.py     which documents a bundle can take
-ids.py       rows by id for many ids at once
 known.py     suggestions, floors and completions by the words of live documents
-clicks.py    clicks that the bundle has not learned yet
 
-Words that the model does not know have rows of their own: fullrank.models.unseen.
+The search itself is fullrank.search. Words that the model does not know have rows of their own: fullrank.models.unseen.
 
 Each request takes one View and is answered from it alone. ``apply`` returns a new View that shares all unchanged parts:
 it costs the encoding of the new documents. Segments are merged apart from that, on any thread:

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from fullrank.complete import is_completing_word
-from fullrank.encoding import Encoded, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Int64
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind, columns_of
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.columns.table import BOOLEANS
-from fullrank.kernels.records import copy_documents
 from fullrank.kernels.rows import number_values
-from fullrank.live.part import Part
 from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
@@ -36,6 +34,8 @@ from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import INDEXED_FROM, index_of_segment
 from fullrank.retrieval.ranking import remaining
+from fullrank.search.part import Part
+from fullrank.search.searchable import Selection, gather, gather_facts, gather_in_model_features
 from fullrank.storage.documents import DocumentStore, fields_line
 from fullrank.storage.strings import StringTable
 
@@ -43,87 +43,6 @@ from fullrank.storage.strings import StringTable
 #
 # The copies are made in kernels and by whole arrays, so that a merge on a background thread rarely holds the
 # interpreter.
-
-_EVERY_FEATURE = np.zeros(0, np.int32)
-
-
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """Documents of several parts in a new order.
-
-    Attributes:
-        number: int32 (n,), the part of each document.
-        row: int64 (n,), its row there.
-    """
-
-    number: Int32
-    row: Int64
-
-    @staticmethod
-    def of(pairs: Sequence[tuple[int, int]]) -> Selection:
-        """Make a selection of (index of the part, row) of each document."""
-        number, row = np.array(pairs, np.int64).reshape(-1, 2).T
-        return Selection(number.astype(np.int32), np.ascontiguousarray(row))
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def places(self, number: int) -> Int64:
-        """Return the places of the documents of one part, int64 ascending."""
-        return np.flatnonzero(self.number == number)
-
-
-def gather(
-    parts: Sequence[Documents], selected: Selection, width: int, targets: Sequence[Int32 | None]
-) -> Encoded:
-    """Copy encoded documents.
-
-    Args:
-        parts: The encoded documents of each part.
-        selected: The documents to copy.
-        width: Number of sparse features of the copy.
-        targets: For each part the new numbers of its features, int32 ascending; None if they stay.
-
-    Returns:
-        The encoded documents in the order of the selection.
-    """
-    count = len(selected)
-    sizes, bias = np.zeros(count, np.int64), np.empty(count, np.float32)
-    places = [selected.places(i) for i in range(len(parts))]
-    for part, here in zip(parts, places, strict=True):
-        rows = selected.row[here]
-        sizes[here] = part.indptr[rows + 1] - part.indptr[rows]
-        bias[here] = part.bias[rows]
-    indptr = np.zeros(count + 1, np.int64)
-    np.cumsum(sizes, out=indptr[1:])
-    dense = np.empty((count, parts[0].n_dense), np.float32)
-    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    for part, here, target in zip(parts, places, targets, strict=True):
-        if len(here):
-            found, rows = part.fetch(selected.row[here])
-            copy_documents(
-                found.dense, *found.sparse.arrays,
-                rows, here, _EVERY_FEATURE if target is None else target,
-                dense, indptr, indices, values,
-            )  # fmt: skip
-    return Encoded(dense, Rows(indptr, indices, values, width), bias)
-
-
-def gather_facts(parts: Sequence[Part], selected: Selection) -> DocumentFacts | None:
-    """Copy facts about documents in the order of the selection; None if a part has no facts."""
-    pieces, order = [], np.empty(len(selected), np.int64)
-    done = 0
-    for i, part in enumerate(parts):
-        here = selected.places(i)
-        if len(here):
-            if part.facts is None:
-                return None
-            order[here] = np.arange(done, done + len(here))
-            pieces.append(part.facts.take(selected.row[here]))
-            done += len(here)
-    if not pieces:
-        return None
-    return pieces[0] if len(pieces) == 1 else DocumentFacts.concatenate(pieces).take(order)
 
 
 def gather_columns(tables: Sequence[Columns], selected: Selection) -> Columns | None:
@@ -430,12 +349,6 @@ def _live(parts: Sequence[Part]) -> Selection:
 def _gathered(strings: Sequence[Sequence[str]], selected: Selection) -> StringTable:
     """Copy the ids, or the stored lines, of documents."""
     return StringTable.gather([*map(StringTable.of, strings)], selected.number, selected.row)
-
-
-def gather_in_model_features(parts: Sequence[Part], selected: Selection, width: int) -> Encoded:
-    """Copy encoded documents of several parts, with the sparse columns of the model, width of them."""
-    documents = [part.retriever.documents for part in parts]
-    return gather(documents, selected, width, [part.features for part in parts])
 
 
 def _columns_of(

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
 from fullrank.complete import LEAST_LETTERS, MOST, additions, has, last_word, places_beginning
-from fullrank.encoding import Encoded, Float32
 from fullrank.filters.columns import Columns, aligned
 from fullrank.live.entry import Entry, NewFields
-from fullrank.live.ids import hashes_of
-from fullrank.live.part import Hits, LiveHit, Part
 from fullrank.live.segments import (
     Merged,
-    Selection,
     build_segment,
     due,
-    gather_facts,
-    gather_in_model_features,
     live_rows,
     merge,
     merge_small,
@@ -35,13 +28,10 @@ from fullrank.models.contract import Model
 from fullrank.models.unseen import OpenModel
 from fullrank.models.widening import NO_ADDITIONS, Additions
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.features import FirstStage
-from fullrank.rerank.stage import DEPTH, SecondStage
-from fullrank.retrieval import Floor, Mask, Required
-from fullrank.retrieval.candidates import COUNTED
-from fullrank.retrieval.ranking import Choice
+from fullrank.search.part import Part
+from fullrank.search.searchable import Searchable, Selection, gather_facts, gather_in_model_features
 from fullrank.storage.documents import Document
-from fullrank.storage.strings import Names
+from fullrank.storage.strings import Names, hashes_of
 
 # One write of the log.
 
@@ -58,47 +48,6 @@ class Operation(NamedTuple):
     seq: int
     id: str
     fields: Mapping[str, Any] | None
-
-
-# The second stage over the documents of several parts: its features, and its order.
-
-
-def features_of(
-    stage: SecondStage, text: str, parts: Sequence[Part], hits: Sequence[LiveHit]
-) -> Float32 | None:
-    """Compute what a second stage orders hits by.
-
-    Args:
-        stage: The second stage.
-        text: The query's text.
-        parts: Those of the view that found the hits.
-        hits: Best first, by score.
-
-    Returns:
-        float32 (R, K), in which gap and place are those in this list; None without hits.
-    """
-    number = {id(part): i for i, part in enumerate(parts)}
-    facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
-    if facts is None:
-        return None
-    columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)
-    return stage.features(text, FirstStage(*(np.array(column) for column in columns)), facts)
-
-
-def reordered(
-    stage: SecondStage, text: str, parts: Sequence[Part], found: Hits, page: slice
-) -> Hits:
-    """Return a page of a ranking that starts at its first place, after the second stage; arguments: as above."""
-    hits = found.hits[:DEPTH]
-    features = features_of(stage, text, parts, hits)
-    if features is None:
-        return replace(found, hits=[])
-    order = stage.order_by(features)
-    best = [
-        found.hits[i]._replace(features=order.features[i]) if i < len(hits) else found.hits[i]
-        for i in order.places(len(found.hits))[page].tolist()
-    ]
-    return replace(found, hits=best, reordered=len(hits))
 
 
 # The last word of a query as the beginning of words that only live documents have.
@@ -158,14 +107,12 @@ class NewPrefixes:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(Searchable):
     """A bundle with the documents added, replaced and deleted since. Immutable: ``apply`` returns another view.
 
     Attributes:
         bundle: The bundle.
         seq: The last operation in the view.
-        base: The bundle's documents.
-        added: Segments of added documents, oldest first.
 
     Example:
         >>> view = View.of(open_bundle("bundles/docs/docs-1"))
@@ -173,28 +120,18 @@ class View:
         >>> hits = view.search(view.model.encode_queries(["list files"]), 10).hits
     """
 
-    bundle: Bundle
-    seq: int
-    base: Part
-    added: tuple[Part, ...] = ()
+    bundle: Bundle = field(kw_only=True)
+    seq: int = field(kw_only=True)
 
     @classmethod
-    def of(cls, bundle: Bundle, seq: int = 0) -> View:
+    def of(cls, bundle: Bundle, seq: int = 0) -> Self:
         """Return the view of a bundle without later writes.
 
         Args:
             bundle: An open bundle.
             seq: The last operation of the log that the bundle itself contains.
-
-        Returns:
-            The view.
         """
-        return cls(bundle, seq, Part.of(bundle))
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The bundle's documents and the segments."""
-        return (self.base, *self.added)
+        return cls(bundle.part, (), bundle.second_stage, bundle=bundle, seq=seq)
 
     @property
     def titled(self) -> tuple[Part, ...]:
@@ -366,185 +303,3 @@ class View:
             found = gather_facts(self.parts, selected)
             if found is not None:
                 yield found
-
-    def deleted(
-        self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()
-    ) -> list[Mask | None]:
-        """Return for each part the documents to leave out of a ranking.
-
-        Args:
-            matching: bool (n,) for each part, the documents that match a filter; None without a filter.
-            exclude: Ids to leave out.
-
-        Returns:
-            bool (n,) for each part, True for removed, not matching and excluded documents; None if all are ranked.
-        """
-        masks: list[Mask | None] = []
-        for i, part in enumerate(self.parts):
-            mask = part.removed
-            if matching is not None:
-                mask = ~matching[i] if mask is None else mask | ~matching[i]
-            masks.append(mask)
-        return self._set(masks, exclude, True)
-
-    def without(self, deleted: Sequence[Mask | None], ids: Collection[str]) -> list[Mask | None]:
-        """Return ``deleted`` without some documents, which are ranked after all; unknown ids are ignored."""
-        return self._set(deleted, ids, False)
-
-    def _set(
-        self, masks: Sequence[Mask | None], ids: Collection[str], value: bool
-    ) -> list[Mask | None]:
-        """Return masks, of which those that change are copies, with a value for some ids."""
-        changed: dict[int, Mask] = {}
-        for id in ids:
-            for i, part in enumerate(self.parts):
-                if (row := part.row(id)) is not None:
-                    if i not in changed:
-                        mask = masks[i]
-                        changed[i] = np.zeros(len(part), np.bool_) if mask is None else mask.copy()
-                    changed[i][row] = value
-        return [changed.get(i, mask) for i, mask in enumerate(masks)]
-
-    def below(
-        self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]
-    ) -> list[Mask | None]:
-        """Return ``deleted``, with all documents that do not reach a floor for one query."""
-        pairs = zip(self.parts, deleted, strict=True)
-        return [
-            part.below(query, floor.of_live(part is not self.base), mask) for part, mask in pairs
-        ]
-
-    def lacking(
-        self,
-        query: Encoded,
-        required: Required,
-        deleted: Sequence[Mask | None],
-        allowed: Sequence[Mask | None],
-        choice: Choice | None = None,
-    ) -> tuple[list[Mask | None], Choice]:
-        """Leave out the documents that lack required words.
-
-        Args:
-            query: As for ``search``.
-            required: Its words.
-            deleted: As ``self.deleted`` returned it.
-            allowed: The same, of the documents among which one must be left.
-            choice: Of the words; None: that of these documents.
-
-        Returns:
-            ``deleted`` with those documents, and the choice.
-        """
-        bits = [part.words_had(required) for part in self.parts]
-        if choice is None:
-            parts = zip(self.parts, bits, allowed, strict=True)
-            choice = required.together(
-                required.choice(own, part.removed, mask) for part, own, mask in parts
-            )
-        chosen = [
-            part.lacking(required, own, choice, mask, query)
-            for part, own, mask in zip(self.parts, bits, deleted, strict=True)
-        ]
-        return chosen, choice
-
-    def search(
-        self,
-        query: Encoded,
-        limit: int,
-        *,
-        offset: int = 0,
-        deleted: Sequence[Mask | None] | None = None,
-        mode: str = "exact",
-        text: str | None = None,
-        floor: Floor | None = None,
-        is_counted: bool = True,
-    ) -> Hits:
-        """Return the places offset..offset + limit of the ranking of all documents for one query.
-
-        Args:
-            query: One query, encoded by ``self.model``.
-            limit: Maximum number of hits, at least 1.
-            offset: First place to return.
-            deleted: As ``self.deleted`` returned it; default: removed documents only.
-            mode: "exact" or "fast". Segments of fewer than 20,000 documents are always searched exactly.
-            text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
-            floor: Only documents that reach it are found. The exact mode counts them up to ``COUNTED``; the fast mode
-                counts those that it has found.
-            is_counted: False: with a floor, the total is that of the hits, in every mode.
-
-        Returns:
-            The hits, best first.
-        """
-        deleted = self.deleted() if deleted is None else deleted
-        stage = self.bundle.second_stage
-        if stage is None or text is None or offset >= DEPTH:
-            return self._first(query, limit, offset, deleted, mode, floor, is_counted)
-        wanted = max(DEPTH, offset + limit)
-        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
-        return reordered(stage, text, self.parts, found, slice(offset, offset + limit))
-
-    def _first(
-        self,
-        query: Encoded,
-        limit: int,
-        offset: int,
-        deleted: Sequence[Mask | None],
-        mode: str,
-        floor: Floor | None,
-        is_counted: bool,
-    ) -> Hits:
-        """Return the places offset..offset + limit of the ranking by score."""
-        wanted, first = (offset + limit, 0) if self.added else (limit, offset)
-        count = 0 if floor is not None and is_counted and mode == "exact" else None
-        hits: list[LiveHit] = []
-        certified, total, least = True, 0, -math.inf
-        # The bundle first: the scores of its best documents spare the search of most others.
-        for part, mask in zip(self.parts, deleted, strict=True):
-            own = None if floor is None else floor.of_live(part is not self.base)
-            counted = None if count is None or count > COUNTED else COUNTED - count
-            found = part.search(
-                query,
-                wanted,
-                offset=first,
-                deleted=mask,
-                mode=mode,
-                least=least,
-                floor=own,
-                counted=counted,
-            )
-            if count is not None:
-                count += found.found or 0
-            certified, total = certified and found.certified, total + found.total
-            ids = part.store.ids
-            new = [
-                LiveHit(part, row, ids[row], score, dense, lexical, bias)
-                for row, score, dense, lexical, bias in found.places()
-                if score >= least
-            ]
-            if new and self.added:
-                hits = sorted(hits + new, key=_place)[:wanted]
-                least = hits[-1].score if len(hits) == wanted else least
-            else:
-                hits += new
-        page, is_total = hits[offset:] if self.added else hits, True
-        if floor is not None:
-            total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
-            if is_counted and count is None and not page and offset:
-                # Beyond the last hit of a fast search, which tells nothing about their number.
-                count = self._count(query, floor, deleted)
-        if count is not None and not is_total:
-            total, is_total = min(count, COUNTED), count <= COUNTED
-        return Hits(page, certified, total, is_total)
-
-    def _count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
-        """Return how many documents reach a floor, or more than ``COUNTED`` if these are more."""
-        count = 0
-        for part, mask in zip(self.parts, deleted, strict=True):
-            own = floor.of_live(part is not self.base)
-            mask = part.removed if mask is None else mask
-            count += part.count(query, own, COUNTED, mask)
-        return count
-
-
-def _place(hit: LiveHit) -> tuple[float, str]:
-    """Order hits by score, ties by id."""
-    return -hit.score, hit.id

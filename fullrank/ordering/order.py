@@ -25,11 +25,11 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.columns.table import Column
 from fullrank.filters.facets import columns_of_field
 from fullrank.live import View
-from fullrank.live.part import Hits, LiveHit, Part
-from fullrank.live.segments import Selection, gather_in_model_features
 from fullrank.ordering.sorting import Boost, SortKey, boosts_of, first_rows, sort_values
 from fullrank.retrieval import Mask
 from fullrank.retrieval.ranking import remaining
+from fullrank.search.part import Part
+from fullrank.search.searchable import Hit, Hits, Selection, gather_in_model_features
 
 # Groups: documents with an equal value of a field; an answer has a limited number of each.
 #
@@ -268,8 +268,8 @@ class Order:
         self,
         read: Callable[[int], Hits],
         wanted: int,
-        keep: Callable[[list[LiveHit]], list[LiveHit]],
-    ) -> tuple[Hits, list[LiveHit], bool]:
+        keep: Callable[[list[Hit]], list[Hit]],
+    ) -> tuple[Hits, list[Hit], bool]:
         """Read the ranking until enough of its hits are kept, or to its end.
 
         Returns:
@@ -284,7 +284,7 @@ class Order:
                 return found, hits, is_all
             depth *= _STEP
 
-    def groups_of(self, hit: LiveHit) -> list[Group]:
+    def groups_of(self, hit: Hit) -> list[Group]:
         """Return the groups of a hit; none without ``group_by``."""
         if self._groups is None:
             return []
@@ -311,7 +311,7 @@ class Order:
         if self._boosts is None:
             own_text = text if self._asked.is_by_score else None
             return self._view.search(query, count, deleted=masks, mode=mode, text=own_text)
-        hits: list[LiveHit] = []
+        hits: list[Hit] = []
         certified, total = True, 0
         for part, mask, boosts in zip(self._view.parts, masks, self._boosts, strict=True):
             own, is_certified = _boosted(part, query, count, mask, boosts, mode)
@@ -324,7 +324,7 @@ class Order:
         self, query: Encoded, count: int, masks: Sequence[Mask | None], values: Sequence[Float64]
     ) -> Hits:
         """Return the first documents by fields."""
-        hits: list[LiveHit] = []
+        hits: list[Hit] = []
         total = 0
         for part, mask, own in zip(self._view.parts, masks, values, strict=True):
             rows = remaining(len(part), mask)
@@ -339,21 +339,21 @@ class Order:
         hits.sort(key=lambda hit: (hit.keys or (), hit.id))
         return Hits(hits[:count], True, total)
 
-    def _in_groups(self, hits: list[LiveHit]) -> list[LiveHit]:
+    def _in_groups(self, hits: list[Hit]) -> list[Hit]:
         """Return those hits that leave their groups within the limit."""
         if self._asked.group_by is None:
             return hits
         kept = within(map(self.groups_of, hits), self._asked.group_by.limit)
         return [hits[place] for place in kept]
 
-    def _possible(self, hits: list[LiveHit], unordered: int) -> list[LiveHit]:
+    def _possible(self, hits: list[Hit], unordered: int) -> list[Hit]:
         """Return those hits that their groups may keep, whatever other views have; see ``first``."""
         if self._asked.group_by is None:
             return hits
         kept = possible(map(self.groups_of, hits), self._asked.group_by.limit, unordered)
         return [hits[place] for place in kept]
 
-    def _diverse(self, query: Encoded, hits: list[LiveHit]) -> list[LiveHit]:
+    def _diverse(self, query: Encoded, hits: list[Hit]) -> list[Hit]:
         """Put the first hits into the order of their variety."""
         first = hits[:DEPTH]
         if not first:
@@ -370,21 +370,21 @@ def _kept(part: Part, mask: Mask | None) -> int:
     return len(part) if mask is None else len(part) - int(np.count_nonzero(mask))
 
 
-def _hits(part: Part, query: Encoded, rows: Int64, boosts: Float64 | None) -> list[LiveHit]:
+def _hits(part: Part, query: Encoded, rows: Int64, boosts: Float64 | None) -> list[Hit]:
     """Score some documents in float64."""
     dense, lexical, bias = part.score_parts(query, rows)
     boost = np.zeros(len(rows)) if boosts is None else boosts[rows]
     columns = (rows, dense + lexical + bias + boost, dense, lexical, bias, boost)
     ids = part.store.ids
     return [
-        LiveHit(part, row, ids[row], *scores)
+        Hit(part, row, ids[row], *scores)
         for row, *scores in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
 def _boosted(
     part: Part, query: Encoded, count: int, mask: Mask | None, boosts: Float64, mode: str
-) -> tuple[list[LiveHit], bool]:
+) -> tuple[list[Hit], bool]:
     """Return the `count` documents of a part with the largest boosted scores, and whether they are certified."""
     rows = remaining(len(part), mask)
     if not len(rows):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.live import view as view_module
 from fullrank.models.unseen import OpenModel
 from fullrank.retrieval import Floor
+from fullrank.search import searchable
 from tests.api.support import CORPUS, make_bundle, running
 
 pytestmark = pytest.mark.anyio
@@ -110,7 +110,7 @@ async def test_min_score_replaces_the_floor(tmp_path: Path) -> None:
 async def test_many_documents_are_counted_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_module, "COUNTED", 3)
+    monkeypatch.setattr(searchable, "COUNTED", 3)
     make_bundle(tmp_path, "m", floor=Floor(lexical=0.01))
     async with running(tmp_path) as client:
         found = await search(client, "files", limit=2)

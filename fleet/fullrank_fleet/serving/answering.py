@@ -17,12 +17,10 @@ from fullrank.encoding import Float32
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted, range_counts
 from fullrank.live import View
-from fullrank.live.clicks import NewClicks
-from fullrank.live.part import Hits, LiveHit
-from fullrank.live.segments import Selection, gather_in_model_features
-from fullrank.live.view import features_of
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import DEPTH
+from fullrank.search.part import NewClicks
+from fullrank.search.searchable import Hit, Hits, Selection, features_of, gather_in_model_features
 from fullrank_fleet.serving.head import NewFields, view_in_set
 from fullrank_fleet.serving.wire import (
     Answer,
@@ -209,7 +207,7 @@ def _show(view: View, asked: Show) -> list[Shown | None]:
     found = []
     for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
         with suppress(KeyError):
-            found.append(LiveHit(*view.find(id), id, *scores))
+            found.append(Hit(*view.find(id), id, *scores))
     query = Widened(asked.query, partial(list, asked.terms))
     shown = dict(
         zip([hit.id for hit in found], _shown(view, asked.request, query, found), strict=True)
@@ -229,7 +227,7 @@ def _describe(view: View, asked: Describe) -> Described:
     return Described(ids, encoded)
 
 
-def _features(view: View, text: str, hits: Sequence[LiveHit]) -> Float32 | None:
+def _features(view: View, text: str, hits: Sequence[Hit]) -> Float32 | None:
     stage = view.bundle.second_stage
     return None if stage is None else features_of(stage, text, view.parts, hits[:DEPTH])
 
@@ -271,14 +269,12 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
     return facets, ranges
 
 
-def _scored(hits: Sequence[LiveHit]) -> Scored:
+def _scored(hits: Sequence[Hit]) -> Scored:
     scores = [(hit.score, hit.dense, hit.lexical, hit.bias, hit.boost) for hit in hits]
     return Scored([hit.id for hit in hits], np.array(scores, np.float64).reshape(-1, 5))
 
 
-def _shown(
-    view: View, request: RankRequest, query: Widened, hits: Sequence[LiveHit]
-) -> list[Shown]:
+def _shown(view: View, request: RankRequest, query: Widened, hits: Sequence[Hit]) -> list[Shown]:
     return [
         Shown(orjson.dumps(hit["fields"]), hit["explanation"], hit["highlight"])
         for hit in shown(view, request, query, hits)

@@ -27,7 +27,7 @@ from fullrank.rerank.stage import DEPTH as REORDERED
 from fullrank.rerank.stage import SecondStage
 from fullrank_fleet.serving.asking import Asking, Patience, Shards
 from fullrank_fleet.serving.head import Head, HeadView, NewFields
-from fullrank_fleet.serving.merge import Hit, Merged, Place, scored
+from fullrank_fleet.serving.merge import Merged, Place, SetHit, scored
 from fullrank_fleet.serving.pages import SetPage
 from fullrank_fleet.serving.wire import (
     Describe,
@@ -323,7 +323,7 @@ class _SetSearch:
             covered=covered,
         )
 
-    async def _shown(self, hits: Sequence[Hit]) -> list[dict[str, Any] | None]:
+    async def _shown(self, hits: Sequence[SetHit]) -> list[dict[str, Any] | None]:
         """Return hits ready for JSON; None for one whose shard is missing by now, or that was deleted meanwhile."""
         rows = [row for row, hit in enumerate(hits) if hit.shown is None]
         wanted = [hits[row] for row in rows]
@@ -340,7 +340,7 @@ class _SetSearch:
             for hit, own in zip(hits, shown, strict=True)
         ]
 
-    def _json(self, hit: Hit, shown: Shown) -> dict[str, Any]:
+    def _json(self, hit: SetHit, shown: Shown) -> dict[str, Any]:
         found = shown.hit(hit.id, hit.scores[0])
         if found["explanation"] is not None:
             score = second_score(self.head.second_stage, hit.features)

@@ -15,11 +15,11 @@ from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Column, Columns, Kind, aligned
 from fullrank.filters.columns.table import scale_of
 from fullrank.live import Operation, View
-from fullrank.live.ids import hashes_of
-from fullrank.live.part import Part
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
+from fullrank.search.part import Part
 from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.strings import hashes_of
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets import SetManifest, shard_folder
 from fullrank_fleet.sets.manifest import model_id
@@ -214,7 +214,7 @@ class HeadView(View):
     def of(cls, bundle: Bundle, seq: int = 0) -> HeadView:
         """As of ``View``."""
         assert isinstance(bundle, Head)
-        return cls(bundle, seq, Part.of(bundle), of_set=bundle.titled)
+        return replace(super().of(bundle, seq), of_set=bundle.titled)
 
     @property
     def titled(self) -> tuple[Part, ...]:

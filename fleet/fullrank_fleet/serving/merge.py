@@ -41,7 +41,7 @@ class Place(NamedTuple):
     row: int
 
 
-class Hit(NamedTuple):
+class SetHit(NamedTuple):
     """A hit of the whole.
 
     Attributes:
@@ -150,11 +150,11 @@ class Merged:
         found: list[float] = self.found[place.shard].hits.scores[place.row].tolist()
         return found
 
-    def hit(self, place: Place) -> Hit:
+    def hit(self, place: Place) -> SetHit:
         """Return a hit."""
         shown = self.found[place.shard].shown
         own = None if shown is None else shown[place.row]
-        return Hit(place.shard, place.id, self.scores(place), own, self.features.get(place))
+        return SetHit(place.shard, place.id, self.scores(place), own, self.features.get(place))
 
     def ad(self, place: Place) -> Ad | None:
         """Return the ad of a hit for a page."""
@@ -218,7 +218,7 @@ def _places(number: int, answer: Found, first: int = 0) -> Iterator[Place]:
         yield Place(key, id, number, row)
 
 
-def scored(hits: Sequence[Hit]) -> Scored:
+def scored(hits: Sequence[SetHit]) -> Scored:
     """Return hits for a question to their shards."""
     scores = np.array([hit.scores for hit in hits], np.float64).reshape(-1, 5)
     return Scored([hit.id for hit in hits], scores)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fullrank.live import View
-from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
+from fullrank.search.searchable import Hit, Hits
 from fullrank_fleet.serving.asking import Asking
 from fullrank_fleet.serving.head import Head, NewFields
-from fullrank_fleet.serving.merge import Hit, Merged
+from fullrank_fleet.serving.merge import Merged, SetHit
 from fullrank_fleet.serving.wire import CountAds, LeftOut, Question
 from fullrank_service.ads.filling import Conditions, PageFilling, has_ads
 from fullrank_service.ads.placing import Candidates, Placed, Wanted
@@ -48,11 +48,11 @@ class SetPage:
         conditions = filling.conditions
         # A shard has no taxonomy.
         self._conditions = replace(conditions, rules=conditions.rules.expanded)
-        self._hits: dict[str, Hit] = {}
+        self._hits: dict[str, SetHit] = {}
         self.mode = "exact"
         """The mode: "fast" if a shard was."""
 
-    async def fill(self, rank: Rank) -> tuple[Placed, list[Hit]]:
+    async def fill(self, rank: Rank) -> tuple[Placed, list[SetHit]]:
         """Fill the placements.
 
         Returns:
@@ -78,7 +78,7 @@ class SetPage:
         for place in places:
             hit = self._hits[place.id] = merged.hit(place)
             score, dense, lexical, bias, boost = hit.scores
-            hits.append(LiveHit(self._view.base, -1, place.id, score, dense, lexical, bias, boost))
+            hits.append(Hit(self._view.base, -1, place.id, score, dense, lexical, bias, boost))
         total, is_total = merged.total(places, self._request, is_capped=False)
         return Candidates(
             Hits(hits, merged.is_certified, total, is_total, len(merged.features)),

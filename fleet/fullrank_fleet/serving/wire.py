@@ -23,11 +23,11 @@ import orjson
 
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
-from fullrank.live.clicks import NewClicks
 from fullrank.ordering.order import Group
 from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import TermShare
+from fullrank.search.part import NewClicks
 from fullrank_fleet.serving.head import NONE_NEW, NewFields
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted

@@ -18,7 +18,8 @@ from cachetools import LRUCache
 from cachetools.keys import hashkey
 
 from fullrank.live import View
-from fullrank.live.part import Hits, LiveHit, Part
+from fullrank.search.part import Part
+from fullrank.search.searchable import Hit, Hits
 from fullrank_service.ads.placing import (
     Candidates,
     Placed,
@@ -161,7 +162,7 @@ class Eligible:
         ]
         return max(prices, default=0.0)
 
-    def ads_on(self, hits: Sequence[LiveHit]) -> list[Ad | None]:
+    def ads_on(self, hits: Sequence[Hit]) -> list[Ad | None]:
         """Return the ad of each hit; None: the document has no ad."""
         tables = [self._ads[self._number[id(hit.part)]] for hit in hits]
         both = zip(tables, hits, strict=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby, repeat
 from typing import NamedTuple, TypeVar
 
-from fullrank.live.part import Hits, LiveHit
 from fullrank.rerank.stage import DEPTH
+from fullrank.search.searchable import Hit, Hits
 from fullrank_service.ads.rules import PriceFloor
 from fullrank_service.completion.calibrations import Calibration
 from fullrank_service.documents.ad import Ad
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 class Valued(NamedTuple):
     """A document, its ad, and its value; without an ad all numbers are 0."""
 
-    hit: LiveHit
+    hit: Hit
     ad: Ad | None
     price: float
     probability: float
@@ -44,7 +44,7 @@ class Valued(NamedTuple):
 
 
 def ranked_by_value(
-    hits: Iterable[tuple[LiveHit, Ad | None]], calibration: Calibration, placement: str
+    hits: Iterable[tuple[Hit, Ad | None]], calibration: Calibration, placement: str
 ) -> list[Valued]:
     """Return hits, given with their ads, by descending value, ties by score, then id."""
     found = []
@@ -194,7 +194,7 @@ class _Page:
     def __init__(self, per_advertiser: int, *, has_ads: bool) -> None:
         self._spare = _SPARE_HITS if has_ads else 0
         self._answers: list[Hits] = []
-        self._hits: list[LiveHit] = []
+        self._hits: list[Hit] = []
         self._ads: list[Ad | None] = []
         self._advertisers = _Advertisers(per_advertiser)
         self._is_cut = False
@@ -269,7 +269,7 @@ class _Page:
                 chosen.append(one)
         return chosen
 
-    def _take(self, hit: LiveHit, ad: Ad | None) -> bool:
+    def _take(self, hit: Hit, ad: Ad | None) -> bool:
         """Note that a document is placed; False if one of its advertisers has all of its places."""
         if ad is not None and not self._advertisers.take(ad.adomain):
             return False
@@ -303,7 +303,7 @@ class _Advertisers:
         return True
 
 
-def _fitting(found: Candidates, min_score: float | None) -> list[tuple[LiveHit, Ad | None]]:
+def _fitting(found: Candidates, min_score: float | None) -> list[tuple[Hit, Ad | None]]:
     """Return the documents that reach a score, with their ads."""
     pairs = zip(found.hits.hits, found.ads, strict=True)
     return [(hit, ad) for hit, ad in pairs if min_score is None or hit.score >= min_score]

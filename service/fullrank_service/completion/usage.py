@@ -27,8 +27,8 @@ from fullrank.complete import (
 )
 from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
-from fullrank.live.part import Part
 from fullrank.live.segments import words_of
+from fullrank.search.part import Part
 from fullrank.together import Together
 from fullrank_service.base.background import Repeater, trim_heap
 from fullrank_service.base.metrics import Metrics

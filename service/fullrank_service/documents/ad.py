@@ -23,7 +23,7 @@ from fullrank.encoding import Int32, Int64
 from fullrank.errors import FullrankError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
-from fullrank.live.part import Part
+from fullrank.search.part import Part
 from fullrank.storage.documents import DocumentStore
 
 # The field of a document that holds its ad.

@@ -24,7 +24,7 @@ from fullrank.events.caps import find_programs, within_caps
 from fullrank.events.days import DAY_S, Days, erased_hash
 from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
-from fullrank.live.clicks import NewClicks
+from fullrank.search.part import NewClicks
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file
 from fullrank_service.base.background import Repeater
 from fullrank_service.base.metrics import Metrics

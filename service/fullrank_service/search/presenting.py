@@ -13,12 +13,11 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.query import listed
 from fullrank.highlight import Highlight, highlights
 from fullrank.live import View
-from fullrank.live.clicks import ClickedQuery
-from fullrank.live.part import LiveHit
-from fullrank.live.segments import Selection, gather_in_model_features
 from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
+from fullrank.search.part import ClickedQuery
+from fullrank.search.searchable import Hit, Selection, gather_in_model_features
 from fullrank_service.http.problems import too_large
 from fullrank_service.search.request import RankRequest
 
@@ -38,7 +37,7 @@ def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:
 
 
 def highlighted(
-    view: View, text: str, query: Encoded, hits: Sequence[LiveHit], asked: Highlight
+    view: View, text: str, query: Encoded, hits: Sequence[Hit], asked: Highlight
 ) -> list[dict[str, Any]]:
     """Return the snippets of each hit by field, ready for JSON.
 
@@ -62,7 +61,7 @@ def highlighted(
 
 
 def shown(
-    view: View, request: RankRequest, query: Widened, found: Sequence[LiveHit]
+    view: View, request: RankRequest, query: Widened, found: Sequence[Hit]
 ) -> list[dict[str, Any]]:
     """Return hits ready for JSON.
 
@@ -130,14 +129,14 @@ def shown(
     return hits
 
 
-def _fields(hit: LiveHit, names: Collection[str]) -> bytes:
+def _fields(hit: Hit, names: Collection[str]) -> bytes:
     """Return some of the stored fields of a hit as JSON."""
     fields = hit.part.store.fields(hit.row)
     return orjson.dumps({name: value for name, value in fields.items() if name in names})
 
 
 def _explained(
-    terms: Sequence[TermShare], query: Encoded, hit: LiveHit, stage: SecondStage | None
+    terms: Sequence[TermShare], query: Encoded, hit: Hit, stage: SecondStage | None
 ) -> dict[str, Any]:
     found = hit.part.explain(terms, query, hit.row)
     return {

@@ -17,7 +17,7 @@ from typing import Any
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
 from fullrank.live import View
-from fullrank.live.clicks import NewClicks
+from fullrank.search.part import NewClicks
 from fullrank_service.base.tracing import Stages
 from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.presenting import shown

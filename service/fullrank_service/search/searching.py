@@ -13,12 +13,12 @@ from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns
 from fullrank.filters.facets import Facet, Range, facet_over, range_counts
 from fullrank.live import View, known
-from fullrank.live.part import Hits
 from fullrank.models.widening import Widened, widen
 from fullrank.ordering.order import Order, Ordering
 from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
 from fullrank.rules.synonyms import features_of
+from fullrank.search.searchable import Hits
 from fullrank.text.words import tokens
 from fullrank_service.search.presenting import check_highlight
 from fullrank_service.search.request import After, RankRequest
@@ -221,7 +221,7 @@ class Search(NamedTuple):
     @property
     def counted(self) -> Sequence[Mask | None]:
         """For each part the documents that facets do not count; None: they count all."""
-        return self.view.without(self.deleted, self.request.pinned)
+        return self.view.marked(self.deleted, self.request.pinned, False)
 
     def run(self) -> tuple[Hits, Any, After | None]:
         """Return the hits, how they fill placements, and where the next page begins."""

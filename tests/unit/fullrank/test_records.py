@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from fullrank import scoring
 from fullrank.encoding import Encoded
 from fullrank.kernels.records import make_records
-from fullrank.live.segments import Selection, gather
 from fullrank.records import Records, blocks, used_columns
 from fullrank.retrieval import Floor, Retriever
+from fullrank.search.searchable import Selection, gather
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
     assert_is_brute_force,

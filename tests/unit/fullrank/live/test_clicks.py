@@ -13,7 +13,6 @@ from fullrank import open_bundle
 from fullrank.bundle import write_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
-from fullrank.live.clicks import MAX_DOCUMENTS, NewClicks
 from fullrank.live.known import floor_of
 from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
@@ -21,6 +20,7 @@ from fullrank.models.mixed import MixedModel
 from fullrank.ordering.order import Order, Ordering
 from fullrank.ordering.sorting import Boost
 from fullrank.retrieval import Floor, Mask
+from fullrank.search.part import MAX_DOCUMENTS, NewClicks
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Lexicon
 from tests.bundles import FIELDS, linear_model

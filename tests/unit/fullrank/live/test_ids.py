@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.live import ids as module
-from fullrank.live.ids import IdIndex, hashes_of
+from fullrank.storage import strings as module
+from fullrank.storage.strings import IdIndex, hashes_of
 
 some_ids = st.lists(st.text(max_size=3), unique=True, max_size=30)
 

@@ -11,9 +11,9 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle, stream_bundle
 from fullrank.live import Operation, View
-from fullrank.live.part import LiveHit
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, first_of
+from fullrank.search.searchable import Hit
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
 from tests.reranking import SETTINGS, stage_of, walked
@@ -82,7 +82,7 @@ def expected(view: View, text: str) -> list[str]:
     return [hits[i].id for i in order] + [hit.id for hit in hits[DEPTH:]]
 
 
-def ids(hits: list[LiveHit]) -> list[str]:
+def ids(hits: list[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
 

@@ -18,12 +18,12 @@ from fullrank.filters.columns import columns_of
 from fullrank.filters.facets import facet, facet_over
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import Operation, View, segments
-from fullrank.live import part as part_module
-from fullrank.live.part import Part
 from fullrank.live.segments import Merged
 from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
+from fullrank.search import part as part_module
+from fullrank.search.part import Part
 from fullrank.storage.documents import Document
 from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat

@@ -13,10 +13,11 @@ import pytest
 
 from fullrank.errors import FilterError
 from fullrank.live import Operation, View
-from fullrank.live.part import Hits, Part
 from fullrank.ordering import order as module
 from fullrank.ordering.order import GroupBy, Order, Ordering
 from fullrank.ordering.sorting import Boost, Decay, SortKey
+from fullrank.search.part import Part
+from fullrank.search.searchable import Hits
 from fullrank.storage.documents import Document
 from tests.bundles import linear_model
 from tests.live import brute_force, bundle_of, flat

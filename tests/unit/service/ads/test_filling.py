@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fullrank.live import Operation, View
-from fullrank.live.part import Hits
+from fullrank.search.searchable import Hits
 from fullrank.storage.documents import Document
 from fullrank_service.ads.filling import PageFilling, RuleMasks
 from fullrank_service.ads.placing import Placed, Slot

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.live.part import Hits, LiveHit
+from fullrank.search.searchable import Hit, Hits
 from fullrank_service.base.errors import Invalid
 from fullrank_service.search.request import After
 from fullrank_service.search.routes import Cursor, Cursors, fingerprint
@@ -20,9 +20,9 @@ Scores = dict[str, float]
 NO_PART = cast(Any, SimpleNamespace())
 
 
-def ranked(scores: Scores) -> list[LiveHit]:
+def ranked(scores: Scores) -> list[Hit]:
     best = sorted((-score, id) for id, score in scores.items())
-    return [LiveHit(NO_PART, 0, id, -score, 0.0, 0.0, 0.0) for score, id in best]
+    return [Hit(NO_PART, 0, id, -score, 0.0, 0.0, 0.0) for score, id in best]
 
 
 def searcher(scores: Scores) -> Any:

@@ -1,0 +1,415 @@
+"""Documents that are searched as one collection: the parts, one search over them, and its hits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
+from fullrank.kernels.records import copy_documents
+from fullrank.models.clicks import ClickShare
+from fullrank.records import Documents
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.features import FirstStage
+from fullrank.rerank.stage import DEPTH, SecondScore, SecondStage
+from fullrank.retrieval import Floor, Mask, Required
+from fullrank.retrieval.candidates import COUNTED
+from fullrank.retrieval.ranking import Choice
+from fullrank.scoring import WordScore
+from fullrank.search.part import Part
+
+_EVERY_FEATURE = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Documents of several parts in a new order.
+
+    Attributes:
+        number: int32 (n,), the part of each document.
+        row: int64 (n,), its row there.
+    """
+
+    number: Int32
+    row: Int64
+
+    @staticmethod
+    def of(pairs: Sequence[tuple[int, int]]) -> Selection:
+        """Make a selection of (index of the part, row) of each document."""
+        number, row = np.array(pairs, np.int64).reshape(-1, 2).T
+        return Selection(number.astype(np.int32), np.ascontiguousarray(row))
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def places(self, number: int) -> Int64:
+        """Return the places of the documents of one part, int64 ascending."""
+        return np.flatnonzero(self.number == number)
+
+
+def gather(
+    parts: Sequence[Documents], selected: Selection, width: int, targets: Sequence[Int32 | None]
+) -> Encoded:
+    """Copy encoded documents.
+
+    Args:
+        parts: The encoded documents of each part.
+        selected: The documents to copy.
+        width: Number of sparse features of the copy.
+        targets: For each part the new numbers of its features, int32 ascending; None if they stay.
+
+    Returns:
+        The encoded documents in the order of the selection.
+    """
+    count = len(selected)
+    sizes, bias = np.zeros(count, np.int64), np.empty(count, np.float32)
+    places = [selected.places(i) for i in range(len(parts))]
+    for part, here in zip(parts, places, strict=True):
+        rows = selected.row[here]
+        sizes[here] = part.indptr[rows + 1] - part.indptr[rows]
+        bias[here] = part.bias[rows]
+    indptr = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=indptr[1:])
+    dense = np.empty((count, parts[0].n_dense), np.float32)
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    for part, here, target in zip(parts, places, targets, strict=True):
+        if len(here):
+            found, rows = part.fetch(selected.row[here])
+            copy_documents(
+                found.dense, *found.sparse.arrays,
+                rows, here, _EVERY_FEATURE if target is None else target,
+                dense, indptr, indices, values,
+            )  # fmt: skip
+    return Encoded(dense, Rows(indptr, indices, values, width), bias)
+
+
+def gather_facts(parts: Sequence[Part], selected: Selection) -> DocumentFacts | None:
+    """Copy facts about documents in the order of the selection; None if a part has no facts."""
+    pieces, order = [], np.empty(len(selected), np.int64)
+    done = 0
+    for i, part in enumerate(parts):
+        here = selected.places(i)
+        if len(here):
+            if part.facts is None:
+                return None
+            order[here] = np.arange(done, done + len(here))
+            pieces.append(part.facts.take(selected.row[here]))
+            done += len(here)
+    if not pieces:
+        return None
+    return pieces[0] if len(pieces) == 1 else DocumentFacts.concatenate(pieces).take(order)
+
+
+def gather_in_model_features(parts: Sequence[Part], selected: Selection, width: int) -> Encoded:
+    """Copy encoded documents of several parts, with the sparse columns of the model, width of them."""
+    documents = [part.retriever.documents for part in parts]
+    return gather(documents, selected, width, [part.features for part in parts])
+
+
+class Hit(NamedTuple):
+    """One document of an answer: score = dense + lexical + bias + boost.
+
+    Attributes:
+        part, row: Where the document is.
+        boost: What the request adds to the score.
+        features: float32 (K,), what the second stage ordered it by; None if it did not.
+        keys: What a request sorts it by, the smallest first; None: its score.
+        words: The words of the query that contributed most, where ``Bundle.search`` explains.
+        second_stage: Likewise the score that the hit was reordered by; None if it was not.
+        clicks: Likewise what people chose before; None if the model counts no clicks.
+    """
+
+    part: Part
+    row: int
+    id: str
+    score: float
+    dense: float
+    lexical: float
+    bias: float
+    boost: float = 0.0
+    features: Float32 | None = None
+    keys: tuple[float, ...] | None = None
+    words: list[WordScore] | None = None
+    second_stage: SecondScore | None = None
+    clicks: ClickShare | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The stored fields."""
+        return self.part.store.fields(self.row)
+
+    def __eq__(self, other: object) -> bool:
+        # Whatever bundle and row the document is in.
+        return (
+            isinstance(other, Hit)
+            and (*self[2:8], *self[9:]) == (*other[2:8], *other[9:])
+            and self.fields == other.fields
+        )
+
+    def __repr__(self) -> str:
+        return f"Hit(id={self.id!r}, score={self.score!r}, fields={self.fields!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Hits(Sequence[Hit]):
+    """An answer.
+
+    Attributes:
+        hits: Best first, ties by id.
+        certified: Whether the hits are provably the top of the full ranking, before a second stage reordered it.
+        total: Number of documents that match.
+        is_total: Whether these are all that match; otherwise they are at least so many.
+        reordered: Number of the first documents that a second stage reordered; their scores do not descend.
+    """
+
+    hits: list[Hit]
+    certified: bool
+    total: int
+    is_total: bool = True
+    reordered: int = 0
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.hits[place]
+
+
+def features_of(
+    stage: SecondStage, text: str, parts: Sequence[Part], hits: Sequence[Hit]
+) -> Float32 | None:
+    """Compute what a second stage orders hits by.
+
+    Args:
+        stage: The second stage.
+        text: The query's text.
+        parts: Those of the view that found the hits.
+        hits: Best first, by score.
+
+    Returns:
+        float32 (R, K), in which gap and place are those in this list; None without hits.
+    """
+    number = {id(part): i for i, part in enumerate(parts)}
+    facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
+    if facts is None:
+        return None
+    columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)
+    return stage.features(text, FirstStage(*(np.array(column) for column in columns)), facts)
+
+
+def reordered(
+    stage: SecondStage, text: str, parts: Sequence[Part], found: Hits, page: slice
+) -> Hits:
+    """Return a page of a ranking that starts at its first place, after the second stage; arguments: as above."""
+    hits = found.hits[:DEPTH]
+    features = features_of(stage, text, parts, hits)
+    if features is None:
+        return replace(found, hits=[])
+    order = stage.order_by(features)
+    best = [
+        found.hits[i]._replace(features=order.features[i]) if i < len(hits) else found.hits[i]
+        for i in order.places(len(found.hits))[page].tolist()
+    ]
+    return replace(found, hits=best, reordered=len(hits))
+
+
+@dataclass(frozen=True, eq=False)
+class Searchable:
+    """Documents that are searched as one collection.
+
+    Attributes:
+        base: The documents of a bundle.
+        added: Segments of documents added since, oldest first.
+        second_stage: Reorders the first documents of a ranking; None: the bundle has no second stage.
+    """
+
+    base: Part
+    added: tuple[Part, ...] = ()
+    second_stage: SecondStage | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The bundle's documents and the segments."""
+        return (self.base, *self.added)
+
+    def deleted(
+        self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()
+    ) -> list[Mask | None]:
+        """Return for each part the documents to leave out of a ranking.
+
+        Args:
+            matching: bool (n,) for each part, the documents that match a filter; None without a filter.
+            exclude: Ids to leave out.
+
+        Returns:
+            bool (n,) for each part, True for removed, not matching and excluded documents; None if all are ranked.
+        """
+        masks: list[Mask | None] = []
+        for i, part in enumerate(self.parts):
+            mask = part.removed
+            if matching is not None:
+                mask = ~matching[i] if mask is None else mask | ~matching[i]
+            masks.append(mask)
+        return self.marked(masks, exclude, True)
+
+    def marked(
+        self, masks: Sequence[Mask | None], ids: Collection[str], value: bool
+    ) -> list[Mask | None]:
+        """Return masks, of which those that change are copies, with a value for some ids; unknown ids are ignored."""
+        changed: dict[int, Mask] = {}
+        for id in ids:
+            for i, part in enumerate(self.parts):
+                if (row := part.row(id)) is not None:
+                    if i not in changed:
+                        mask = masks[i]
+                        changed[i] = np.zeros(len(part), np.bool_) if mask is None else mask.copy()
+                    changed[i][row] = value
+        return [changed.get(i, mask) for i, mask in enumerate(masks)]
+
+    def below(
+        self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]
+    ) -> list[Mask | None]:
+        """Return ``deleted``, with all documents that do not reach a floor for one query."""
+        pairs = zip(self.parts, deleted, strict=True)
+        return [
+            part.below(query, floor.of_live(part is not self.base), mask) for part, mask in pairs
+        ]
+
+    def lacking(
+        self,
+        query: Encoded,
+        required: Required,
+        deleted: Sequence[Mask | None],
+        allowed: Sequence[Mask | None],
+        choice: Choice | None = None,
+    ) -> tuple[list[Mask | None], Choice]:
+        """Leave out the documents that lack required words.
+
+        Args:
+            query: As for ``search``.
+            required: Its words.
+            deleted: As ``self.deleted`` returned it.
+            allowed: The same, of the documents among which one must be left.
+            choice: Of the words; None: that of these documents.
+
+        Returns:
+            ``deleted`` with those documents, and the choice.
+        """
+        bits = [part.words_had(required) for part in self.parts]
+        if choice is None:
+            parts = zip(self.parts, bits, allowed, strict=True)
+            choice = required.together(
+                required.choice(own, part.removed, mask) for part, own, mask in parts
+            )
+        chosen = [
+            part.lacking(required, own, choice, mask, query)
+            for part, own, mask in zip(self.parts, bits, deleted, strict=True)
+        ]
+        return chosen, choice
+
+    def search(
+        self,
+        query: Encoded,
+        limit: int,
+        *,
+        offset: int = 0,
+        deleted: Sequence[Mask | None] | None = None,
+        mode: str = "exact",
+        text: str | None = None,
+        floor: Floor | None = None,
+        is_counted: bool = True,
+    ) -> Hits:
+        """Return the places offset..offset + limit of the ranking of all documents for one query.
+
+        Args:
+            query: One query, encoded by ``self.model``.
+            limit: Maximum number of hits, at least 1.
+            offset: First place to return.
+            deleted: As ``self.deleted`` returned it; default: removed documents only.
+            mode: "exact" or "fast". Segments of fewer than 20,000 documents are always searched exactly.
+            text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
+            floor: Only documents that reach it are found. The exact mode counts them up to ``COUNTED``; the fast mode
+                counts those that it has found.
+            is_counted: False: with a floor, the total is that of the hits, in every mode.
+
+        Returns:
+            The hits, best first.
+        """
+        deleted = self.deleted() if deleted is None else deleted
+        stage = self.second_stage
+        if stage is None or text is None or offset >= DEPTH:
+            return self._first(query, limit, offset, deleted, mode, floor, is_counted)
+        wanted = max(DEPTH, offset + limit)
+        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
+        return reordered(stage, text, self.parts, found, slice(offset, offset + limit))
+
+    def _first(
+        self,
+        query: Encoded,
+        limit: int,
+        offset: int,
+        deleted: Sequence[Mask | None],
+        mode: str,
+        floor: Floor | None,
+        is_counted: bool,
+    ) -> Hits:
+        """Return the places offset..offset + limit of the ranking by score."""
+        wanted, first = (offset + limit, 0) if self.added else (limit, offset)
+        count = 0 if floor is not None and is_counted and mode == "exact" else None
+        hits: list[Hit] = []
+        certified, total, least = True, 0, -math.inf
+        # The bundle first: the scores of its best documents spare the search of most others.
+        for part, mask in zip(self.parts, deleted, strict=True):
+            own = None if floor is None else floor.of_live(part is not self.base)
+            counted = None if count is None or count > COUNTED else COUNTED - count
+            found = part.search(
+                query,
+                wanted,
+                offset=first,
+                deleted=mask,
+                mode=mode,
+                least=least,
+                floor=own,
+                counted=counted,
+            )
+            if count is not None:
+                count += found.found or 0
+            certified, total = certified and found.certified, total + found.total
+            ids = part.store.ids
+            new = [
+                Hit(part, row, ids[row], score, dense, lexical, bias)
+                for row, score, dense, lexical, bias in found.places()
+                if score >= least
+            ]
+            if new and self.added:
+                hits = sorted(hits + new, key=_place)[:wanted]
+                least = hits[-1].score if len(hits) == wanted else least
+            else:
+                hits += new
+        page, is_total = hits[offset:] if self.added else hits, True
+        if floor is not None:
+            total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
+            if is_counted and count is None and not page and offset:
+                # Beyond the last hit of a fast search, which tells nothing about their number.
+                count = self.count(query, floor, deleted)
+        if count is not None and not is_total:
+            total, is_total = min(count, COUNTED), count <= COUNTED
+        return Hits(page, certified, total, is_total)
+
+    def count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
+        """Return how many documents reach a floor, or more than ``COUNTED`` if these are more."""
+        count = 0
+        for part, mask in zip(self.parts, deleted, strict=True):
+            own = floor.of_live(part is not self.base)
+            mask = part.removed if mask is None else mask
+            count += part.count(query, own, COUNTED, mask)
+        return count
+
+
+def _place(hit: Hit) -> tuple[float, str]:
+    """Order hits by score, ties by id."""
+    return -hit.score, hit.id
