@@ -118,7 +118,6 @@ class SortedTexts:
         return self.beginning(prefix[:-1], limit) if len(prefix.rstrip()) >= MIN_LETTERS else []
 
     def _range(self, prefix: str, inside: tuple[int, int]) -> tuple[int, int]:
-        """Return the range of the texts with a prefix, given a range that has them all."""
         first = bisect_left(self._keys, prefix, *inside)
         if first == inside[1] or not self._keys[first].startswith(prefix):
             return first, first
@@ -147,7 +146,6 @@ class SortedTexts:
                     yield first, last
 
     def _edited(self, before: str, letter: str, tail: str) -> Iterator[str]:
-        """Yield the edits of a letter and the letters after it, given the letter before."""
         after = tail[:1]
         if after:
             yield tail

@@ -374,7 +374,6 @@ def apart(spans: Sequence[Span]) -> list[Span]:
 
 
 def _merged(spans: Sequence[Span], kind: Kind) -> list[Span]:
-    """Merge the overlapping spans of one kind."""
     found: list[Span] = []
     for start, stop, own in sorted(spans):
         if own != kind:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import write_bundle
+from fullrank.bundle import stream_bundle
+from fullrank.encoding import Encoded
 from fullrank.models.contract import Model
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.rerank.facts import DocumentFacts
@@ -33,6 +34,13 @@ CORPUS = [
     ),
     Document("日本", {"title": "日本語の検索", "text": "東京の天気 files"}),
 ]
+
+
+def write_bundle(
+    root: Path, name: str, *, encoded: Encoded, documents: Sequence[Document], **settings: Any
+) -> Path:
+    """Write a bundle in one batch."""
+    return stream_bundle(root, name, batches=[(documents, encoded)], **settings)
 
 
 def linear_model(documents: Sequence[Document], *, n_dense: int = 0, seed: int = 1) -> LinearModel:

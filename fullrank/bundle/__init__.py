@@ -2,7 +2,7 @@
 
 <root>/<name>/<version>/manifest.json ...
 
-write.py     write_bundle, stream_bundle: a model and its documents become a folder, all or nothing
+write.py     stream_bundle: a model and its documents become a folder, all or nothing
 bundle.py    Bundle: search, explain, encode, evaluate
 manifest.py  what a bundle consists of: hash, dtype and shape of each file
 staging.py   fill a folder, then publish it
@@ -27,7 +27,7 @@ from fullrank.bundle.open import (
     read_manifest,
     verify_bundle,
 )
-from fullrank.bundle.write import stream_bundle, write_bundle
+from fullrank.bundle.write import stream_bundle
 from fullrank.search.searchable import Hit
 from fullrank.search.searchable import Hits as SearchResult
 
@@ -48,5 +48,4 @@ __all__ = [
     "read_manifest",
     "stream_bundle",
     "verify_bundle",
-    "write_bundle",
 ]

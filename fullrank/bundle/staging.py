@@ -22,7 +22,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -122,14 +122,6 @@ class StagingFolder:
         file = self._file(name)
         file.write(content)
         self._finish(name, file)
-
-    def write_with(self, name: str, write: Callable[[Path], None]) -> None:
-        """Write a file with a function that takes its path."""
-        self._file(name).close()
-        write(self.path / name)
-        with (self.path / name).open("rb") as file:
-            os.fsync(file.fileno())
-        self._record(name, None, None)
 
     def remove(self, name: str) -> None:
         """Remove a finished file; its memory maps remain readable."""

@@ -57,61 +57,6 @@ Batch = tuple[Sequence[Document], Encoded]
 """Documents and their encoding."""
 
 
-def write_bundle(
-    root: Path,
-    name: str,
-    *,
-    model: Model,
-    encoded: Encoded,
-    documents: Sequence[Document],
-    golden_queries: Sequence[str],
-    card: Mapping[str, Any],
-    sample_queries: Sequence[str] = (),
-    created: datetime | None = None,
-    log_position: LogPosition | None = None,
-    second_stage: SecondStage | None = None,
-    facts: Iterable[DocumentFacts] = (),
-    floor: Floor | None = None,
-    new_words: Sequence[str] = (),
-    progress: Progress = silent,
-) -> Path:
-    """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
-
-    Args:
-        root: Folder of bundles.
-        name: Name of the model.
-        model: See ``stream_bundle``, as for the arguments not listed here.
-        encoded: The documents as the model encodes them; row i is documents[i].
-        documents: In ascending id order, distinct.
-
-    Returns:
-        <root>/<name>/<version>.
-
-    Raises:
-        BundleError: See ``stream_bundle``.
-
-    Example:
-        path = write_bundle(root, "shop", model=model, encoded=model.encode_documents(texts),
-                            documents=documents, golden_queries=["red shoes"], card={})
-    """
-    return stream_bundle(
-        root,
-        name,
-        model=model,
-        batches=[(documents, encoded)],
-        golden_queries=golden_queries,
-        card=card,
-        sample_queries=sample_queries,
-        created=created,
-        log_position=log_position,
-        second_stage=second_stage,
-        facts=facts,
-        floor=floor,
-        new_words=new_words,
-        progress=progress,
-    )
-
-
 def stream_bundle(
     root: Path,
     name: str,
@@ -259,7 +204,6 @@ def _write_documents(
 
 
 def _write_columns(folder: StagingFolder, columns: ColumnsBuilder) -> dict[str, Any]:
-    """Write columns/."""
     return columns.finish(
         lambda name, shape, dtype: folder.create_array(f"columns/{name}.npy", shape, dtype),
         lambda name, texts: folder.write_strings(f"columns/{name}", ".txt", texts),

@@ -99,7 +99,6 @@ def _run() -> int:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Return whether a KeyboardInterrupt caused an error."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

@@ -223,7 +223,6 @@ def _tensor(features: Int32, weights: Float32) -> str:
 
 
 def _steps(features: Int32, weights: Float32) -> list[tuple[int, int]]:
-    """Return (feature, weight in steps) of the entries that are at least one step."""
     steps = np.rint(weights * _STEPS).astype(np.int64).tolist()
     pairs = zip(features.tolist(), steps, strict=True)
     return [(feature, count) for feature, count in pairs if count > 0]

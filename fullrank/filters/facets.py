@@ -111,7 +111,7 @@ def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") 
 
 
 def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
-    """Return the facet of a field over several sets of documents, as ``facet`` would over their union.
+    """Return the facet of a field over several sets of documents.
 
     Args:
         parts: The counts of each set.
@@ -139,38 +139,15 @@ def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
     )
 
 
-def facet(columns: Columns, field: str, matching: Mask, limit: int, path: str = "facets") -> Facet:
-    """Count the values of a field.
-
-    Args:
-        columns: Columns of n documents.
-        field: Field name.
-        matching: bool (n,), the documents to count; a document with several values counts for each.
-        limit: Maximum number of values to return, at least 1.
-        path: Place of the field in the request, for errors.
-
-    Returns:
-        The facet of the field.
-
-    Raises:
-        FilterError: The field is unknown or cannot be a column.
-
-    Example:
-        >>> columns = columns_of([{"tag": ["a", "b"]}, {"tag": "b"}])
-        >>> facet(columns, "tag", np.array([True, True]), limit=1).values
-        (ValueCount(value='b', count=2),)
-    """
-    return facet_over([(columns, matching)], field, limit, path)
-
-
 def facet_over(
     parts: Sequence[tuple[Columns, Mask]], field: str, limit: int, path: str = "facets"
 ) -> Facet:
-    """Count the values of a field over several sets of documents, as ``facet`` would over their union.
+    """Count the values of a field over several sets of documents.
 
     Args:
-        parts: (columns, matching) of each set, columns as ``aligned`` returns them. Put the largest set first: the
-            values of the others are looked up in its dictionaries.
+        parts: (columns, matching) of each set, columns as ``aligned`` returns them, matching bool (n,): the documents
+            to count; one with several values counts for each. Put the largest set first: the values of the others are
+            looked up in its dictionaries.
         field: Field name.
         limit: Maximum number of values to return, at least 1.
         path: Place of the field in the request, for errors.
@@ -272,7 +249,6 @@ def _value_at(column: Column, place: int) -> tuple[int, Value]:
 
 
 def _json_value(kind: Kind, value: Value) -> Value:
-    """Return a stored value as it was in the JSON."""
     return _json_number(float(value)) if kind == "number" else value
 
 

@@ -214,7 +214,6 @@ def _cut_plural(key: UInt8, size: int) -> int:
 def _may_be_form(
     key: UInt8, size: int, words: UInt64, folded: UInt64, singulars: UInt64, irregular: UInt64
 ) -> bool:
-    """Return whether a key, or its singular, is among the words or the keys of their forms."""
     crc = end_crc(add_bytes(CRC_START, key, 0, size))
     if _has(words, crc) or _has(folded, crc) or _has(singulars, crc) or _has(irregular, crc):
         return True

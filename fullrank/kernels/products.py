@@ -76,7 +76,6 @@ class _Products:
         return self._add(sums, codes, code)
 
     def total(self, sums: Any) -> Any:
-        """Add up the sums."""
         return self._call("llvm.vector.reduce.add.v16i32", _SUM, sums)
 
 

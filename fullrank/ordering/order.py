@@ -53,14 +53,13 @@ class Groups:
     Args:
         parts: The columns of each part, as ``aligned`` returns them.
         field: The field.
-        path: Place of the field in the request, for errors.
 
     Raises:
         FilterError: The field is unknown or cannot be a column.
     """
 
-    def __init__(self, parts: Sequence[Columns], field: str, path: str = "group_by.field") -> None:
-        self._columns: list[Column] = columns_of_field(parts, field, path)
+    def __init__(self, parts: Sequence[Columns], field: str) -> None:
+        self._columns: list[Column] = columns_of_field(parts, field, "group_by.field")
 
     def of(self, part: int, row: int) -> list[Group]:
         """Return the groups of a document, given the index of its part and its row."""
@@ -200,13 +199,11 @@ class Order:
         self._view, self._asked = view, asked
         self._number = {id(part): i for i, part in enumerate(view.parts)}
         columns = view.columns
-        self._sort = sort_values(columns, asked.sort, "sort") if asked.sort else None
-        self._boosts = (
-            boosts_of(columns, asked.boosts, asked.now, "boost") if asked.boosts else None
-        )
+        self._sort = sort_values(columns, asked.sort) if asked.sort else None
+        self._boosts = boosts_of(columns, asked.boosts, asked.now) if asked.boosts else None
         self._groups = None
         if asked.group_by is not None:
-            self._groups = Groups(columns, asked.group_by.field, "group_by.field")
+            self._groups = Groups(columns, asked.group_by.field)
 
     def search(
         self,
@@ -417,6 +414,5 @@ def _boosted(
 
 
 def _scores(part: Part, query: Encoded, rows: Int64, boosts: Float64) -> Float64:
-    """Return the boosted scores of some documents."""
     dense, lexical, bias = part.score_parts(query, rows)
     return dense + lexical + bias + boosts[rows]

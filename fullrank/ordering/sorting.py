@@ -31,15 +31,12 @@ class SortKey:
     is_descending: bool = False
 
 
-def sort_values(
-    parts: Sequence[Columns], keys: Sequence[SortKey], path: str = "sort"
-) -> list[Float64]:
+def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float64]:
     """Return the sort values of the documents of several parts.
 
     Args:
         parts: The columns of each part, as ``aligned`` returns them.
         keys: The fields, the most important one first.
-        path: Place of the keys in the request, for errors.
 
     Returns:
         For each part float64 (keys, documents): the smallest come first, infinity is missing.
@@ -49,7 +46,7 @@ def sort_values(
     """
     found = [np.empty((len(keys), columns.documents)) for columns in parts]
     for i, key in enumerate(keys):
-        here = f"{path}.{i}.field"
+        here = f"sort.{i}.field"
         columns = columns_of_field(parts, key.field, here)
         scale = scale_of(columns)
         if scale is None:
@@ -129,16 +126,13 @@ class Boost:
     decay: Decay | None = None
 
 
-def boosts_of(
-    parts: Sequence[Columns], boosts: Sequence[Boost], now: float, path: str = "boost"
-) -> list[Float64]:
+def boosts_of(parts: Sequence[Columns], boosts: Sequence[Boost], now: float) -> list[Float64]:
     """Return the sum of the boosts of each document of several parts.
 
     Args:
         parts: The columns of each part, as ``aligned`` returns them.
         boosts: The boosts.
         now: Seconds since 1970.
-        path: Place of the boosts in the request, for errors.
 
     Returns:
         For each part float64 (documents,).
@@ -148,10 +142,9 @@ def boosts_of(
     """
     total = [np.zeros(columns.documents) for columns in parts]
     for place, boost in enumerate(boosts):
-        columns = columns_of_field(parts, boost.field, f"{path}.{place}.field")
-        for sums, own in zip(
-            total, _values(parts, columns, boost, now, f"{path}.{place}"), strict=True
-        ):
+        path = f"boost.{place}"
+        columns = columns_of_field(parts, boost.field, f"{path}.field")
+        for sums, own in zip(total, _values(parts, columns, boost, now, path), strict=True):
             sums += boost.weight * np.nan_to_num(own, nan=0.0)
     return total
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64, Mask
 from fullrank.rerank.facts import MOST_ASKED, NO_DATE, DocumentFacts, UInt32, numbered
-from fullrank.text.counting import TextCounter
 from fullrank.text.words import count_words
 
 _PLAIN = ("score", "dense", "lexical", "bias", "gap", "place", "words", "matched", "clicks", "age")
@@ -102,13 +101,7 @@ class Statistics:
         return replace(facts, asked_weights=weights.astype(np.float32))
 
 
-def compute(
-    text: str,
-    first: FirstStage,
-    facts: DocumentFacts,
-    statistics: Statistics,
-    counter: TextCounter = count_words,
-) -> Float32:
+def compute(text: str, first: FirstStage, facts: DocumentFacts, statistics: Statistics) -> Float32:
     """Compute the features of a query's first documents.
 
     Args:
@@ -116,12 +109,11 @@ def compute(
         first: Their scores, best first.
         facts: About the same documents, in the same order.
         statistics: Of the training documents.
-        counter: Counts the words of a text.
 
     Returns:
         float32 (R, K) with a column for each of `names`, all finite.
     """
-    return in_list(_of_pairs(text, first, facts, statistics, counter), first.scores)
+    return in_list(_of_pairs(text, first, facts, statistics), first.scores)
 
 
 def in_list(features: Float32, scores: Float64) -> Float32:
@@ -144,11 +136,10 @@ def _of_pairs(
     first: FirstStage,
     facts: DocumentFacts,
     statistics: Statistics,
-    counter: TextCounter,
 ) -> Float32:
     """Compute the features of each pair, with zeros for gap and place."""
     count, width = len(facts), facts.fields
-    words, _ = numbered(counter(text))
+    words, _ = numbered(count_words(text))
     n_words = max(1, len(words))
     line, place = _matches(facts.words, words)
     lines = count * width

@@ -208,8 +208,7 @@ def order_of(scores: Float64, moved: Mask | None) -> Int64:
     return order
 
 
-def first_of(ranking: Ranking, depth: int = DEPTH) -> FirstStage:
+def first_of(ranking: Ranking) -> FirstStage:
     """Return the scores of the first documents of a ranking."""
-    return FirstStage(
-        ranking.scores[:depth], ranking.dense[:depth], ranking.lexical[:depth], ranking.bias[:depth]
-    )
+    columns = (ranking.scores, ranking.dense, ranking.lexical, ranking.bias)
+    return FirstStage(*(column[:DEPTH] for column in columns))

@@ -208,11 +208,9 @@ class Part:
         return replace(found.take(kept), total=found.total - self.n_removed)
 
     def _added(self, query: Encoded) -> Added | None:
-        """Return what new clicks add to the scores."""
         return query.clicks.added(self, query.key) if isinstance(query, ClickedQuery) else None
 
     def _left(self, rows: Int64, deleted: Mask | None) -> Int64:
-        """Return the rows that are not left out."""
         mask = self.removed if deleted is None else deleted
         return rows if mask is None else rows[~mask[rows]]
 
@@ -391,7 +389,6 @@ class Part:
 
 
 def _with_sparse(text: Encoded, indices: Int32, weights: np.ndarray, width: int) -> Encoded:
-    """Return one encoded text with other sparse entries."""
     indptr = np.array([0, len(indices)], np.int64)
     return Encoded(text.dense, Rows(indptr, indices, weights, width), text.bias)
 

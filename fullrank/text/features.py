@@ -85,11 +85,6 @@ class Counts:
     words: Sequence[str]
     columns: list[Rows]
 
-    def over(self, vocabulary: Vocabulary) -> list[Rows]:
-        """Return the columns over another vocabulary, without the words that have no row in it."""
-        target = vocabulary.rows(self.words)
-        return [column.remap_columns(target, len(vocabulary)) for column in self.columns]
-
     def in_table(self) -> Counts:
         """Return the counts with their words in a table; no word has a lone surrogate, which no table can hold."""
         table = StringTable.of(self.words)

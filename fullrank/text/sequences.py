@@ -83,7 +83,6 @@ def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, I
 
 
 def _split(texts: Sequence[str], splitter: Splitter) -> Tokens:
-    """Return the tokens of texts."""
     encoded = [text.encode("utf-8", "surrogatepass") + b" " for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
     blob = np.frombuffer(bytearray().join(encoded), np.uint8)
@@ -93,7 +92,6 @@ def _split(texts: Sequence[str], splitter: Splitter) -> Tokens:
 def _number(
     indptr: Int64, tokens: Int32, names: UInt8, splitter: Splitter, number: dict[str, int]
 ) -> tuple[Int64, Int32]:
-    """Replace tokens by the numbers of their words."""
     distinct = names.tobytes().decode("utf-8", "surrogatepass").split(" ")[:-1]
     sizes, found = splitter.split(distinct)
     place = np.array([number.setdefault(word, len(number)) for word in found], np.int32)

@@ -269,7 +269,6 @@ def variant_shares(
 def _shares(
     words: Sequence[str], asked: Iterable[int], sources: Sequence[Variants], width: int
 ) -> Rows:
-    """Return the shares of the variants of the words of some columns, (words, width)."""
     shares: list[tuple[Sequence[int], Sequence[float]]] = []
     if sources:
         for column in asked:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle import Bundle, list_bundles, open_bundle
 from fullrank.bundle.manifest import FORMAT_VERSION
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.rerank.facts import DocumentFacts
@@ -25,6 +25,7 @@ from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
+from tests.bundles import write_bundle
 
 HERE = Path(__file__).resolve().parent
 CREATED = datetime(2026, 11, 21, tzinfo=UTC)

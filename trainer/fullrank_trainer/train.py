@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from fullrank.bundle import log_position_of, write_bundle
+from fullrank.bundle import log_position_of, stream_bundle
 from fullrank.bundle.manifest import LogPosition, check_name
 from fullrank.errors import CollectionError, TrainingError
 from fullrank.progress import Reporter
@@ -396,12 +396,11 @@ class Trainer:
             card["second_stage"] = second.card
         kept = second if second is not None and second.on else None
         with self.reporter.callback() as progress:
-            return write_bundle(
+            return stream_bundle(
                 self.out,
                 self.name,
                 model=best.fitted.model,
-                encoded=best.fitted.documents,
-                documents=self.collection.documents,
+                batches=[(self.collection.documents, best.fitted.documents)],
                 golden_queries=sampled.golden(),
                 sample_queries=sampled.tuning(),
                 card=card,

@@ -335,7 +335,6 @@ def columns_of(
 
 
 def _fields(facts: Mapping[str, Any], documents: int) -> list[Any]:
-    """Return the facts of the fields, checked against the number of documents."""
     match facts:
         case {"documents": int(count), "fields": list(fields), **rest} if not rest:
             if count != documents:
@@ -373,7 +372,6 @@ def _part(
     strings: Mapping[str, Sequence[str]],
     used: set[str],
 ) -> ColumnPart:
-    """Collect the arrays of one part; add their names to used."""
 
     def find(parts: Mapping[str, _Stored], name: str) -> _Stored:
         if stem + name not in parts:

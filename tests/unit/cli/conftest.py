@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fullrank import cli
-from fullrank.bundle import write_bundle
 from fullrank.models import registry as kinds
+from tests.bundles import write_bundle
 from tests.unit.cli.counting import DOCUMENTS, CountingModel
 from tests.unit.cli.running import Outcome, Run
 

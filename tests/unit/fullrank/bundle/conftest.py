@@ -10,9 +10,9 @@ import pytest
 
 from fullrank.bundle import open as loading
 from fullrank.bundle import write as publish
-from fullrank.bundle import write_bundle
 from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
+from tests.bundles import write_bundle
 from tests.words_bundle import CREATED, WordsModel, planted
 
 

@@ -23,12 +23,12 @@ from fullrank.bundle import (
     list_bundles,
     open_bundle,
     read_manifest,
-    write_bundle,
 )
 from fullrank.bundle.manifest import FileEntry, Manifest, bundle_id
 from fullrank.errors import BundleNotFound
 from fullrank.filters.columns import columns_of
 from fullrank.retrieval import Retriever
+from tests.bundles import write_bundle
 from tests.forging import edit
 from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted
 

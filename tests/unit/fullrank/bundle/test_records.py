@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle, open_bundle, stream_bundle, verify_bundle, write_bundle
+from fullrank.bundle import (
+    Bundle,
+    open_bundle,
+    stream_bundle,
+    verify_bundle,
+)
 from fullrank.bundle import documents as layout
 from fullrank.encoding import Encoded
 from fullrank.engines.source import Source
@@ -20,7 +25,7 @@ from fullrank.live import Operation, View
 from fullrank.progress import Reporter
 from fullrank.records import Records
 from fullrank.storage.documents import Document
-from tests.bundles import linear_model
+from tests.bundles import linear_model, write_bundle
 from tests.forging import Damage, array, value
 from tests.words_bundle import CREATED, planted
 

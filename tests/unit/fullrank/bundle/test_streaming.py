@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open as loading
-from fullrank.bundle import open_bundle, stream_bundle, write_bundle
+from fullrank.bundle import open_bundle, stream_bundle
 from fullrank.bundle import write as publish
 from fullrank.bundle.manifest import parse_manifest
 from fullrank.bundle.verify import advise
@@ -22,6 +22,7 @@ from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.checks import check_values
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import StringTable
+from tests.bundles import write_bundle
 from tests.golden.test_golden import CREATED, QUERIES, WORDS, planted_model
 
 MODEL = planted_model()

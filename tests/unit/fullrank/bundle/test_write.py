@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import staging as folder
-from fullrank.bundle import verify_bundle, write_bundle
+from fullrank.bundle import verify_bundle
 from fullrank.bundle import write as publish
 from fullrank.bundle.open import replay
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
 from fullrank.storage.documents import Document
+from tests.bundles import write_bundle
 from tests.words_bundle import CREATED, WORDS, planted
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from fullrank import Bundle, open_bundle
-from fullrank.bundle import write_bundle
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
-from tests.bundles import FIELDS, linear_model
+from tests.bundles import FIELDS, linear_model, write_bundle
 from tests.unit.fullrank.engines.truth import QUERIES, WORDS
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import FilterError
 from fullrank.filters.columns import columns_of
-from fullrank.filters.facets import ValueCount, counted, facet, merged
+from fullrank.filters.facets import ValueCount, counted, facet_over, merged
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, kind_of, values_of
 
@@ -39,7 +39,7 @@ def test_a_facet_counts_the_same_as_a_counter(
     ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
     numbers = [value for kind, value in counter if kind == 1]
 
-    found = facet(columns_of(given), field, matching, limit)
+    found = facet_over([(columns_of(given), matching)], field, limit)
     assert found.values == tuple(ValueCount(v, count) for (_, v), count in ordered[:limit])
     kinds = [kind_of(value.value) for value in found.values]
     assert kinds == [KINDS[kind] for (kind, _), _ in ordered[:limit]]
@@ -60,14 +60,14 @@ def test_merged_counts_are_those_of_the_union(
     tables = [columns_of(documents) for documents in sets]
     counts = [counted(own, field, np.ones(own.documents, np.bool_)) for own in tables]
     union = columns_of([*sets[0], *sets[1]])
-    expected = facet(union, field, np.ones(union.documents, np.bool_), limit)
+    expected = facet_over([(union, np.ones(union.documents, np.bool_))], field, limit)
     found = merged(counts, limit)
     assert repr(found) == repr(expected)  # 1, 1.0 and true are three values
 
 
 def test_whole_numbers_are_returned_as_integers() -> None:
     columns = columns_of({"n": n} for n in (3.0, 3, 2.5, 1e300, -0.0))
-    found = facet(columns, "n", np.ones(5, np.bool_), 9)
+    found = facet_over([(columns, np.ones(5, np.bool_))], "n", 9)
     shown = [(repr(value.value), value.count) for value in found.values]
     assert shown == [("3", 2), ("0", 1), ("2.5", 1), ("1e+300", 1)]
 
@@ -75,7 +75,7 @@ def test_whole_numbers_are_returned_as_integers() -> None:
 def test_ties_among_many_values_are_ordered_by_value() -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(0, 3000, 5000).tolist()
-    found = facet(columns_of({"n": n} for n in values), "n", np.ones(5000, np.bool_), 100)
+    found = facet_over([(columns_of({"n": n} for n in values), np.ones(5000, np.bool_))], "n", 100)
     expected = sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))[:100]
     assert [(item.value, item.count) for item in found.values] == expected
 
@@ -83,6 +83,6 @@ def test_ties_among_many_values_are_ordered_by_value() -> None:
 def test_a_facet_of_an_unknown_or_refused_field_is_an_error() -> None:
     columns = columns_of([{"text": "x" * 300, "n": 1}])
     with pytest.raises(FilterError, match=r"^facets\.0: this field cannot be filtered on"):
-        facet(columns, "text", np.ones(1, np.bool_), 1, "facets.0")
+        facet_over([(columns, np.ones(1, np.bool_))], "text", 1, "facets.0")
     with pytest.raises(FilterError, match="unknown field; known fields: n"):
-        facet(columns, "m", np.ones(1, np.bool_), 1)
+        facet_over([(columns, np.ones(1, np.bool_))], "m", 1)

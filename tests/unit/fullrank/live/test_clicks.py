@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fullrank import open_bundle
-from fullrank.bundle import write_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.live.known import floor_of
@@ -23,7 +22,7 @@ from fullrank.retrieval import Floor, Mask
 from fullrank.search.part import MAX_DOCUMENTS, NewClicks
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Lexicon
-from tests.bundles import FIELDS, linear_model
+from tests.bundles import FIELDS, linear_model, write_bundle
 
 WORDS = [
     "red",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
 from fullrank.filters.columns import columns_of
-from fullrank.filters.facets import facet, facet_over
+from fullrank.filters.facets import facet_over
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import Operation, View, segments
 from fullrank.live.segments import Merged
@@ -226,8 +226,8 @@ def test_facets_of_a_view_equal_those_of_one_table(
         for columns, mask in zip(view.columns, view.deleted(), strict=True)
     ]
     everywhere = np.ones(len(everything), np.bool_)
-    assert facet_over(parts, field, limit) == facet(
-        columns_of(everything), field, everywhere, limit
+    assert facet_over(parts, field, limit) == facet_over(
+        [(columns_of(everything), everywhere)], field, limit
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle import write_bundle
+from tests.bundles import write_bundle
 from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, planted_model
 
 
