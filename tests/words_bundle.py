@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Rows
-from fullrank.models.contract import Parts
+from fullrank.models.contract import Model, Parts
+from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document
 
 WORDS = ["apple", "bread", "café", "日本", "🙂"]
@@ -18,11 +19,13 @@ QUERIES = ["apple 日本", "café\u2028bread", "unseen", "", "🙂 🙂 apple br
 CREATED = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
 
-class WordsModel:
+class WordsModel(Model):
     """Sums one row of U per word, and counts words: enough of a model for a bundle."""
 
+    config: ClassVar[dict[str, Any]] = {"kind": "words", "title": "größe"}
+    n_dense = n_sparse = 0
+
     def __init__(self, words: Sequence[str], U: npt.NDArray[np.float32]) -> None:
-        self.config: dict[str, Any] = {"kind": "words", "title": "größe"}
         self.words = list(words)
         self.U = U
         self.n_sparse, self.n_dense = len(self.words), U.shape[1]
@@ -46,8 +49,8 @@ class WordsModel:
             (np.arange(len(documents), dtype=np.float32) / 7).astype(np.float32),
         )
 
-    def scorer(self, documents: Encoded) -> None:
-        return None
+    def query_terms(self, text: str) -> list[TermShare]:
+        return []
 
     def parts(self) -> Parts:
         return Parts(self.config, {"U": self.U}, {"words": self.words})

@@ -26,7 +26,6 @@ from benchmarks.harness.report import Table, print_tables, show
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Int64
 from fullrank.models.contract import Model, field_text
-from fullrank.models.unseen import for_documents
 from fullrank.retrieval import Ranking
 from fullrank.text.words import words
 from fullrank_trainer.collection import Collection, read_collection, relevant
@@ -63,7 +62,7 @@ def failures(
     ids = list(bundle.documents.ids)
     judgements, _ = judge(collection, split, others, rows={id: i for i, id in enumerate(ids)})
     is_linked = collection.documents_are_queries
-    model = for_documents(bundle.model) if is_linked else bundle.model
+    model = bundle.model.for_documents if is_linked else bundle.model
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
     sources = text_fields(collection)
     documents = {d.id: field_text(d.fields, sources) for d in collection.documents}

@@ -32,7 +32,6 @@ from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from fullrank.measures import Estimate, estimate
 from fullrank.models.contract import Model
-from fullrank.models.unseen import for_documents
 from fullrank_trainer.collection import Collection, read_collection, relevant
 from fullrank_trainer.train import train
 
@@ -154,7 +153,7 @@ def main() -> None:
             train(folder, Path(out), "blend", overrides=limit, seed=given.seed).path
         )
         bm25 = open_bundle(train(folder, Path(out), "bm25", recipe="bm25").path)
-        systems = [(bm25, bm25.model), (blend, for_documents(blend.model)), (blend, blend.model)]
+        systems = [(bm25, bm25.model), (blend, blend.model.for_documents), (blend, blend.model)]
         rows = []
         for name, queries in sets.items():
             found = [measure(bundle, model, queries) for bundle, model in systems]

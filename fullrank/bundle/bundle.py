@@ -28,7 +28,6 @@ from fullrank.models.contract import Model, field_text
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
 from fullrank.models.memory import MemoryModel
-from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
@@ -363,7 +362,6 @@ class Bundle:
         mode: str,
         explain: bool,
     ) -> Hits:
-        """Rank the documents that are not deleted."""
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
         read = text if self._reorders(is_document=False) else None
         search = partial(
@@ -518,15 +516,12 @@ class Bundle:
 
 
 def _learned_nothing(model: Model) -> bool:
-    match model:
-        case OpenModel():
-            return _learned_nothing(model.model)
-        case MixedModel():
-            return all(map(_learned_nothing, model.models))
-        case MemoryModel():
-            return not len(model.queries)
-        case _:
-            return bool(model.config.get("match") == "auto")
+    return all(
+        not len(leaf.queries)
+        if isinstance(leaf, MemoryModel)
+        else leaf.config.get("match") == "auto"
+        for _, leaf in model.leaves()
+    )
 
 
 def _check_query(text: object, limit: object) -> None:

@@ -5,9 +5,10 @@ A model that is no inner product also brings a Scorer, which replaces u·v + s·
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,35 +27,61 @@ class Parts:
     strings: dict[str, Sequence[str]]
 
 
-class Model(Protocol):
-    """Two encoders over one dense width N and one sparse width F."""
+class Model(ABC):
+    """Two encoders over one dense width N and one sparse width F.
+
+    What is not abstract is that of a model without a dense part, whose features are whole texts: single words of
+    documents mean nothing to it.
+
+    Attributes:
+        settings: JSON; `query_fields` are the fields of a document used as a query.
+    """
+
+    settings: dict[str, Any]
 
     @property
+    @abstractmethod
     def config(self) -> dict[str, Any]:
         """JSON settings; `kind` names the family."""
 
     @property
     def n_dense(self) -> int:
         """N, the number of dense dimensions."""
+        return 0
 
     @property
+    @abstractmethod
     def n_sparse(self) -> int:
         """F, the number of sparse features."""
 
+    @abstractmethod
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and s, bias 0. A batch gives the same bits as its texts one by one."""
 
+    @abstractmethod
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents, given as field → text: v, t and the default bias."""
 
+    @property
+    def for_documents(self) -> Model:
+        """The model that encodes documents as queries: the same, unless a blend has weights of its own for them."""
+        return self
+
+    def leaves(self, first: int = 0) -> Iterator[tuple[int, Model]]:
+        """Yield the models that this one blends, each with its first sparse column."""
+        yield first, self
+
     def query_text(self, fields: Mapping[str, Any]) -> str:
         """Return the text of a document used as a query: its fields joined in the model's order."""
+        return field_text(fields, self.settings["query_fields"])
 
+    @abstractmethod
     def query_terms(self, text: str) -> list[TermShare]:
         """Split the encoding of a query by word, for explanations."""
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
         """Return bool (W,): which words of documents a query asks for, as it is, in another form or misspelt."""
+        return np.zeros(len(words), np.bool_)
 
     def word_shares(
         self,
@@ -74,35 +101,48 @@ class Model(Protocol):
         Returns:
             float64 (B, W), what each word adds to the dense and the lexical part.
         """
+        return np.zeros((len(encoded), len(words)))
 
     def scorer(self, documents: Encoded) -> Scorer | None:
         """Return the scorer of these documents; None for a model whose score is u·v + s·t + b."""
+        return None
 
+    @abstractmethod
     def parts(self) -> Parts:
         """Return the stored form of the model."""
 
 
-class WithoutWords:
-    """What models share whose sparse features are whole texts: single words of documents mean nothing to them.
+class Wrapper(Model):
+    """A model that does as another one what it does not override.
 
     Attributes:
-        sources: Fields whose text is the query of a document.
+        model: The other one.
     """
 
-    sources: tuple[str, ...]
+    model: Model
 
     @property
     def n_dense(self) -> int:
-        """0."""
-        return 0
+        return self.model.n_dense
+
+    @property
+    def n_sparse(self) -> int:
+        return self.model.n_sparse
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        return self.model.encode_queries(texts)
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        return self.model.encode_documents(documents)
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.sources)
+        return self.model.query_text(fields)
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        return self.model.query_terms(text)
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return that no word of a document is asked for."""
-        return np.zeros(len(words), np.bool_)
+        return self.model.matching_words(text, words)
 
     def word_shares(
         self,
@@ -111,11 +151,7 @@ class WithoutWords:
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Return zeros."""
-        return np.zeros((len(encoded), len(words)))
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is the inner product."""
+        return self.model.word_shares(query, documents, encoded, words)
 
 
 def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:

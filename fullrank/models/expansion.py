@@ -10,7 +10,7 @@ query that is itself a document of the collection finds itself first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64, Mask
-from fullrank.models.contract import Parts
+from fullrank.encoding import Encoded, Float64, Int64
+from fullrank.models.contract import Parts, Wrapper
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 
@@ -27,7 +27,7 @@ KIND = "expansion"
 
 
 @dataclass(frozen=True, eq=False)
-class ExpansionModel:
+class ExpansionModel(Wrapper):
     """A linear model without a dense part, whose queries are expanded.
 
     Attributes:
@@ -35,7 +35,7 @@ class ExpansionModel:
         feedback: E, the number of documents to add.
     """
 
-    base: LinearModel
+    model: LinearModel
     beta: float
     feedback: int
 
@@ -43,47 +43,7 @@ class ExpansionModel:
     def config(self) -> dict[str, Any]:
         """JSON settings of the whole model."""
         own = {"kind": KIND, "beta": self.beta, "feedback": self.feedback}
-        return {**self.base.config, **own}
-
-    @property
-    def n_dense(self) -> int:
-        """0."""
-        return self.base.n_dense
-
-    @property
-    def n_sparse(self) -> int:
-        """F, the number of sparse features."""
-        return self.base.n_sparse
-
-    def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: s before expansion."""
-        return self.base.encode_queries(texts)
-
-    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents: t."""
-        return self.base.encode_documents(documents)
-
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return self.base.query_text(fields)
-
-    def query_terms(self, text: str) -> list[TermShare]:
-        """Split a query into its own words; the scorer explains the added ones."""
-        return self.base.query_terms(text)
-
-    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return which words a query asks for, before expansion."""
-        return self.base.matching_words(text, words)
-
-    def word_shares(
-        self,
-        query: Encoded,
-        documents: Sequence[Mapping[str, Any]],
-        encoded: Encoded,
-        words: Sequence[str],
-    ) -> Float64:
-        """Split the scores of documents by their own words, before expansion."""
-        return self.base.word_shares(query, documents, encoded, words)
+        return {**self.model.config, **own}
 
     def scorer(self, documents: Encoded) -> ExpansionScorer:
         """Return the scorer that runs both searches over these documents."""
@@ -91,14 +51,14 @@ class ExpansionModel:
 
     def feature_name(self, feature: int) -> str:
         """Return the word or “phrase” of a feature."""
-        words, phrases = self.base.sparse.words.words, self.base.sparse.phrases.phrases
+        words, phrases = self.model.sparse.words.words, self.model.sparse.phrases.phrases
         if feature < len(words):
             return words[feature]
         return f"“{phrases[feature - len(words)]}”"
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""
-        parts = self.base.parts()
+        parts = self.model.parts()
         return Parts(self.config, parts.arrays, parts.strings)
 
     @classmethod

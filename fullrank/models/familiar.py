@@ -31,7 +31,6 @@ from fullrank.models.contract import Model
 from fullrank.models.known import MAX_WORDS, KnownWords
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
-from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen import OpenModel
 from fullrank.text.compounds import MAX_PARTS
@@ -96,7 +95,10 @@ class Familiar:
     def __init__(self, model: Model, known: KnownWords) -> None:
         self._model = model.model if isinstance(model, OpenModel) else model
         self._known = known
-        self._parts = list(_parts(self._model))
+        # The models whose documents have no features but those of their words, each with its first sparse column.
+        self._parts = [
+            leaf for leaf in self._model.leaves() if not isinstance(leaf[1], LanguageModel)
+        ]
         self._piece = lru_cache(_CACHED)(self._find)
         self._word = lru_cache(_CACHED)(self._find_word)
         self.known = lru_cache(_TEXTS)(self._find_known)
@@ -284,7 +286,8 @@ class Familiar:
                 found.update(first + column for column in model.columns_of(meant))
             else:
                 document = model.encode_documents(_Everywhere(meant)).sparse.indices.tolist()
-                found |= self._piece(piece).features & {first + column for column in document}
+                if document:
+                    found |= self._piece(piece).features & {first + column for column in document}
         return Word(self._known.document_frequency(meant), frozenset(found))
 
 
@@ -295,15 +298,3 @@ def _either(one: Sequence[Set[int]], other: Sequence[Set[int]]) -> Sequence[Set[
     if len(one) * len(other) > MAX_PARTS:
         return [frozenset().union(*one, *other)]
     return [a | b for a in one for b in other]
-
-
-def _parts(model: Model, first: int = 0) -> Iterator[tuple[int, Model]]:
-    """Yield the models whose documents have no features but those of their words, each with its first sparse column."""
-    match model:
-        case MixedModel():
-            for part, place in zip(model.models, model.places(), strict=True):
-                yield from _parts(part, first + place.sparse)
-        case LanguageModel():
-            return
-        case _:
-            yield first, model

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cached_property, lru_cache
 from operator import mul
 
@@ -18,9 +18,7 @@ from fullrank.models.contract import Model
 from fullrank.models.expansion import ExpansionModel
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
-from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
-from fullrank.models.unseen import OpenModel
 from fullrank.storage.strings import Names
 from fullrank.text.features import Vocabulary
 from fullrank.text.spelling import EDIT_WEIGHTS, Edit, Neighbour, Spelling, Variants, variants_of
@@ -116,7 +114,8 @@ class KnownWords:
         self._sources: list[Variants] = []
         self.has = lru_cache(_CACHED)(self._has)
         self.is_known = lru_cache(_CACHED)(self._is_known)
-        for part in _parts(model):
+        for _, leaf in model.leaves():
+            part = leaf.model if isinstance(leaf, ExpansionModel) else leaf
             if isinstance(part, LinearModel):
                 for vocabulary, idf in part.vocabularies:
                     found = np.exp(idf.max(initial=0.0) - idf.astype(np.float64))
@@ -230,17 +229,3 @@ class KnownWords:
                 tokens[place] = " ".join(best)
                 is_changed = True
         return " ".join(tokens) if is_changed else None
-
-
-def _parts(model: Model) -> Iterator[Model]:
-    """Yield the models that a model consists of."""
-    match model:
-        case MixedModel():
-            for part in model.models:
-                yield from _parts(part)
-        case OpenModel():
-            yield from _parts(model.model)
-        case ExpansionModel():
-            yield model.base
-        case _:
-            yield model

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.models.contract import Model, Parts
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares
@@ -264,7 +264,7 @@ _BLOCK_DOCUMENTS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class LanguageModel:
+class LanguageModel(Model):
     """A compiled language model.
 
     Attributes:
@@ -400,10 +400,6 @@ class LanguageModel:
     def _by_document_word(self) -> sp.csr_array[np.float32]:
         """P(q|w), a row a word of documents."""
         return sp.csr_array(self.translation.T.tocsr())
-
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.settings["query_fields"])
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query: each word with its share of u, its row and its count."""

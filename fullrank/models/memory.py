@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Rows
-from fullrank.models.contract import Parts, WithoutWords
+from fullrank.models.contract import Model, Parts, field_text
 from fullrank.scoring import TermShare
 from fullrank.storage.strings import Lexicon
 from fullrank.text.spelling import Spelling
@@ -48,7 +48,7 @@ def query_key(text: str) -> str | None:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryModel(WithoutWords):
+class MemoryModel(Model):
     """Known queries.
 
     Attributes:
@@ -83,6 +83,9 @@ class MemoryModel(WithoutWords):
         # Written only where the queries do not tell, so that the settings of older bundles do not change.
         empty = {"of": "queries"} if self.is_of_queries and not len(self.queries) else {}
         return {"kind": KIND, **own, **empty}
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        return field_text(fields, self.sources)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weight 1 of the feature of a known query."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Rows
-from fullrank.models.contract import Parts, WithoutWords, field_text
+from fullrank.models.contract import Model, Parts, field_text
 from fullrank.scoring import TermShare
 from fullrank.storage.strings import Lexicon
 from fullrank.text.words import words
@@ -44,7 +44,7 @@ def names_of(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class MentionsModel(WithoutWords):
+class MentionsModel(Model):
     """Known names.
 
     Attributes:
@@ -68,6 +68,9 @@ class MentionsModel(WithoutWords):
     def config(self) -> dict[str, Any]:
         """JSON settings."""
         return {"kind": KIND, "titles": list(self.titles), "sources": list(self.sources)}
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        return field_text(fields, self.sources)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weight 1 of each name that a text says."""

@@ -14,7 +14,7 @@ scores of the models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ NO_LIFT = Lift()
 
 
 @dataclass(frozen=True, eq=False)
-class MixedModel:
+class MixedModel(Model):
     """Models and their weights w_m. The score of each model must be linear in its encoded query.
 
     Attributes:
@@ -68,6 +68,10 @@ class MixedModel:
         if self.document_weights is None:
             return self
         return replace(self, weights=self.document_weights, document_weights=None)
+
+    def leaves(self, first: int = 0) -> Iterator[tuple[int, Model]]:
+        for model, place in zip(self.models, self.places(), strict=True):
+            yield from model.leaves(first + place.sparse)
 
     @property
     def n_dense(self) -> int:
@@ -339,7 +343,6 @@ class MixedScorer:
 
 
 def _encoded(model: Model, texts: Reading, weight: float) -> Encoded:
-    """Encode queries; as zeros for a model without a weight."""
     if weight:
         return model.encode_queries(texts)
     dense = np.zeros((len(texts), model.n_dense), np.float32)

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.models.contract import Model, Parts
 from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.shares import are_in, lexical_shares
@@ -104,7 +104,7 @@ class PairTable:
 
 
 @dataclass(frozen=True, eq=False)
-class PairModel:
+class PairModel(Model):
     """A compiled model of word pairs.
 
     Attributes:
@@ -118,11 +118,6 @@ class PairModel:
     settings: dict[str, Any]
     texts: DenseSide
     store: PairRows | PairTable
-
-    @property
-    def n_dense(self) -> int:
-        """0: there is no dense part."""
-        return 0
 
     @property
     def n_sparse(self) -> int:
@@ -153,10 +148,6 @@ class PairModel:
     def _features(self, counts: Counts) -> Rows:
         return self.texts.features(counts.words, counts.columns, [1.0])[0]
 
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.settings["query_fields"])
-
     def query_terms(self, text: str) -> list[TermShare]:
         """Split s by word: the word's row of W times its weight."""
         x = self._features(Reading.of([text]).counts)
@@ -186,9 +177,6 @@ class PairModel:
     ) -> Float64:
         """Split the scores of documents by their own words: s_w t_w."""
         return lexical_shares(self.texts.words.rows(words), query, encoded)
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is s·t."""
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

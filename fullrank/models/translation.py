@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
-from fullrank.models.contract import Parts
+from fullrank.encoding import Encoded, Float32, Rows
+from fullrank.models.contract import Parts, Wrapper
 from fullrank.models.linear import LinearModel
 from fullrank.models.reading import Reading
 from fullrank.scoring import TermShare
@@ -29,7 +29,7 @@ _INNER = "translated."
 
 
 @dataclass(frozen=True, eq=False)
-class TranslationModel:
+class TranslationModel(Wrapper):
     """A translation table and g.
 
     Attributes:
@@ -43,16 +43,6 @@ class TranslationModel:
     targets: Sequence[str]
     table: Rows
     model: LinearModel
-
-    @property
-    def n_dense(self) -> int:
-        """N, the number of dense dimensions."""
-        return self.model.n_dense
-
-    @property
-    def n_sparse(self) -> int:
-        """F, the number of sparse features."""
-        return self.model.n_sparse
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -80,14 +70,6 @@ class TranslationModel:
         sequences = self.model.sparse.sequences(reading)
         return self.model.encode_query_counts(translated.words, translated.columns[0], sequences)
 
-    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents as g does."""
-        return self.model.encode_documents(documents)
-
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return self.model.query_text(fields)
-
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query by word, each with its share of its translations; then the phrases."""
         counts = count_corpus([[text]])
@@ -111,23 +93,6 @@ class TranslationModel:
                     _shared(word, [of_target[i] for i in here.tolist()], share, self.n_dense)
                 )
         return [*found, *phrases]
-
-    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return which words a query asks for; its translations are learned, so they are not among them."""
-        return self.model.matching_words(text, words)
-
-    def word_shares(
-        self,
-        query: Encoded,
-        documents: Sequence[Mapping[str, Any]],
-        encoded: Encoded,
-        words: Sequence[str],
-    ) -> Float64:
-        """Split the scores of documents by their own words, as g does."""
-        return self.model.word_shares(query, documents, encoded, words)
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

@@ -13,7 +13,6 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
-from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.retrieval import Floor, Retriever
 from fullrank.storage.documents import Document
@@ -301,7 +300,7 @@ async def test_documents_as_queries_have_weights_of_their_own(tmp_path: Path) ->
     bundle = open_bundle(tmp_path / "blend" / version)
     text = bundle.model.query_text(bundle.documents.fields(bundle.documents.row("linux/mv")))
     found = {}
-    for model in (bundle.model, for_documents(bundle.model)):
+    for model in (bundle.model, bundle.model.for_documents):
         scores = Retriever(bundle.encoded.whole()).scores(model.encode_queries([text]))[0]
         found[model is bundle.model] = dict(zip(bundle.documents.ids, scores.tolist(), strict=True))
     async with running(tmp_path) as client:

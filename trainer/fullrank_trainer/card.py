@@ -12,7 +12,6 @@ from fullrank.bundle import find_bundle
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleNotFound
 from fullrank.models.contract import Model
-from fullrank.models.unseen import for_documents
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evenly_chosen, query_texts
 from fullrank_trainer.evaluation.floor import CalibratedFloor, calibrate_floor
@@ -75,7 +74,7 @@ class Sampled:
     @cached_property
     def _typed(self) -> Validation | None:
         """Typed queries, if the model has weights for documents and others for these."""
-        if for_documents(self.model) is self.model:
+        if self.model.for_documents is self.model:
             return None
         return typed_queries(self.corpus)[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.models.contract import Model, Parts
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.linear.shares import dense_shares, terms
 from fullrank.models.linear.sides import DenseSide, SparseSide, Tower
@@ -30,7 +30,7 @@ KIND = "linear"
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(Model):
     """A compiled model of the family.
 
     Attributes:
@@ -141,7 +141,6 @@ class LinearModel:
     def _encode(
         self, corrected: Corrected | None, words: Sequence[str], counts: Rows, sequences: Rows
     ) -> Encoded:
-        """Encode queries from their counts, or from the corrected ones."""
         of_dense = counts
         if corrected is not None:
             words, counts, of_dense = corrected.words, corrected.lexical, corrected.dense
@@ -177,10 +176,6 @@ class LinearModel:
         target = self.sparse.words.rows(counts.words)
         z = [self.sparse.field(target, rows, f) for f, rows in enumerate(fields)]
         return Encoded.from_rows(self.sparse.document(z, own), dense, self.settings["bias"])
-
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return field_text(fields, self.settings["query_fields"])
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query: each word with its share of u and its sparse weight; then the phrases."""
@@ -248,9 +243,6 @@ class LinearModel:
         norm = np.sqrt(np.add.reduce(np.square(dense), axis=1, keepdims=True))
         norm[norm == 0] = 1
         return np.ascontiguousarray(dense / norm)
-
-    def scorer(self, documents: Encoded) -> None:
-        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

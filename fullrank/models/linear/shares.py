@@ -85,7 +85,6 @@ def _places(used: np.ndarray, rows: np.ndarray) -> Int64:
 
 
 def _tower_shares(side: DenseSide, finish: Finish, u: Float32, x: Rows, parts: Float32) -> Float64:
-    """Return the shares of the entries of x under a tower, given the row of the table of each."""
     shares = np.zeros(len(parts))
     for start, stop in zip(x.indptr.tolist(), x.indptr[1:].tolist(), strict=False):
         own = parts[start:stop] * x.values[start:stop, None]

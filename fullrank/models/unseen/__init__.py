@@ -15,13 +15,6 @@ keys.py     the buckets of other forms of unknown words
 rules.py    rule_of: which words are unknown, and their weights, for each kind of model; features of a query's words
 """
 
-from fullrank.models.unseen.model import (
-    KIND,
-    ROWS,
-    OpenModel,
-    for_documents,
-    live_model,
-    without_unseen,
-)
+from fullrank.models.unseen.model import KIND, ROWS, OpenModel, live_model, without_unseen
 
-__all__ = ["KIND", "ROWS", "OpenModel", "for_documents", "live_model", "without_unseen"]
+__all__ = ["KIND", "ROWS", "OpenModel", "live_model", "without_unseen"]

@@ -231,6 +231,5 @@ class Keys:
 
 
 def _add(weights: dict[int, float], amount: float, features: Features) -> None:
-    """Add an amount of some features to weights by bucket."""
     for bucket, share in features:
         weights[bucket] = weights.get(bucket, 0.0) + amount * share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int32, Int64, Mask, Rows
-from fullrank.models.contract import Model, Parts
-from fullrank.models.mixed import MixedModel
+from fullrank.models.contract import Model, Parts, Wrapper
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, features_of, rule_of, with_feature, within
@@ -25,7 +24,7 @@ ROWS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class OpenModel:
+class OpenModel(Wrapper):
     """A model and R more features for unknown words.
 
     Attributes:
@@ -36,10 +35,8 @@ class OpenModel:
     rule: Rule
     rows: int = ROWS
 
-    @property
-    def n_dense(self) -> int:
-        """N, the number of dense dimensions."""
-        return self.model.n_dense
+    def leaves(self, first: int = 0) -> Iterator[tuple[int, Model]]:
+        return self.model.leaves(first)
 
     @property
     def n_sparse(self) -> int:
@@ -54,7 +51,7 @@ class OpenModel:
     @cached_property
     def for_documents(self) -> OpenModel:
         """The model that encodes documents as queries."""
-        own, rule = for_documents(self.model), rule_of(self.model, for_documents=True)
+        own, rule = self.model.for_documents, rule_of(self.model, for_documents=True)
         return self if own is self.model or rule is None else replace(self, model=own, rule=rule)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
@@ -125,7 +122,6 @@ class OpenModel:
         return words if words.buckets else replace(words, buckets=self.rows)
 
     def _buckets(self, rows: Rows) -> Rows:
-        """Keep the columns of the R buckets."""
         return rows.columns(len(self.rule.words), rows.width)
 
     def _unseen(self, text: str) -> dict[str, int]:
@@ -137,10 +133,6 @@ class OpenModel:
     def row(self, word: str) -> int:
         """Return the bucket of an unknown word, below R."""
         return self._vocabulary.bucket(word)
-
-    def query_text(self, fields: Mapping[str, Any]) -> str:
-        """Return the text of a document used as a query."""
-        return self.model.query_text(fields)
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query as the model does, and add its bucket to each unknown word."""
@@ -201,7 +193,6 @@ class OpenModel:
         return shares
 
     def _buckets_of(self, word: str) -> list[int]:
-        """Return the buckets of an unknown word of a document."""
         if self._keys is None:
             return [self.row(word)]
         return sorted({*document_buckets(word, self._vocabulary)})
@@ -229,11 +220,6 @@ class OpenModel:
         if rule is None or type(rows) is not int or rows < 1:
             raise ValueError(f"rows is {rows!r}, or the model cannot take live documents")
         return cls(model, rule, rows)
-
-
-def for_documents(model: Model) -> Model:
-    """Return the model that encodes documents as queries: the same, unless a blend has weights of its own for them."""
-    return model.for_documents if isinstance(model, MixedModel | OpenModel) else model
 
 
 def live_model(model: Model) -> OpenModel | None:

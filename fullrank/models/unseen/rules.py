@@ -14,9 +14,11 @@ from typing import Protocol
 import numpy as np
 
 from fullrank.encoding import Float32, Rows
-from fullrank.models.contract import Model, WithoutWords
+from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
+from fullrank.models.memory import MemoryModel
+from fullrank.models.mentions import MentionsModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.translation import TranslationModel
@@ -107,7 +109,7 @@ def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
     """Weigh as the first model with words in its lexical part, times its scale."""
     own = zip(model.models, model.weights, scales, strict=True)
     # Clicks and names say nothing about single words, so unknown ones need no rule there.
-    parts = [one for one in own if not isinstance(one[0], WithoutWords)]
+    parts = [one for one in own if not isinstance(one[0], MemoryModel | MentionsModel)]
     rules = [(rule, weight, scale) for part, weight, scale in parts if (rule := rule_of(part))]
     if not rules or len(rules) < len(parts):
         return None
@@ -248,7 +250,6 @@ def features_of(term: TermShare) -> list[tuple[int, float]]:
 
 
 def _with_features(term: TermShare, features: Sequence[tuple[int, float]]) -> TermShare:
-    """Replace the sparse features of a term."""
     if len(features) < 2:
         [(feature, weight)] = features or [(-1, 0.0)]
         return term._replace(feature=feature, weight=weight)

@@ -16,7 +16,6 @@ from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.models.contract import Model
-from fullrank.models.unseen import for_documents
 from fullrank.ordering.order import Ordering
 from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
@@ -101,7 +100,7 @@ class RankRequest:
 
     def model(self, view: View) -> Model:
         """Return the model that encodes the text."""
-        return for_documents(view.model) if self.is_document else view.model
+        return view.model.for_documents if self.is_document else view.model
 
     @property
     def is_counted(self) -> bool:

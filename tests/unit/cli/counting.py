@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Mask, Rows
-from fullrank.models.contract import Parts
+from fullrank.models.contract import Model, Parts
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document
@@ -23,14 +23,11 @@ DOCUMENTS = [
 ]
 
 
-class CountingModel:
+class CountingModel(Model):
     """Counts words: a sparse part only."""
 
-    config: dict[str, Any]
-    n_dense, n_sparse = 0, len(WORDS)
-
-    def __init__(self) -> None:
-        self.config = {"kind": "counting"}
+    config: ClassVar[dict[str, Any]] = {"kind": "counting"}
+    n_sparse = len(WORDS)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         counts = np.array([[t.split().count(w) for w in WORDS] for t in texts], np.float32)
@@ -68,9 +65,6 @@ class CountingModel:
     ) -> Float64:
         features = np.array([WORDS.index(w) if w in WORDS else -1 for w in words], np.int32)
         return lexical_shares(features, query, encoded)
-
-    def scorer(self, documents: Encoded) -> None:
-        return None
 
     def parts(self) -> Parts:
         return Parts(self.config, {}, {})

@@ -28,7 +28,6 @@ from fullrank.measures import (
     ranking_measures,
 )
 from fullrank.models.contract import Model
-from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
 from fullrank_trainer.collection import Collection, Qrels, relevant
@@ -371,7 +370,7 @@ def evaluate(
     judgements, left_out = judge(collection, split, exclude_splits, rows=rows)
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
     is_typed = not collection.documents_are_queries
-    model = bundle.model if is_typed else for_documents(bundle.model)
+    model = bundle.model if is_typed else bundle.model.for_documents
     parts: list[dict[str, Float64]] = []
     reporter = progress or Reporter(quiet=True)
     stage_of_bundle = bundle.second_stage

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from fullrank.bundle import open_bundle, write_bundle
+from fullrank.bundle import open_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
@@ -18,7 +18,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import OpenModel, live_model, without_unseen
-from tests.bundles import CORPUS, linear_model
+from tests.bundles import CORPUS, linear_model, write_bundle
 from tests.live import bundle_of
 
 BM25 = linear_model(CORPUS)

@@ -58,6 +58,10 @@ def dense(vectors: np.ndarray) -> Encoded:
 class NumberModel:
     """Encodes a text of numbers as the vector of those numbers."""
 
+    @property
+    def for_documents(self) -> NumberModel:
+        return self
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         return dense(np.array([[float(word) for word in text.split()] for text in texts]))
 

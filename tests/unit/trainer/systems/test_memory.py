@@ -15,7 +15,6 @@ from fullrank.models.contract import Parts
 from fullrank.models.memory import LinkModel, MemoryModel, query_key
 from fullrank.models.mixed import Lift, MixedModel
 from fullrank.models.registry import load_model
-from fullrank.models.unseen import for_documents
 from fullrank.progress import Reporter
 from fullrank.storage.strings import Lexicon
 from fullrank_trainer.indexing import index
@@ -236,7 +235,7 @@ def test_pages_that_link_alike_recommend_their_links(
         tmp_path, tmp_path / "out", "x", overrides=overrides, threads=1, reporter=quiet
     ).path
     bundle = open_bundle(path)
-    model = for_documents(bundle.model)
+    model = bundle.model.for_documents
     assert isinstance(model, MixedModel)
     [place] = [i for i, own in enumerate(model.models) if isinstance(own, LinkModel)]
     t = model.places()[place].of(bundle.encoded.whole()).sparse.csr().toarray()
