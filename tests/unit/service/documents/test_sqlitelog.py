@@ -72,7 +72,7 @@ def test_a_full_disk_stores_nothing_and_writes_work_again_when_there_is_room(
 def test_a_locked_log_is_an_error_that_says_so(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_service.documents.sqlitelog._BUSY_S", 0.01)
+    monkeypatch.setattr("fullrank_service.base.sqlite._BUSY_S", 0.01)
     log.commit([put("a")], CAPS)
     with (
         closing(SqliteLog(log.path)) as other,
