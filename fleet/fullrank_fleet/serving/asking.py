@@ -15,7 +15,6 @@ from fullrank_fleet.serving.wire import (
     Ask,
     Behind,
     LacksClicks,
-    NotLoaded,
     Question,
     Refused,
     SentClicks,
@@ -52,7 +51,7 @@ class Shards(Protocol):
             deadline_s: Seconds until a shard that has not answered counts as failed.
 
         Returns:
-            For each shard asked what ``ShardServer.answer`` returned, or why there is no answer. No failure of a
+            For each shard asked what ``ShardServer.answers`` returned, or why there is no answer. No failure of a
             shard raises. If the caller is cancelled, calls that have not begun never do.
         """
 
@@ -230,8 +229,6 @@ def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | LacksCl
             return Failure("answers for another set of this version")
         case (Behind() | LacksClicks()) as unready:
             return unready
-        case NotLoaded(versions):
-            return Failure(f"has {', '.join(versions) or 'no version'} open")
         case Refused(path, reason):
             raise FilterError(path, reason)
 

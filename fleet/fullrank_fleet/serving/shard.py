@@ -15,7 +15,7 @@ from fullrank_fleet.serving.answering import OpenShard
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.tracking import SILENT_S
-from fullrank_fleet.serving.wire import Ask, NotLoaded, Refused, Reply, pack, unpack_ask
+from fullrank_fleet.serving.wire import Ask, Refused, Reply, pack, unpack_ask
 from fullrank_fleet.sets import SetManifest, read_set, shard_folder
 from fullrank_service.base.background import trim_heap
 from fullrank_service.documents.follow import Tail
@@ -26,6 +26,8 @@ _log = getLogger(__name__)
 
 # Calls that are answered at once; others wait.
 _THREADS = 2
+# Bytes for results of filters, and the longest mean time of an exact search.
+_FILTER_BYTES, _EXACT_S = 64 << 20, 0.025
 # Copies of released versions that stay on the disk, so that going back to one downloads nothing.
 _KEPT_COPIES = 2
 
@@ -37,15 +39,13 @@ class ShardServer:
         number: Of the shard.
         cache: Where bundles of object storage are downloaded to.
         log: Where live documents are written; None: the fleet takes none.
-        filter_cache_mb: Results of filters.
-        exact_budget_ms: Longest mean time of an exact search, as of ``SearchModePolicy``.
 
     Example:
         >>> server = ShardServer(7, BundleCache(Path("/var/cache/fullrank")))
         >>> version = server.load("s3://bundles/shop/shop-1")
         >>> server.versions
         ('shop-1',)
-        >>> reply = server.answer(pack(Ask(version, set_id, Read("apple"))))
+        >>> [reply] = server.answers([pack(Ask(version, set_id, Read("apple")))], [1.0])
         >>> server.release(version)
     """
 
@@ -54,14 +54,11 @@ class ShardServer:
         number: int,
         cache: BundleCache,
         log: LogSource | None = None,
-        *,
-        filter_cache_mb: int = 64,
-        exact_budget_ms: float = 25.0,
     ) -> None:
         self.number = number
         self._cache, self._log = cache, log
-        self._bitmaps = Bitmaps(filter_cache_mb << 20)
-        self._policy = SearchModePolicy(exact_budget_ms / 1000)
+        self._bitmaps = Bitmaps(_FILTER_BYTES)
+        self._policy = SearchModePolicy(_EXACT_S)
         self._open: dict[str, OpenShard] = {}
         # When each version was last asked for.
         self._asked: dict[str, float] = {}
@@ -75,25 +72,22 @@ class ShardServer:
         """The versions of sets that can be asked for."""
         return tuple(self._open)
 
-    def load(self, address: str, set_id: str | None = None) -> str:
+    def load(self, address: str) -> str:
         """Download, verify, open and warm the bundle of this shard in a set; nothing happens if it is open already.
 
         Args:
             address: Of the folder of the set, <root>/<name>/<version>.
-            set_id: Of the set, as ``SetManifest.set_id`` gives it; None: any.
 
         Returns:
             The version of the set.
 
         Raises:
-            BundleError: The set or the bundle is missing, damaged, another one, or has no documents in this shard; or
-                the log of live documents cannot be read.
+            BundleError: The set or the bundle is missing or damaged, or has no documents in this shard; or the log of
+                live documents cannot be read.
             RemoteError: A file cannot be read.
         """
         with self._loading:
             manifest = read_set(Folder(address))
-            if set_id not in (None, manifest.set_id):
-                raise BundleError(f"{address}: its set.json is not the one that was asked for")
             loaded = self._open.get(manifest.version)
             if loaded is None or loaded.manifest.set_id != manifest.set_id:
                 bundle = self._bundle(Folder(address), manifest)
@@ -135,14 +129,6 @@ class ShardServer:
                 self.release(version)
         return self.versions
 
-    def answer(self, payload: bytes) -> bytes:
-        """Answer a packed Ask with a packed Reply (wire.py).
-
-        Raises:
-            Exception: Any that a defect causes. The transport reports it as a failure of the shard.
-        """
-        return pack(self._reply(unpack_ask(payload)))
-
     def answers(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         """Answer requests that came together, each by itself, once few enough other calls are being answered.
 
@@ -165,10 +151,9 @@ class ShardServer:
         if time.monotonic() > until:
             return TimeoutError("nobody waits for the answer any more")
         try:
-            reply = self._reply(unpack_ask(payload))
-            if isinstance(reply, NotLoaded):
-                return ConnectionError(f"has {', '.join(reply.versions) or 'no version'} open")
-            return pack(reply)
+            return pack(self._reply(unpack_ask(payload)))
+        except ConnectionError as error:
+            return error
         except Exception as error:
             _log.exception("shard %d failed", self.number)
             # An exception of another library may not survive the way to the router.
@@ -177,7 +162,7 @@ class ShardServer:
     def _reply(self, ask: Ask) -> Reply:
         shard = self._open.get(ask.version)
         if shard is None or shard.manifest.set_id != ask.set_id:
-            return NotLoaded(self.versions)
+            raise ConnectionError(f"has {', '.join(self.versions) or 'no version'} open")
         self._asked[ask.version] = time.monotonic()
         try:
             return shard.reply(ask)

@@ -3,7 +3,7 @@
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
     Ask(version, set_id, question, min_seq, clicks)
-        →  Answer(set_id, content, seq), NotLoaded, Behind, LacksClicks or Refused
+        →  Answer(set_id, content, seq), Behind, LacksClicks or Refused
 
     Rank       the first documents of the shard's own ranking    Found
     CountAds   how many ads a page leaves out                    LeftOut
@@ -278,17 +278,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class NotLoaded:
-    """The shard does not have the set.
-
-    Attributes:
-        versions: Those that it has.
-    """
-
-    versions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Behind:
     """The shard has not read the log so far; it does so now.
 
@@ -312,7 +301,7 @@ class Refused:
     reason: str
 
 
-Reply = Answer | NotLoaded | Behind | LacksClicks | Refused
+Reply = Answer | Behind | LacksClicks | Refused
 
 
 def pack(message: Ask | Reply) -> bytes:

@@ -168,28 +168,9 @@ class SetManifest:
 
     def dump(self) -> str:
         """Format set.json, indented, with sorted keys and a checksum of the other fields."""
-        value = {
-            "format_version": FORMAT_VERSION,
-            "name": self.name,
-            "version": self.version,
-            "created": self.created,
-            "model_id": self.model_id,
-            "set_id": self.set_id,
-            "shards": [asdict(shard) for shard in self.shards],
-            "columns": self.columns,
-            "time_fields": sorted(self.time_fields),
-            "has_ads": self.has_ads,
-            "values": self.values,
-            "card": self.card,
-        }
-        if self.log_position is not None:
-            value["log_position"] = asdict(self.log_position)
-        if self.words_sha256 is not None:
-            value["words_sha256"] = self.words_sha256
-        if self.outline is not None:
-            value["outline"] = asdict(self.outline)
-        if self.titles_sha256 is not None:
-            value["titles_sha256"] = self.titles_sha256
+        value = {"format_version": FORMAT_VERSION, "set_id": self.set_id, **asdict(self)}
+        value = {name: own for name, own in value.items() if own is not None}
+        value["time_fields"] = sorted(self.time_fields)
         value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -232,23 +213,16 @@ def parse_set(text: str | bytes) -> SetManifest:
         raise _refused("checksum differs: a value was changed after writing")
     if not all(isinstance(name, str) for name in value["time_fields"]):
         raise _refused("time_fields: a name is no text")
-    found = SetManifest(
-        value["name"],
-        value["version"],
-        value["created"],
-        value["model_id"],
-        _shards(value["shards"]),
-        value["columns"],
-        frozenset(value["time_fields"]),
-        value["has_ads"],
-        value["values"],
-        value["card"],
-        _position(value["log_position"]) if "log_position" in value else None,
-        value.get("words_sha256"),
-        _outline(value["outline"]) if "outline" in value else None,
-        value.get("titles_sha256"),
-    )
-    if value["set_id"] != found.set_id:
+    set_id = value.pop("set_id")
+    del value["format_version"]
+    value["shards"] = _shards(value["shards"])
+    value["time_fields"] = frozenset(value["time_fields"])
+    if "log_position" in value:
+        value["log_position"] = _position(value["log_position"])
+    if "outline" in value:
+        value["outline"] = _outline(value["outline"])
+    found = SetManifest(**value)
+    if set_id != found.set_id:
         raise _refused("set_id does not follow from the shards")
     return found
 

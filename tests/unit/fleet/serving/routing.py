@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -32,7 +33,6 @@ from fullrank_service.models.workers import Report
 from fullrank_trainer.indexing import index
 from tests.api.support import client_of, running, settings_for
 from tests.bundles import make_bundle
-from tests.unit.fleet.serving.inprocess import InProcessShards
 
 WORDS = [
     "copy",
@@ -215,8 +215,7 @@ class FailingShards:
     """
 
     def __init__(self, servers: Mapping[int, ShardServer]) -> None:
-        self.servers = servers
-        self._own = InProcessShards(servers)
+        self.servers = self._answering = servers
         self.failing: set[int] = set()
         self.asked: list[int] = []
 
@@ -233,16 +232,23 @@ class FailingShards:
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
         self.asked.append(len(payloads))
-        working = {n: payload for n, payload in payloads.items() if n not in self.failing}
-        found = dict(await self._own.ask(working, deadline_s))
-        return found | {n: Failure("frozen") for n in payloads if n in self.failing}
+
+        def answer(number: int) -> bytes | Failure:
+            if number in self.failing or number not in self._answering:
+                return Failure("frozen")
+            [found] = self._answering[number].answers([payloads[number]], [deadline_s])
+            return (
+                found if isinstance(found, bytes) else Failure(f"{type(found).__name__}: {found}")
+            )
+
+        found = await asyncio.gather(*(asyncio.to_thread(answer, number) for number in payloads))
+        return dict(zip(payloads, found, strict=True))
 
     def replace(self, other: FailingShards) -> None:
         """Answer with the shards of another one from now on."""
-        self._own = other._own
+        self._answering = other._answering
 
     def close(self) -> None:
-        self._own.close()
         for server in self.servers.values():
             for version in server.versions:
                 server.release(version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import shutil
 import threading
@@ -19,7 +18,6 @@ from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of, shard_of
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.answering import OpenShard
-from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.serving.wire import (
@@ -27,7 +25,6 @@ from fullrank_fleet.serving.wire import (
     Ask,
     Behind,
     LacksClicks,
-    NotLoaded,
     Question,
     Read,
     Reply,
@@ -36,7 +33,6 @@ from fullrank_fleet.serving.wire import (
 )
 from fullrank_fleet.sets import read_set, shard_folder
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
-from tests.unit.fleet.serving.inprocess import InProcessShards
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +45,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return found.address
 
 
-def ask(server: ShardServer, address: str, question: Question) -> Reply:
+def answer(server: ShardServer, asked: Ask) -> Reply | str:
+    """What a shard answers, or the message of its exception."""
+    [found] = server.answers([pack(asked)], [60.0])
+    return unpack_reply(found) if isinstance(found, bytes) else str(found)
+
+
+def ask(server: ShardServer, address: str, question: Question) -> Reply | str:
     manifest = read_set(Folder(address))
-    return unpack_reply(server.answer(pack(Ask(manifest.version, manifest.set_id, question))))
+    return answer(server, Ask(manifest.version, manifest.set_id, question))
 
 
 def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> None:
@@ -70,12 +72,12 @@ def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> N
 def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> None:
     server = ShardServer(0, BundleCache(tmp_path))
     manifest = read_set(Folder(address))
-    version = server.load(address, manifest.set_id)
+    version = server.load(address)
     for other in (Ask("other", manifest.set_id, Read("a")), Ask(version, "0" * 64, Read("a"))):
-        assert unpack_reply(server.answer(pack(other))) == NotLoaded((version,))
+        assert answer(server, other) == f"has {version} open"
     server.release(version)
     server.release(version)
-    assert ask(server, address, Read("a")) == NotLoaded(())
+    assert ask(server, address, Read("a")) == "has no version open"
 
 
 def test_a_version_that_is_asked_for_stays(address: str, tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_version_that_is_asked_for_stays(address: str, tmp_path: Path) -> None
     assert server.release_idle([version], idle_s=60) == (version,)
     assert isinstance(ask(server, address, Read("a")), Answer)
     assert server.release_idle([version], idle_s=0) == ()
-    assert ask(server, address, Read("a")) == NotLoaded(())
+    assert ask(server, address, Read("a")) == "has no version open"
 
 
 def test_requests_that_come_together_are_answered_each_by_itself(
@@ -99,7 +101,7 @@ def test_requests_that_come_together_are_answered_each_by_itself(
     good = pack(Ask(version, manifest.set_id, Read("a")))
     missing = pack(Ask("other", manifest.set_id, Read("a")))
     answers = server.answers([good, missing, b"no pickle", good], [1.0] * 4)
-    assert answers[0] == answers[3] == server.answer(good)
+    assert answers[0] == answers[3] == server.answers([good], [1.0])[0]
     assert isinstance(answers[1], ConnectionError)
     assert version in str(answers[1])
     assert isinstance(answers[2], RuntimeError)
@@ -177,42 +179,6 @@ def test_a_shard_keeps_the_copies_of_the_last_two_released_versions(
     assert server.load(sets[2]) == "again-1"
 
 
-def test_a_shard_refuses_another_set(address: str, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="not the one that was asked for"):
-        ShardServer(0, BundleCache(tmp_path)).load(address, "0" * 64)
-
-
 def test_a_shard_refuses_a_number_that_the_set_lacks(address: str, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="has no documents in shard 3"):
         ShardServer(3, BundleCache(tmp_path)).load(address)
-
-
-class Slow:
-    """Answers after a while, or fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.go = threading.Event()
-        self._error = error
-
-    def answer(self, payload: bytes) -> bytes:
-        if self._error is not None:
-            raise self._error
-        self.go.wait(10)
-        return payload
-
-
-def test_a_transport_reports_each_failure_and_every_answer() -> None:
-    fast, slow = Slow(), Slow()
-    fast.go.set()
-    shards = InProcessShards({0: fast, 1: slow, 2: Slow(ValueError("defect"))}, threads=3)
-    began = time.monotonic()
-    found = asyncio.run(shards.ask(dict.fromkeys(range(4), b"hello"), 0.2))
-    assert time.monotonic() - began < 5
-    slow.go.set()
-    shards.close()
-    assert found == {
-        0: b"hello",
-        1: Failure("no answer before the deadline"),
-        2: Failure("ValueError: defect"),
-        3: Failure("no server"),
-    }
