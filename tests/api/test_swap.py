@@ -262,7 +262,7 @@ async def test_long_jobs_leave_threads_to_writes_and_reads(
         experiment = {"candidate": root.bm25, "share": 0.5}
         started = await client.put("/v1/experiments/default", json=experiment, headers=AUTH)
         assert started.status_code == 200, started.text
-        for place in ("events.analytics.Analytics.report", "experiments.status.status_of"):
+        for place in ("events.recorder.Analytics.report", "experiments.status.status_of"):
             monkeypatch.setattr(f"fullrank_service.{place}", held)
         monkeypatch.setattr("fullrank_service.models.swap.find", held)
         jobs = [asyncio.create_task(activate(client, root.bm25))]

@@ -72,7 +72,7 @@ class PageStore:
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._file = SqliteFile(path, _TABLES, PagesError, "NORMAL")
+        self._file = SqliteFile(path, _TABLES, PagesError)
 
     def get(self, url: str) -> Content | None:
         """Return the text of a page; None if it is unknown. Raises PagesError."""

@@ -52,7 +52,7 @@ class Repeater:
         self,
         name: str,
         step: Callable[[], None],
-        pause_s: float | Callable[[], float | None],
+        pause_s: float | Callable[[], float | None] | None,
         *,
         failure: str,
         failed: Failed = uncounted,

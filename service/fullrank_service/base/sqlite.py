@@ -12,12 +12,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 from fullrank.errors import FullrankError
 
 # Longest wait for another worker.
 _BUSY_S = 5.0
+
+
+def identity(path: Path | str) -> tuple[int, int] | None:
+    """Return device and inode of a file; None without one."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def connect(path: Path, *, check_same_thread: bool = False) -> sqlite3.Connection:
@@ -54,13 +62,12 @@ def write_ahead(execute: Callable[[str], object], wait_s: float) -> None:
 
 
 class SqliteFile:
-    """A connection for one thread at a time.
+    """A connection for one thread at a time. A power cut may lose the last commits.
 
     Args:
         path: The file; it need not exist.
         tables: Statements that create what is missing.
         error: Raised in place of errors of SQLite.
-        synchronous: "FULL": a commit survives a power cut; "NORMAL": the last ones may be lost.
     """
 
     def __init__(
@@ -68,10 +75,8 @@ class SqliteFile:
         path: Path,
         tables: str,
         error: type[FullrankError],
-        synchronous: Literal["FULL", "NORMAL"] = "FULL",
     ) -> None:
         self._path, self._tables, self._error = path, tables, error
-        self._synchronous = synchronous
         self._file: sqlite3.Connection | None = None
 
     @contextmanager
@@ -110,7 +115,7 @@ class SqliteFile:
         file = connect(self._path)
         try:
             write_ahead(file.execute, _BUSY_S)
-            file.execute(f"PRAGMA synchronous = {self._synchronous}")
+            file.execute("PRAGMA synchronous = NORMAL")
             file.executescript(self._tables)
         except sqlite3.Error:
             file.close()

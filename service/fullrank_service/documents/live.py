@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from logging import getLogger
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
 from fullrank_service.base import errors
-from fullrank_service.base.background import Failed, Full, GroupCommit, Stopping, uncounted
+from fullrank_service.base.background import Full, GroupCommit, Stopping
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
 from fullrank_service.documents.log import (
@@ -63,80 +63,9 @@ class Documents(Protocol):
 DocumentsDep = Annotated[Documents, part("documents")]
 
 
-# Requests of one worker → the log of live documents, several in one commit.
-
-
 # Requests in one transaction. Writers of other workers wait for all of them.
 _MAX_GROUP = 64
 _log = getLogger(__name__)
-
-
-class Writer:
-    """Writes to the log in one worker. Call ``write`` on the event loop."""
-
-    def __init__(
-        self,
-        place: LogPlace,
-        caps: Caps,
-        *,
-        committed: Callable[[], None] = lambda: None,
-        failed: Failed = uncounted,
-    ) -> None:
-        """Start the thread of the writer.
-
-        Args:
-            place: of the log.
-            caps: how much may wait for compaction.
-            committed: called on the writer's thread after each commit.
-            failed: counts unexpected failures.
-        """
-        self._place, self._caps = place, caps
-        self._committed = committed
-        self._log: Log | None = None
-        self._groups: GroupCommit[Submission, Outcome] = GroupCommit(
-            "documents", self._commit, most=_MAX_GROUP, failed=failed, ended=self._close_log
-        )
-
-    async def write(self, submission: Submission) -> Kept:
-        """Store a submission; when this returns it survives a power cut. A cancelled call may have stored it.
-
-        Raises:
-            LogError, KeyReused, Full: none of its writes was stored.
-        """
-        try:
-            outcome = await self._groups.submit(submission)
-        except Stopping:
-            raise LogError("the service is stopping") from None
-        if isinstance(outcome, LogError | KeyReused):
-            raise outcome
-        return outcome
-
-    def close(self) -> None:
-        """Store the waiting submissions, then stop."""
-        self._groups.close()
-
-    def _commit(self, group: Sequence[Submission]) -> Sequence[Outcome]:
-        try:
-            if self._log is None:
-                self._log = self._place.open()
-            outcomes = self._log.commit(group, self._caps)
-        except Exception as error:
-            _log.error("%d write requests failed: %s", len(group), error)
-            if not isinstance(error, LogError):
-                _log.exception("unexpected error in the writer")
-                error = LogError(f"{type(error).__name__}")
-            # After a failure a new connection is opened: the old one may cache pages that are not stored.
-            self._close_log()
-            return [error] * len(group)
-        self._committed()
-        return outcomes
-
-    def _close_log(self) -> None:
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
-
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024
 # The longest such wait.
@@ -166,10 +95,15 @@ class LiveDocuments:
             failed=metrics.background_failed,
             view_of=view_of,
         )
-        self._writer = Writer(
-            place, caps, committed=self._tail.nudge, failed=metrics.background_failed
+        self._place, self._caps = place, caps
+        self._log: Log | None = None
+        self._groups: GroupCommit[Submission, Outcome] = GroupCommit(
+            "documents",
+            self._commit,
+            most=_MAX_GROUP,
+            failed=metrics.background_failed,
+            ended=self._close_log,
         )
-        self._caps = caps
         self._written: dict[str, int] = {}
         # Numbers of this worker's writes that are not visible yet, ascending, and when they were acknowledged.
         self._unseen: deque[tuple[int, float]] = deque()
@@ -186,7 +120,7 @@ class LiveDocuments:
 
     async def close(self) -> None:
         """Store waiting writes, then stop."""
-        await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self._groups.close)
         await asyncio.to_thread(self._tail.close)
 
     async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
@@ -241,20 +175,46 @@ class LiveDocuments:
             raise errors.LogUnavailable from None
 
     async def _submit(self, submission: Submission) -> Kept:
+        """Store a submission; when this returns it survives a power cut. A cancelled call may have stored it."""
         try:
-            return await self._writer.write(submission)
+            outcome = await self._groups.submit(submission)
         except Full:
             raise errors.Overloaded("Too many writes are waiting; try again shortly.") from None
-        except KeyReused:
-            raise errors.IdempotencyKeyReused from None
-        except TooManyLive as error:
-            raise errors.TooManyDocuments(f"{error}.") from None
-        except LogFull:
-            raise errors.StorageFull from None
-        except Changed:
-            raise
-        except LogError:
+        except Stopping:
             raise errors.LogUnavailable from None
+        match outcome:
+            case Kept():
+                return outcome
+            case KeyReused():
+                raise errors.IdempotencyKeyReused
+            case TooManyLive():
+                raise errors.TooManyDocuments(f"{outcome}.")
+            case LogFull():
+                raise errors.StorageFull
+            case Changed():
+                raise outcome
+        raise errors.LogUnavailable
+
+    def _commit(self, group: Sequence[Submission]) -> Sequence[Outcome]:
+        try:
+            if self._log is None:
+                self._log = self._place.open()
+            outcomes = self._log.commit(group, self._caps)
+        except Exception as error:
+            _log.error("%d write requests failed: %s", len(group), error)
+            if not isinstance(error, LogError):
+                _log.exception("unexpected error in the writer")
+                error = LogError(f"{type(error).__name__}")
+            # After a failure a new connection is opened: the old one may cache pages that are not stored.
+            self._close_log()
+            return [error] * len(group)
+        self._tail.nudge()
+        return outcomes
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def release(self, bundle: Bundle) -> None:
         """Stop following a bundle."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank_service.base.settings import Settings
-from fullrank_service.base.sqlite import connect, write_ahead
+from fullrank_service.base.sqlite import connect, identity, write_ahead
 from fullrank_service.documents.log import (
     Log,
     LogError,
@@ -156,7 +155,7 @@ class SqliteLog(Log):
             try:
                 self.id = self._prepare()
                 # Reading the id has opened the write-ahead log too.
-                self._files = {name: _identity(name) for name in (str(path), f"{path}-wal")}
+                self._files = {name: identity(name) for name in (str(path), f"{path}-wal")}
             except BaseException:
                 self.connection.close()
                 raise
@@ -182,7 +181,7 @@ class SqliteLog(Log):
 
         SQLite does not notice: it goes on writing to a deleted file, whose content is lost when it is closed.
         """
-        if any(_identity(name) != identity for name, identity in self._files.items()):
+        if any(identity(name) != opened for name, opened in self._files.items()):
             raise LogError(f"{self.path}: the file was removed or replaced; restart the service")
 
     def _errors(self) -> AbstractContextManager[None]:
@@ -255,12 +254,3 @@ class SqliteLog(Log):
         finally:
             if self._in_transaction:
                 self._execute("ROLLBACK")
-
-
-def _identity(name: str) -> tuple[int, int] | None:
-    """Return device and inode of a file; None if it does not exist."""
-    try:
-        status = os.stat(name)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

@@ -19,7 +19,14 @@ from fullrank.events.compaction import WITHHELD, compact
 from fullrank.events.log import LISTS, SHRINK_TO, Pseudonyms
 from fullrank.events.segments import SegmentWriter, recover, size_of
 from fullrank_service.base import errors
-from fullrank_service.base.background import CLOSE_S, Failed, Full, GroupCommit, Stopping, uncounted
+from fullrank_service.base.background import (
+    Failed,
+    Full,
+    GroupCommit,
+    Repeater,
+    Stopping,
+    uncounted,
+)
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.events.shown import Shown
 
@@ -161,6 +168,7 @@ class Journal:
 
 
 _FLUSH_S = 0.25
+_FAILURE = "the log of events"
 _MEASURE_S = 2.0
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 # Answers that may wait for the thread. Sealing a full segment takes it a few seconds.
@@ -202,16 +210,20 @@ class Upkeep:
         self._waiting: deque[Shown] = deque()
         self._lists = SegmentWriter(folder, LISTS)
         self._unsealed: list[SegmentWriter] = []
-        self._closing = threading.Event()
         self._warned = ""
         self._next_measure = self._next_turn = self._next_full_turn = 0.0
         self._is_recovered = False
-        self._cleaning = threading.Thread()
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        failed = metrics.background_failed
+        self._thread = Repeater(
+            "upkeep", self._tick, _FLUSH_S, failure=_FAILURE, failed=failed, ended=self._end
+        )
+        # With much to erase compaction takes minutes.
+        self._cleaning = Repeater("upkeep", self._clean, None, failure=_FAILURE, failed=failed)
 
     def start(self) -> None:
         """Start the thread; it first seals the segments of workers that died."""
         self._thread.start()
+        self._cleaning.start()
 
     def note(self, shown: Shown) -> None:
         """Note an answer, to be written within a second. Called on the event loop."""
@@ -225,26 +237,16 @@ class Upkeep:
 
         The next start seals what a slow disk leaves open.
         """
-        self._closing.set()
-        self._thread.join(CLOSE_S)
+        self._cleaning.close(0.0)
+        self._thread.close()
 
-    def _run(self) -> None:
-        while not self._closing.wait(_FLUSH_S):
-            self._guarded(self._tick)
-        self._guarded(self._flush)
-        self._unsealed.append(self._lists)
-        self._guarded(self._seal)
-
-    def _guarded(self, step: Callable[[], None]) -> None:
-        """Do a step; a failure is counted, and logged once, not four times a second."""
+    def _end(self) -> None:
         try:
-            step()
+            self._flush()
+            self._unsealed.append(self._lists)
+            self._seal()
         except Exception as error:
-            self._metrics.background_failed("upkeep")
-            failure = f"{step.__name__}: {type(error).__name__}: {error}"
-            if failure != self._warned:
-                _log.exception("the log of events: %s", error)
-            self._warned = failure
+            self._thread.log_failure(error)
 
     def _tick(self) -> None:
         self._flush()
@@ -266,7 +268,7 @@ class Upkeep:
             recover(self._folder)
         if now >= self._next_turn or (self._capacity.is_full and now >= self._next_full_turn):
             self._next_turn, self._next_full_turn = now + _HOUR_S, now + _FULL_PAUSE_S
-            self._start_cleaning()
+            self._cleaning.nudge()
 
     def _flush(self) -> None:
         while self._waiting:
@@ -305,14 +307,6 @@ class Upkeep:
             except OSError as error:
                 self._warn_once(error)
                 self._unsealed.append(writer)  # again in a moment
-
-    def _start_cleaning(self) -> None:
-        """Compact the log on another thread: with much to erase it takes minutes."""
-        if not self._cleaning.is_alive():
-            self._cleaning = threading.Thread(
-                target=self._guarded, args=(self._clean,), name="compaction", daemon=True
-            )
-            self._cleaning.start()
 
     def _clean(self) -> None:
         most = int(self._capacity.max_bytes * SHRINK_TO)

@@ -7,7 +7,6 @@ changes and replaces the index of the rules by one assignment, so a search sees 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections import defaultdict
@@ -23,7 +22,7 @@ from fullrank.errors import FullrankError
 from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
 from fullrank_service.base import errors
 from fullrank_service.base.background import Failed, Repeater, uncounted
-from fullrank_service.base.sqlite import connect
+from fullrank_service.base.sqlite import connect, identity
 
 # The file of rules: one SQLite file for all workers of a machine.
 #
@@ -177,20 +176,20 @@ class Watch:
     def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
         self._path, self._connect = path, connect
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, ...] = ()
+        self._file: tuple[int, int] | None = None
         self._opened = 0
 
-    def look(self) -> tuple[tuple[int, ...], tuple[int, int]]:
-        """Return the identity of the file, () without one, and numbers that differ after every commit.
+    def look(self) -> tuple[tuple[int, int] | None, tuple[int, int]]:
+        """Return the identity of the file, None without one, and numbers that differ after every commit.
 
         Raises:
             RulesError: It cannot be read.
         """
-        file = self._identity()
+        file = identity(self._path)
         if file != self._file:
             self.close()
-        if not file:
-            return (), (self._opened, 0)
+        if file is None:
+            return None, (self._opened, 0)
         with _errors(self._path):
             if self._connection is None:
                 self._connection, self._file = self._connect(), file
@@ -202,14 +201,7 @@ class Watch:
         """Close the file; the next look opens it again."""
         if self._connection is not None:
             self._connection.close()
-            self._connection, self._file = None, ()
-
-    def _identity(self) -> tuple[int, ...]:
-        try:
-            status = os.stat(self._path)
-        except FileNotFoundError:
-            return ()
-        return status.st_dev, status.st_ino
+            self._connection = self._file = None
 
 
 @contextmanager
@@ -242,7 +234,7 @@ class Rules:
         self._indexes: Mapping[str, RuleIndex] = {}
         self._known: dict[int, tuple[str, Rule | None]] = {}
         self._last = 0
-        self._file: tuple[int, ...] = ()
+        self._file: tuple[int, int] | None = None
         self._version = (0, 0)
         self._thread = Repeater(
             "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S, ended=self._watch.close,
