@@ -1,4 +1,15 @@
-"""Train a bundle from a collection: count, fit, compare with the baselines, write."""
+"""Train a bundle from a collection.
+
+load recipe   ``settings_of``, ``validate``
+read          ``read_collection``
+count         ``Trainer``, which makes the context of all fits
+hold out      the validation split; a blend also sets judgements aside (``hold_out``)
+fit trials    those of a search, or the parts of a blend
+choose        the best trial, or the weights of the parts
+refit, sum    the parts of a blend on all judgements (``systems.blend.fit``)
+compare       with the baselines on the same queries
+write         the bundle and its card
+"""
 
 from __future__ import annotations
 
@@ -168,7 +179,6 @@ def train(
             second = trainer.second_stage(best) if rerank else None
             best = trainer.ready_to_write(best)
             path = trainer.write(best, table, began, log_position, second)
-            trainer.remove_checkpoints()
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
 
@@ -374,21 +384,23 @@ class Trainer:
         log_position: LogPosition | None,
         second: Decision | None = None,
     ) -> Path:
-        """Write the bundle and its model card.
+        """Write the bundle and its model card, and remove the checkpoints.
 
         Args:
             began: start of the training, by the monotonic clock.
+            log_position: which live documents the collection contains.
             second: the second stage; the bundle gets it if it is on.
         """
+        fitted = best.fitted
         card = {
-            **model_card(self.collection, best.recipe, best.fitted.facts, table),
+            **model_card(self.collection, best.recipe, fitted.facts, table),
             "seed": self.seed,
             "threads": self.threads,
             "seconds": round(time.monotonic() - began, 1),
             "parent": newest_version(self.out, self.name),
         }
-        sampled = Sampled(self.corpus, best.fitted.model, self.valid(best.recipe))
-        floor = sampled.floor(best.fitted.documents)
+        sampled = Sampled(self.corpus, fitted.model, self.valid(best.recipe))
+        floor = sampled.floor(fitted.documents)
         card["floor"] = None if floor is None else floor.card()
         if self.distribution is not None:
             card["distribution"] = self.distribution.identity
@@ -396,11 +408,11 @@ class Trainer:
             card["second_stage"] = second.card
         kept = second if second is not None and second.on else None
         with self.reporter.callback() as progress:
-            return stream_bundle(
+            path = stream_bundle(
                 self.out,
                 self.name,
-                model=best.fitted.model,
-                batches=[(self.collection.documents, best.fitted.documents)],
+                model=fitted.model,
+                batches=[(self.collection.documents, fitted.documents)],
                 golden_queries=sampled.golden(),
                 sample_queries=sampled.tuning(),
                 card=card,
@@ -410,8 +422,6 @@ class Trainer:
                 floor=None if floor is None else floor.floor,
                 progress=self.context.files.releasing(progress),
             )
-
-    def remove_checkpoints(self) -> None:
-        """Remove the checkpoints; the bundle is written."""
-        for path in self.checkpoints.glob("*.npz"):
-            path.unlink()
+        for checkpoint in self.checkpoints.glob("*.npz"):
+            checkpoint.unlink()
+        return path

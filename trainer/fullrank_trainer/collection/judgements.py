@@ -20,7 +20,6 @@ import numpy.typing as npt
 from fullrank.encoding import Int32, Int64
 from fullrank.errors import CollectionError
 from fullrank_trainer.collection.lines import Lines, ReadReport, find_file, read_pairs
-from fullrank_trainer.compiled import compiled
 
 Qrels = Mapping[str, Mapping[str, int]]
 """query id → document id → grade; a grade above zero means relevant."""
@@ -357,64 +356,22 @@ class PairReader(Generic[Value]):
 
     def table(self) -> tuple[PairTable[Value], list[Repeat[Value]]]:
         """Return the table with the first of equal pairs, and the others in the order of the file."""
-        rows = np.frombuffer(self._queries, np.int32) if self._queries else np.zeros(0, np.int32)
-        queries, places = _by_first(rows, len(self._query_ids))
-        order = None
-        if (np.diff(places) < 0).any():  # the pairs of a query are not one after another
-            order = np.argsort(places, kind="stable")
-        starts = np.zeros(len(queries) + 1, np.int64)
-        np.cumsum(np.bincount(places, minlength=len(queries)), out=starts[1:])
-        documents = _in_order(self._documents, np.int32, order)
-        values = _in_order(self._values, self._kind, order)
-        again = _repeats(starts, documents, len(self._document_ids))
-        found: list[Repeat[Value]] = []
-        if len(again):
-            lines = _in_order(self._lines, np.int32, order)
-            owner = np.searchsorted(starts, again[:, 0], "right") - 1
-            place, first = again.T
-            columns = lines[place], queries[owner], documents[place], values[place], values[first]
-            rows_of = zip(*(column.tolist() for column in columns), strict=True)
-            found = sorted(Repeat(*row) for row in rows_of)
-            kept = np.ones(len(documents), np.bool_)
-            kept[again[:, 0]] = False
-            starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts]
-            documents, values = documents[kept], values[kept]
+        queries, documents = np.array(self._queries, np.int32), np.array(self._documents, np.int32)
+        values, width = np.array(self._values, self._kind), len(self._document_ids)
+        keys = queries * np.int64(width) + documents
+        distinct, first = np.unique(keys, return_index=True)
+        again = np.setdiff1d(np.arange(len(keys)), first, assume_unique=True)
+        before = first[np.searchsorted(distinct, keys[again])]
+        lines = np.array(self._lines, np.int32)
+        columns = lines[again], queries[again], documents[again], values[again], values[before]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        found: list[Repeat[Value]] = [Repeat(*row) for row in rows]
+        kept = np.sort(first)
+        asked, first_of, owner = np.unique(queries[kept], return_index=True, return_inverse=True)
+        by_first = np.argsort(first_of)
+        place = np.empty(len(asked), np.int64)
+        place[by_first] = np.arange(len(asked))
+        order = kept[np.argsort(place[owner], kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owner)[by_first])]).astype(np.int64)
         ids = self._query_ids, self._document_ids
-        return PairTable(*ids, queries, starts, documents, values), found
-
-
-def _by_first(rows: Int32, count: int) -> tuple[Int32, Int32]:
-    """Return the distinct rows in the order of their first use, and the place of each row among them."""
-    starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    _, first = np.unique(rows[starts], return_index=True)
-    distinct = rows[starts][np.sort(first)]
-    place = np.empty(count, np.int32)
-    place[distinct] = np.arange(len(distinct), dtype=np.int32)
-    return distinct, place[rows]
-
-
-def _in_order(values: array[Any], kind: npt.DTypeLike, order: Int64 | None) -> npt.NDArray[Any]:
-    found = np.array(values, kind)
-    return found if order is None else found[order]
-
-
-@compiled()
-def _repeats(starts: Int64, documents: Int32, count: int) -> Int64:
-    """Return the places of documents that their query has already, each with the first place, int64 (repeats, 2)."""
-    size = 0
-    out = np.empty((0, 2), np.int64)
-    for is_counted in (False, True):
-        if is_counted:
-            out = np.empty((size, 2), np.int64)
-            size = 0
-        last = np.full(count, -1, np.int64)
-        for query in range(len(starts) - 1):
-            for place in range(starts[query], starts[query + 1]):
-                first = last[documents[place]]
-                if first < starts[query]:
-                    last[documents[place]] = place
-                    continue
-                if is_counted:
-                    out[size, 0], out[size, 1] = place, first
-                size += 1
-    return out
+        return PairTable(*ids, asked[by_first], starts, documents[order], values[order]), found

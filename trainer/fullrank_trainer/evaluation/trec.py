@@ -1,4 +1,4 @@
-"""Read and write TREC's text formats: runs and judgements.
+"""Write TREC's text formats: runs and judgements.
 
     run    query-id Q0 document-id rank score tag
     qrels  query-id 0 document-id grade
@@ -11,7 +11,7 @@ lowered to the next float below the previous score. This keeps the ranked order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -86,33 +86,6 @@ class RunWriter:
             self._unfinished.unlink(missing_ok=True)
 
 
-def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
-    """Read a run.
-
-    Returns:
-        query id → [(document id, score)], best first as trec_eval sorts them: ties (as 32-bit floats) by descending id.
-
-    Raises:
-        CollectionError: the file is malformed; the message names file and line.
-    """
-    path = Path(path)
-    run: dict[str, list[tuple[str, float]]] = {}
-    seen: set[tuple[str, str]] = set()
-    for number, columns in _columns(path, 6):
-        query, _, document, _, text, _ = columns
-        try:
-            score = float(np.float32(text))
-        except ValueError:
-            raise CollectionError(f"{path}:{number}: score {text!r} is not a number") from None
-        if (query, document) in seen:
-            raise CollectionError(f"{path}:{number}: {query!r} ranks {document!r} twice")
-        seen.add((query, document))
-        run.setdefault(query, []).append((document, score))
-    for ranking in run.values():
-        ranking.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
-    return run
-
-
 def write_qrels(path: str | Path, qrels: Qrels) -> None:
     """Write judgements in TREC's four columns. Raises CollectionError if an id has a space."""
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
@@ -122,21 +95,6 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
                 file.write(line)
 
 
-def read_qrels(path: str | Path) -> Qrels:
-    """Read judgements from TREC's four columns. Raises CollectionError that names file and line."""
-    path = Path(path)
-    qrels: dict[str, dict[str, int]] = {}
-    for number, (query, _, document, grade) in _columns(path, 4):
-        grades = qrels.setdefault(query, {})
-        if document in grades:
-            raise CollectionError(f"{path}:{number}: {query!r} {document!r} is judged twice")
-        try:
-            grades[document] = int(grade)
-        except ValueError:
-            raise CollectionError(f"{path}:{number}: grade {grade!r} is not an integer") from None
-    return qrels
-
-
 def _word(text: str, what: str) -> str:
     """Return the text if it is one word. Raises CollectionError."""
     if len(text.split()) != 1 or text != text.strip():
@@ -144,25 +102,3 @@ def _word(text: str, what: str) -> str:
             f"{what} {text!r} is not one word; TREC's formats separate columns by spaces"
         )
     return text
-
-
-def _columns(path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
-    """Read (line number, columns). Raises CollectionError if a line has another number of columns."""
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(_decoded(path, file), 1):
-                columns = line.split()
-                if len(columns) != count:
-                    raise CollectionError(
-                        f"{path}:{number}: expected {count} columns, got {len(columns)}"
-                    )
-                yield number, columns
-    except OSError as error:
-        raise CollectionError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _decoded(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    try:
-        yield from lines
-    except UnicodeDecodeError as error:
-        raise CollectionError(f"{path}: not valid UTF-8: {error.reason}") from error

@@ -135,7 +135,7 @@ class Corpus:
         shared = self.pairs.shared
         if shared is None:
             return self.query_ids
-        rows = np.sort(shared.where(shared.entries).rows)
+        rows = np.sort(self.pairs.clicked.rows)
         return [self.query_ids[row] for row in rows.tolist()]
 
     @property

@@ -119,7 +119,7 @@ class Clicks:
     counts: Rows
 
     @staticmethod
-    def of(relevant: Lists[np.int64], documents: int, texts: Rows) -> Clicks:
+    def of(relevant: Lists, documents: int, texts: Rows) -> Clicks:
         """Count clicked text.
 
         Args:

@@ -3,248 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int64
+from fullrank.encoding import Float32, Float64, Int64
 from fullrank.errors import TrainingError
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.collection.judgements import MIN_PEOPLE, PairTable
 
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Judged pairs of one split.
-
-    Attributes:
-        queries: int64, the rows of the queries with a relevant document, ascending.
-        relevant: query row → rows of its relevant documents, int64, ascending.
-        source: the qrels file, for error messages.
-        weights: of the entries of ``relevant``, float32, above zero; None: all alike.
-        shared: which entries of ``relevant`` at least two people clicked, bool; None: all.
-        passed_over: query row → rows of documents that people passed over on the way to a click, int64, ascending.
-        judged: rows of the judged documents, int64, ascending, if these pairs are a part of those that judge them.
-    """
-
-    queries: Int64
-    relevant: Lists[np.int64]
-    source: str = "qrels/train.tsv"
-    weights: Lists[np.float32] | None = None
-    shared: Lists[np.bool_] | None = None
-    passed_over: Lists[np.int64] = field(default_factory=lambda: Lists.of({}, np.int64))
-    judged: Int64 | None = None
-
-    def __len__(self) -> int:
-        return len(self.relevant.entries)
-
-    @staticmethod
-    def of(
-        relevant: Mapping[int, Int64],
-        *,
-        weights: Mapping[int, Float32] | None = None,
-        shared: Mapping[int, npt.NDArray[np.bool_]] | None = None,
-        passed_over: Mapping[int, Int64] | None = None,
-        source: str = "qrels/train.tsv",
-    ) -> Pairs:
-        """Make pairs of arrays by query row; weights and shared have those of ``relevant`` in its order."""
-        return Pairs(
-            np.array(sorted(relevant), np.int64),
-            Lists.of(relevant, np.int64),
-            source,
-            None if weights is None else Lists.of(weights, np.float32),
-            None if shared is None else Lists.of(shared, np.bool_),
-            Lists.of(passed_over or {}, np.int64),
-        )
-
-    @cached_property
-    def documents(self) -> Int64:
-        """The rows of the judged documents, int64, ascending."""
-        if self.judged is not None:
-            return self.judged
-        return np.flatnonzero(np.bincount(self.relevant.entries))
-
-    @property
-    def clicked(self) -> Lists[np.int64]:
-        """Query row → rows of the documents whose clicked text it becomes."""
-        return self.relevant if self.shared is None else self.relevant.where(self.shared.entries)
-
-    def keep(self, choose: Callable[[int, Int64], npt.NDArray[np.bool_]]) -> Pairs:
-        """Return some of the pairs.
-
-        Args:
-            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
-        """
-        return self.where(self.relevant.chosen(choose))
-
-    def where(self, kept: npt.NDArray[np.bool_]) -> Pairs:
-        """Return some of the pairs, bool (pairs,)."""
-        relevant = self.relevant.where(kept)
-        return Pairs(
-            np.sort(relevant.rows),
-            relevant,
-            self.source,
-            None if self.weights is None else self.weights.where(kept),
-            None if self.shared is None else self.shared.where(kept),
-            self.passed_over.among(relevant.rows),
-        )
-
-    def of_queries(self, queries: Int64) -> Pairs:
-        """Return the pairs of some queries, given by row, ascending. All judged documents stay judged."""
-        return Pairs(
-            queries,
-            self.relevant.of_rows(queries),
-            self.source,
-            None if self.weights is None else self.weights.of_rows(queries),
-            None if self.shared is None else self.shared.of_rows(queries),
-            self.passed_over.of_rows(queries),
-            self.documents,
-        )
-
-    def with_queries_of(self, other: Pairs) -> Pairs:
-        """Return these pairs and those of queries that have none here.
-
-        Weights of the others are at most the largest of these: in a split that measures, a judgement of a click that
-        was unlikely counts up to ten times.
-        """
-        new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
-        count = len(new)
-        weights, shared = self.weights, self.shared
-        if weights is not None:
-            given = np.ones(count, np.float32) if new.weights is None else new.weights.entries
-            given = np.minimum(given, weights.entries.max(initial=1.0))
-            weights = weights.joined(new.relevant.with_entries(given))
-        if shared is not None:
-            clicked = np.ones(count, np.bool_) if new.shared is None else new.shared.entries
-            shared = shared.joined(new.relevant.with_entries(clicked))
-        return Pairs(
-            np.union1d(self.queries, new.queries),
-            self.relevant.joined(new.relevant),
-            self.source,
-            weights,
-            shared,
-            self.passed_over.joined(new.passed_over),
-        )
-
-    def weight_of(self, query: int, documents: Int64) -> Float32:
-        """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
-        if self.weights is None:
-            return np.ones(len(documents), np.float32)
-        return self.weights[query][np.searchsorted(self.relevant[query], documents)]
-
-    def require(self) -> None:
-        """Raise TrainingError if there is no pair."""
-        if not len(self):
-            raise TrainingError(
-                f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
-                "leave out --recipe: the default needs none"
-            )
-
-
-def judged_pairs(collection: Collection, split: str) -> Pairs:
-    """Return the judged pairs of a split as rows; empty if the split does not exist."""
-    source = str(collection.path / "qrels" / f"{split}.tsv")
-    if split not in collection.splits:
-        return Pairs.of({}, source=source)
-    table = collection.judged(split)
-    is_relevant = table.entries > 0
-    if collection.has_mates:
-        mates = mate_rows(collection)[table.queries]
-        is_relevant &= np.repeat(mates, np.diff(table.starts)) != table.documents
-    relevant = _lists_of(table, is_relevant)
-    weights, people = collection.weights.get(split), collection.people.get(split)
-    weight, shared = None, None
-    if weights is not None:
-        given = PairTable.of(weights, collection.query_ids, collection.document_ids)
-        found = _entries_of(given, relevant, 1.0)
-        weight = relevant.with_entries(found.astype(np.float32))
-    if people is not None:
-        given = PairTable.of(people, collection.query_ids, collection.document_ids)
-        shared = relevant.with_entries(_entries_of(given, relevant, MIN_PEOPLE) >= MIN_PEOPLE)
-    passed_over = _lists_of(table, table.entries < 0).among(relevant.rows)
-    return Pairs(np.sort(relevant.rows), relevant, source, weight, shared, passed_over)
-
-
-def mate_rows(collection: Collection) -> Int64:
-    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
-    if not collection.has_mates:
-        return np.full(len(collection.query_ids), -1, np.int64)
-    rows = collection.document_ids.rows
-    return np.array([rows[query] for query in collection.query_ids], np.int64)
-
-
-def _lists_of(table: PairTable[int], chosen: npt.NDArray[np.bool_]) -> Lists[np.int64]:
-    """Return the documents of the chosen pairs of each query, ascending; queries in the order of the table."""
-    found = Lists(table.queries.astype(np.int64), table.starts, table.documents).where(chosen)
-    width = len(table.document_ids)
-    places = np.repeat(np.arange(len(found)) * width, found.sizes)
-    places += found.entries
-    places.sort()
-    places %= width
-    return found.with_entries(places.astype(np.int64, copy=False))
-
-
-def _entries_of(
-    table: PairTable[float], pairs: Lists[np.int64], default: float
-) -> npt.NDArray[np.float64]:
-    """Return the value of each of some pairs, float64 (pairs,); a default where the table has none."""
-    width = len(table.document_ids)
-    known = np.repeat(table.queries.astype(np.int64), np.diff(table.starts)) * width
-    known += table.documents
-    order = np.argsort(known)
-    asked = pairs.owners * width + pairs.entries
-    places = np.searchsorted(known, asked, sorter=order)
-    places[places == len(known)] = 0
-    found = np.full(len(asked), default, np.float64)
-    if len(known):
-        places = order[places]
-        has_value = known[places] == asked
-        found[has_value] = table.entries[places[has_value]]
-    return found
-
-
-# Lists of different lengths, one for each of some rows, in two arrays.
-
-
-Value = TypeVar("Value", bound=np.generic)
-_Other = TypeVar("_Other", bound=np.generic)
+Bool = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Lists(Mapping[int, npt.NDArray[Value]], Generic[Value]):
+class Lists(Mapping[int, Int64]):
     """A list for each of some rows.
 
     Attributes:
         rows: int64 (B,), distinct.
         starts: int64 (B + 1,); row i of ``rows`` has the entries starts[i]:starts[i + 1].
-        entries: (entries,).
+        entries: int64 (entries,).
     """
 
     rows: Int64
     starts: Int64
-    entries: npt.NDArray[Value]
+    entries: Int64
 
     @staticmethod
-    def of(given: Mapping[int, npt.NDArray[Value]], kind: npt.DTypeLike) -> Lists[Value]:
-        """Make lists of a dtype from arrays by row.
+    def of(given: Mapping[int, Int64]) -> Lists:
+        """Make lists of arrays by row.
 
         Example:
-            >>> Lists.of({7: np.array([3, 5]), 2: np.array([4])}, np.int64).take(np.array([2, 7]))
+            >>> Lists.of({7: np.array([3, 5]), 2: np.array([4])}).take(np.array([2, 7]))
             (array([0, 1, 3]), array([4, 3, 5]))
         """
         starts = np.zeros(len(given) + 1, np.int64)
         np.cumsum([len(found) for found in given.values()], out=starts[1:])
-        entries = np.concatenate([np.zeros(0, kind), *given.values()], dtype=kind)
+        entries = np.concatenate([np.zeros(0, np.int64), *given.values()], dtype=np.int64)
         return Lists(np.array([*given], np.int64), starts, entries)
 
-    def __getitem__(self, row: int) -> npt.NDArray[Value]:
-        place = self._place(row)
-        if place < 0:
-            raise KeyError(row)
-        return self.entries[self.starts[place] : self.starts[place + 1]]
+    def __getitem__(self, row: int) -> Int64:
+        return self.entries[self.slice_of(row)]
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int | np.integer) and self._place(int(row)) >= 0
@@ -265,44 +67,48 @@ class Lists(Mapping[int, npt.NDArray[Value]], Generic[Value]):
         """The row that each entry belongs to, int64 (entries,)."""
         return np.repeat(self.rows, self.sizes)
 
-    def with_entries(self, entries: npt.NDArray[_Other]) -> Lists[_Other]:
-        """Give lists of the same lengths other entries."""
-        return Lists(self.rows, self.starts, entries)
+    def slice_of(self, row: int) -> slice:
+        """Return the places of the entries of a row. Raises KeyError if it has no list."""
+        place = self._place(row)
+        if place < 0:
+            raise KeyError(row)
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
 
-    def take(self, rows: Int64) -> tuple[Int64, npt.NDArray[Value]]:
-        """Return the lists of some rows one after another.
+    def places(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Find the entries of some rows, one list after another.
 
         Returns:
-            starts, int64 (rows + 1,), and the entries: those of row i are from starts[i] to starts[i + 1].
+            starts, int64 (rows + 1,), and the places in ``entries``; row i has those from starts[i] to starts[i + 1].
 
         Raises:
             KeyError: a row has no list.
         """
-        if np.array_equal(rows, self.rows):
-            return self.starts, self.entries
-        places = self._places(rows)
-        if places.min(initial=0) < 0:
-            raise KeyError(int(rows[places < 0][0]))
-        first, sizes = self.starts[places], self.starts[places + 1] - self.starts[places]
+        found = self._places(rows)
+        if found.min(initial=0) < 0:
+            raise KeyError(int(rows[found < 0][0]))
+        first, sizes = self.starts[found], self.starts[found + 1] - self.starts[found]
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(sizes, out=starts[1:])
-        return starts, self.entries[np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)]
+        return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], sizes)
 
-    def of_rows(self, rows: Int64) -> Lists[Value]:
+    def take(self, rows: Int64) -> tuple[Int64, Int64]:
+        """Return the lists of some rows one after another: starts, as ``places`` does, and the entries."""
+        if np.array_equal(rows, self.rows):
+            return self.starts, self.entries
+        starts, places = self.places(rows)
+        return starts, self.entries[places]
+
+    def of_rows(self, rows: Int64) -> Lists:
         """Return the lists that some rows have, in the order of these rows."""
         rows = rows[self._places(rows) >= 0]
         return Lists(rows, *self.take(rows))
 
-    def among(self, rows: Int64) -> Lists[Value]:
+    def among(self, rows: Int64) -> Lists:
         """Return the lists of the rows that are among some, in their own order."""
         return self.of_rows(self.rows[np.isin(self.rows, rows)])
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Lists[Value]:
-        """Keep some entries, and the rows that have any.
-
-        Args:
-            kept: bool (entries,).
-        """
+    def where(self, kept: Bool) -> Lists:
+        """Keep some entries, bool (entries,), and the rows that have any."""
         if kept.all() and (self.sizes > 0).all():
             return self
         # int32, because a number of 8 bytes for each entry would be the largest array here.
@@ -314,14 +120,7 @@ class Lists(Mapping[int, npt.NDArray[Value]], Generic[Value]):
             self.rows[has_any], np.append(starts[:-1][has_any], starts[-1]), self.entries[kept]
         )
 
-    def chosen(
-        self, choose: Callable[[int, npt.NDArray[Value]], npt.NDArray[np.bool_]]
-    ) -> npt.NDArray[np.bool_]:
-        """Return which entries a function chooses, given a row and its list; bool (entries,)."""
-        nothing = np.zeros(0, np.bool_)
-        return np.concatenate([nothing, *(choose(row, found) for row, found in self.items())])
-
-    def joined(self, other: Lists[Value]) -> Lists[Value]:
+    def joined(self, other: Lists) -> Lists:
         """Return these lists, then those of other rows."""
         return Lists(
             np.concatenate([self.rows, other.rows]),
@@ -358,9 +157,6 @@ class Lists(Mapping[int, npt.NDArray[Value]], Generic[Value]):
         return places
 
 
-# Lists of different lengths in the flat form that kernels read.
-
-
 def ragged(lists: Sequence[Int64]) -> tuple[Int64, Int64]:
     """Return (indptr, values); list i is ``values[indptr[i]:indptr[i + 1]]``.
 
@@ -371,3 +167,209 @@ def ragged(lists: Sequence[Int64]) -> tuple[Int64, Int64]:
     indptr = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(x) for x in lists], out=indptr[1:])
     return indptr, np.concatenate(lists).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Judged pairs of one split.
+
+    Attributes:
+        relevant: query row → rows of its relevant documents, ascending; each entry is a pair.
+        source: the qrels file, for error messages.
+        weights: of the pairs, float32 (pairs,), above zero; None: all alike.
+        shared: which pairs at least two people clicked, bool (pairs,); None: all.
+        passed_over: query row → rows of documents that people passed over on the way to a click, ascending.
+        judged: rows of the judged documents, int64, ascending, if these pairs are a part of those that judge them.
+    """
+
+    relevant: Lists
+    source: str = "qrels/train.tsv"
+    weights: Float32 | None = None
+    shared: Bool | None = None
+    passed_over: Lists = field(default_factory=lambda: Lists.of({}))
+    judged: Int64 | None = None
+
+    def __len__(self) -> int:
+        return len(self.relevant.entries)
+
+    @staticmethod
+    def of(
+        relevant: Mapping[int, Int64],
+        *,
+        weights: Mapping[int, Float32] | None = None,
+        shared: Mapping[int, Bool] | None = None,
+        passed_over: Mapping[int, Int64] | None = None,
+        source: str = "qrels/train.tsv",
+    ) -> Pairs:
+        """Make pairs of arrays by query row; weights and shared have the rows of ``relevant``."""
+
+        def flat(given: Mapping[int, npt.NDArray[Any]] | None, kind: npt.DTypeLike) -> Any:
+            if given is None:
+                return None
+            return np.concatenate([np.zeros(0, kind), *(given[row] for row in relevant)]).astype(
+                kind
+            )
+
+        return Pairs(
+            Lists.of(relevant),
+            source,
+            flat(weights, np.float32),
+            flat(shared, np.bool_),
+            Lists.of(passed_over or {}),
+        )
+
+    @cached_property
+    def queries(self) -> Int64:
+        """The rows of the queries with a relevant document, int64, ascending."""
+        return np.sort(self.relevant.rows)
+
+    @cached_property
+    def documents(self) -> Int64:
+        """The rows of the judged documents, int64, ascending."""
+        if self.judged is not None:
+            return self.judged
+        return np.flatnonzero(np.bincount(self.relevant.entries))
+
+    @property
+    def clicked(self) -> Lists:
+        """Query row → rows of the documents whose clicked text it becomes."""
+        return self.relevant if self.shared is None else self.relevant.where(self.shared)
+
+    def keep(self, choose: Callable[[int, Int64], Bool]) -> Pairs:
+        """Return some of the pairs.
+
+        Args:
+            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
+        """
+        nothing = np.zeros(0, np.bool_)
+        chosen = (choose(row, found) for row, found in self.relevant.items())
+        return self.where(np.concatenate([nothing, *chosen]))
+
+    def where(self, kept: Bool) -> Pairs:
+        """Return some of the pairs, bool (pairs,)."""
+        relevant = self.relevant.where(kept)
+        return replace(
+            self,
+            relevant=relevant,
+            weights=None if self.weights is None else self.weights[kept],
+            shared=None if self.shared is None else self.shared[kept],
+            passed_over=self.passed_over.among(relevant.rows),
+            judged=None,
+        )
+
+    def of_queries(self, queries: Int64) -> Pairs:
+        """Return the pairs of some queries, given by row, ascending. All judged documents stay judged."""
+        starts, places = self.relevant.places(queries)
+        return Pairs(
+            Lists(queries, starts, self.relevant.entries[places]),
+            self.source,
+            None if self.weights is None else self.weights[places],
+            None if self.shared is None else self.shared[places],
+            self.passed_over.of_rows(queries),
+            self.documents,
+        )
+
+    def with_queries_of(self, other: Pairs) -> Pairs:
+        """Return these pairs and those of queries that have none here.
+
+        Weights of the others are at most the largest of these: in a split that measures, a judgement of a click that
+        was unlikely counts up to ten times.
+        """
+        new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
+        weights, shared = self.weights, self.shared
+        if weights is not None:
+            given = np.ones(len(new), np.float32) if new.weights is None else new.weights
+            given = np.minimum(given, weights.max(initial=1.0))
+            weights = np.concatenate([weights, given])
+        if shared is not None:
+            clicked = np.ones(len(new), np.bool_) if new.shared is None else new.shared
+            shared = np.concatenate([shared, clicked])
+        relevant = self.relevant.joined(new.relevant)
+        return Pairs(
+            relevant, self.source, weights, shared, self.passed_over.joined(new.passed_over)
+        )
+
+    def weights_of(self, queries: Int64) -> Float32 | None:
+        """Return the weights of the pairs of some queries, one query after another; None without weights."""
+        return None if self.weights is None else self.weights[self.relevant.places(queries)[1]]
+
+    def weight_of(self, query: int, documents: Int64) -> Float32:
+        """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
+        if self.weights is None:
+            return np.ones(len(documents), np.float32)
+        own = self.relevant.slice_of(query)
+        return self.weights[own][np.searchsorted(self.relevant.entries[own], documents)]
+
+    def require(self) -> None:
+        """Raise TrainingError if there is no pair."""
+        if not len(self):
+            raise TrainingError(
+                f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
+                "leave out --recipe: the default needs none"
+            )
+
+
+def judged_pairs(collection: Collection, split: str) -> Pairs:
+    """Return the judged pairs of a split as rows; empty if the split does not exist."""
+    source = str(collection.path / "qrels" / f"{split}.tsv")
+    if split not in collection.splits:
+        return Pairs.of({}, source=source)
+    table = collection.judged(split)
+    is_relevant = table.entries > 0
+    if collection.has_mates:
+        mates = mate_rows(collection)[table.queries]
+        is_relevant &= np.repeat(mates, np.diff(table.starts)) != table.documents
+    relevant = _lists_of(table, is_relevant)
+    weights, people = (
+        None
+        if split not in given
+        else _entries_of(
+            PairTable.of(given[split], collection.query_ids, collection.document_ids),
+            relevant,
+            default,
+        )
+        for given, default in ((collection.weights, 1.0), (collection.people, MIN_PEOPLE))
+    )
+    return Pairs(
+        relevant,
+        source,
+        None if weights is None else weights.astype(np.float32),
+        None if people is None else people >= MIN_PEOPLE,
+        _lists_of(table, table.entries < 0).among(relevant.rows),
+    )
+
+
+def mate_rows(collection: Collection) -> Int64:
+    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
+    if not collection.has_mates:
+        return np.full(len(collection.query_ids), -1, np.int64)
+    rows = collection.document_ids.rows
+    return np.array([rows[query] for query in collection.query_ids], np.int64)
+
+
+def _lists_of(table: PairTable[int], chosen: Bool) -> Lists:
+    """Return the documents of the chosen pairs of each query, ascending; queries in the order of the table."""
+    found = Lists(table.queries.astype(np.int64), table.starts, table.documents).where(chosen)  # type: ignore[arg-type]
+    width = len(table.document_ids)
+    places = np.repeat(np.arange(len(found)) * width, found.sizes)
+    places += found.entries
+    places.sort()
+    places %= width
+    return replace(found, entries=places.astype(np.int64, copy=False))
+
+
+def _entries_of(table: PairTable[float], pairs: Lists, default: float) -> Float64:
+    """Return the value of each of some pairs, float64 (pairs,); a default where the table has none."""
+    width = len(table.document_ids)
+    known = np.repeat(table.queries.astype(np.int64), np.diff(table.starts)) * width
+    known += table.documents
+    order = np.argsort(known)
+    asked = pairs.owners * width + pairs.entries
+    places = np.searchsorted(known, asked, sorter=order)
+    places[places == len(known)] = 0
+    found = np.full(len(asked), default, np.float64)
+    if len(known):
+        places = order[places]
+        has_value = known[places] == asked
+        found[has_value] = table.entries[places[has_value]]
+    return found

@@ -115,10 +115,6 @@ def validate(recipe: Recipe) -> None:
         "train.rates: the margin loss needs at least one rate",
     )
     require(
-        train.hardest_of == 1 or (system.learns(recipe) and train.loss == "margin"),
-        "train.hardest_of needs a linear recipe with train.loss = margin",
-    )
-    require(
         not train.vectors or system.parts is not None or system.takes_vectors(recipe),
         "train.vectors needs a linear recipe with model.latent = learned and words: "
         "model.trigrams = only has none",
@@ -180,8 +176,9 @@ def parse_recipe(name: str, text: str) -> Recipe:
 
 _LEFT: dict[str, dict[str, Any]] = {
     "model": {"context": "document"},
-    "train": {"document_dropout": 0.0},
+    "train": {"document_dropout": 0.0, "hardest_of": 1},
     "htr": {"neighbours": 10},
+    "memory": {"kappa": 3.0},
     "language": {
         "topic_prior": 1.1,
         "word_prior": 1.01,

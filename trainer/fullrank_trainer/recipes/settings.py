@@ -132,8 +132,6 @@ class TrainSettings:
     trial: int = setting(20_000, low=1, high=SIZE)
     # margin: triples per epoch; 0: one per judged pair
     triples: int = setting(0, high=SIZE)
-    # margin: use the highest scored of this many random negatives of a pair; 1: the papers' single one
-    hardest_of: int = setting(1, low=1, high=1000)
     # folder of a second collection with the same corpus and queries in the documents' language; "": none.
     # margin: its pairs train V too, step by step in turn; translation: they train the model behind the translation
     monolingual: str = setting("")

@@ -65,9 +65,6 @@ class HtrSettings:
     cosine: bool = setting(False)
 
 
-_DEPTH = 100  # documents per query that the MAP of early stopping reads
-
-
 class HalfTransductiveLearner(TripleLearner):
     """Learns f(x, y_i) = v_iᵀWφ(x) under a loss.
 
@@ -127,7 +124,7 @@ class HalfTransductiveLearner(TripleLearner):
         documents = replace(scan_documents(self.features, linear), dense=self.stored_vectors())
         queries = scan_queries(self.features, linear, valid.rows)
         queries = replace(queries, dense=self._scaled(queries.dense))
-        return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
+        return valid.map_of([documents], queries)
 
     def stored_vectors(self) -> Float32:
         """Return the dense vectors of the corpus, as the bundle stores them."""

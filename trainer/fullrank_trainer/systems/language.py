@@ -188,9 +188,7 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
         return Texts(words, queries_of, everything, background, mean_length, surface=surface)
     pairs = project(corpus.queries.take(queries)), project(all_documents.take(documents))
-    weights = None
-    if corpus.pairs.weights is not None:
-        _, weights = corpus.pairs.weights.take(corpus.pairs.queries)
+    weights = corpus.pairs.weights_of(corpus.pairs.queries)
     return Texts(words, *pairs, background, mean_length, weights, surface)
 
 

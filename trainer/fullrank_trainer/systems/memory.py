@@ -27,8 +27,6 @@ class MemorySettings:
     # "queries": documents that people chose after a query; "documents": how often they chose a document at all;
     # "links": what queries with common answers lead to
     of: str = setting("queries", choices=("queries", "documents", "links"))
-    # κ: so many clicks count ln 2, ten times as many ln 11
-    kappa: float = setting(3.0, low=1e-3, high=1e6)
 
 
 MEMORY = Recipe("memory", system="memory", own=MemorySettings())
@@ -37,6 +35,7 @@ LINKS = Recipe("links", system="memory", own=MemorySettings(of="links"))
 BESIDE_BM25 = (0.1, 0.3, 1.0, 3.0)
 """Weights of popularity, of which a baseline has the best one."""
 
+_KAPPA = 3.0  # so many clicks count ln 2, ten times as many ln 11
 _ALIKE = 100  # queries that recommend their answers, and answers that each query keeps
 _SCALE = 5.0  # of the sum of their cosines
 _BATCH = 512  # queries
@@ -44,10 +43,10 @@ _BATCH = 512  # queries
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Count the judgements of training by their weights; one without a weight counts once."""
-    corpus, kappa = context.corpus, recipe.own.kappa
+    corpus, kappa = context.corpus, _KAPPA
     pairs, count = corpus.pairs, len(corpus.collection.document_ids)
     rows = pairs.relevant.entries
-    clicks = np.ones(len(rows), np.float32) if pairs.weights is None else pairs.weights.entries
+    clicks = np.ones(len(rows), np.float32) if pairs.weights is None else pairs.weights
     sources = tuple(corpus.sources)
     nothing = Lexicon.of([]), np.zeros(0, np.float32)
     if recipe.own.of == "links":

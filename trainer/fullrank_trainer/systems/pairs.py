@@ -257,8 +257,6 @@ class PairSettings:
 MAX_WEIGHTS = 1 << 30
 """Most weights of a dense W: 4 GiB, 32,768 words."""
 
-_DEPTH = 100  # documents per query that the MAP of early stopping reads
-
 
 @dataclass(frozen=True, eq=False)
 class PairTexts:
@@ -455,8 +453,7 @@ class PairLearner(TripleLearner):
         store = self._rows() if self.pairs.keep else self._table()
         model = PairModel({"match_terms": 0}, self.texts.side, store)
         queries = model.encode_query_rows(self.texts.xq.take(valid.rows))
-        found = valid.measure(Encoded.from_rows(self.texts.xd), queries, depth=_DEPTH)
-        return float(found["map"].mean)
+        return valid.map_of([Encoded.from_rows(self.texts.xd)], queries)
 
     def store(self) -> PairRows | PairTable:
         """Return W as it is served."""

@@ -237,7 +237,6 @@ def _largest(operator: LinearOperator, dimension: int, seed: int, **generalised:
 # validation MAP wins.
 
 
-_DEPTH = 100  # documents per query that the MAP of early stopping reads
 _SCALE = 10.0  # γ, the factor on a difference of cosines
 _ITERATIONS = 10  # of L-BFGS in an epoch
 _LBFGS_HISTORY = 5  # steps that L-BFGS stores
@@ -365,7 +364,7 @@ class S2NetLearner(RestoresInPlace):
         U, V = self.space.tables(self.A)
         queries = _encoded(embed(self.features.xq.take(valid.rows), np.ascontiguousarray(U)))
         documents = _encoded(embed(self.features.xd.composed(), np.ascontiguousarray(V)))
-        return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
+        return valid.map_of([documents], queries)
 
     def parameters(self) -> Arrays:
         """Return A."""

@@ -27,6 +27,7 @@ from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.text.folding import LANGUAGES
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.recipes.settings import SIZE, setting
+from fullrank_trainer.systems.linear.kernels import add_row
 from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.validation import Validation
@@ -262,13 +263,6 @@ def _dot(a: Float64, b: Float64) -> float:
     return total
 
 
-@compiled(fastmath=True)
-def _add_row(out: Float64, row: Float64, weight: float) -> None:
-    """Update out += weight · row."""
-    for z in range(out.shape[0]):
-        out[z] += weight * row[z]
-
-
 @compiled()
 def _tilt(theta: Float64, multipliers: Float64, scale: float, out: Float64) -> None:
     """Compute θ̃_z = θ_z exp(scale · λ_z)."""
@@ -296,7 +290,7 @@ def _expected(  # type: ignore[no-untyped-def]
     """Compute out_z = N_z of one side."""
     out[:] = 0.0
     for e in range(len(words)):
-        _add_row(out, phi[words[e]], shares[e])
+        add_row(out, phi[words[e]], shares[e])
     for z in range(len(out)):
         out[z] *= tilted[z]
 
@@ -419,6 +413,6 @@ def words_step(  # type: ignore[no-untyped-def]
     for w in prange(len(starts) - 1):
         total = np.zeros(phi.shape[1])
         for e in range(starts[w], starts[w + 1]):
-            _add_row(total, tilted[pairs[e]], shares[entries[e]])
+            add_row(total, tilted[pairs[e]], shares[entries[e]])
         for z in range(phi.shape[1]):
             out[w, z] += total[z] * phi[w, z]

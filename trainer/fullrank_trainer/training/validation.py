@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from fullrank.models.contract import field_text
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import (
-    DEPTH,
     Judgement,
     evenly_chosen,
     evenly_spread,
@@ -34,6 +32,7 @@ from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.training.fitted import FittedModel
 
 _ALL = slice(None)
+_DEPTH = 100  # documents per query that the MAP of early stopping reads
 CALIBRATING = 200
 """Queries that choose the evidence that a document needs to be found; training never learns them."""
 
@@ -70,25 +69,19 @@ class Validation:
             return fitted.encode(self.rows[chosen])
         return fitted.model.encode_queries(self.texts[chosen])
 
-    def measure(
-        self, documents: Encoded, queries: Encoded, *, depth: int = DEPTH
-    ) -> dict[str, Estimate]:
-        """Return means and standard errors over the queries; the rank loss is left out.
+    def map_of(self, blocks: Iterable[Encoded], queries: Encoded) -> float:
+        """Return the MAP of early stopping, from documents that need not be in memory all at once.
 
         Args:
+            blocks: the encoded corpus, block after block.
             queries: the encoded queries, one a judgement.
         """
-        return self._measure(Retriever(documents), queries, depth, with_rank_loss=False)
+        return float(self.measure_blocks(blocks, queries, depth=_DEPTH)["map"].mean)
 
     def measure_blocks(
         self, blocks: Iterable[Encoded], queries: Encoded, *, depth: int
     ) -> dict[str, Estimate]:
-        """Return what ``measure`` returns, from documents that are never in memory all at once.
-
-        Args:
-            blocks: the encoded corpus, block after block.
-            queries, depth: see ``measure``.
-        """
+        """Return means and standard errors over the queries; the rank loss is left out."""
         ranked = _rank_blocks(blocks, queries, self.judgements, depth)
         values = {name: np.zeros(len(ranked)) for name in RANKING_MEASURES}
         for i, (rows, judgement) in enumerate(zip(ranked, self.judgements, strict=True)):
@@ -100,19 +93,8 @@ class Validation:
         """Return all measures of a fitted model, ranked by the code that serves."""
         documents = fitted.documents
         retriever = Retriever(documents, fitted.model.scorer(documents))
-        return self._measure(retriever, self.encode(fitted), DEPTH, with_rank_loss=True)
-
-    def _measure(
-        self, retriever: Retriever, queries: Encoded, depth: int, *, with_rank_loss: bool
-    ) -> dict[str, Estimate]:
-        values = measure_rankings(
-            retriever,
-            queries,
-            self.judgements,
-            documents=len(retriever.documents),
-            depth=depth,
-            with_rank_loss=with_rank_loss,
-        )
+        queries, count = self.encode(fitted), len(documents)
+        values = measure_rankings(retriever, queries, self.judgements, documents=count)
         return estimates(values, relative_weights(self.judgements))
 
 
@@ -146,10 +128,13 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
     collection: Collection = corpus.collection
     if split not in collection.splits:
         return None
-    are_clicks = split in collection.weights
-    exclude = [name for name in ("train",) if name in collection.splits and not are_clicks]
-    judgements, _ = judge(collection, split, exclude)
-    return validation_of(corpus, split, judgements).spread(limit)
+    if ("judged", split) not in corpus.cache:
+        are_clicks = split in collection.weights
+        exclude = [name for name in ("train",) if name in collection.splits and not are_clicks]
+        judgements, _ = judge(collection, split, exclude)
+        corpus.cache["judged", split] = validation_of(corpus, split, judgements)
+    found: Validation = corpus.cache["judged", split]
+    return found.spread(limit)
 
 
 def validation_of(corpus: Corpus, split: str, judgements: list[Judgement]) -> Validation:
@@ -252,8 +237,7 @@ def _span(words: Sequence[str], count: int, id: str) -> str:
 
 
 def _number(id: str, use: str) -> int:
-    text = f"{use}\0{id}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8, person=b"typed").digest())
+    return _hashed(f"{use}\0{id}", b"typed")
 
 
 def _same(text: str) -> str:
@@ -314,8 +298,12 @@ def falls_into(id: str, share: float, salt: bytes) -> bool:
         share: from 0 to 1.
         salt: at most 16 bytes; shares of two salts are independent.
     """
-    digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8, person=salt)
-    return int.from_bytes(digest.digest()) < share * 2**64
+    return _hashed(id, salt) < share * 2**64
+
+
+def _hashed(text: str, salt: bytes) -> int:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, person=salt)
+    return int.from_bytes(digest.digest())
 
 
 def is_held_out(id: str) -> bool:
@@ -376,7 +364,7 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
 def _repeated(pairs: Pairs, rows: Int64) -> float:
     """Estimate which share of later clicks repeats a row (Good 1953): 1 − rows of one click / clicks."""
     assert pairs.weights is not None
-    clicks = np.bincount(rows, pairs.weights.entries)
+    clicks = np.bincount(rows, pairs.weights)
     return 1 - float(np.count_nonzero((clicks > 0) & (clicks < 1.5))) / max(
         1.0, float(clicks.sum())
     )
@@ -385,15 +373,15 @@ def _repeated(pairs: Pairs, rows: Int64) -> float:
 def _thinned(pairs: Pairs) -> tuple[Pairs, Pairs]:
     """Set one click in ten aside, but never all of a query; return what is left and what is set aside."""
     assert pairs.weights is not None
-    weights = pairs.weights.entries
+    weights = pairs.weights
     taken = np.random.default_rng(0).binomial(weights.astype(np.int64), _SHARE).astype(np.float32)
     left = weights - taken
     owners = pairs.relevant.owners
     rest = np.bincount(owners, left, owners.max(initial=0) + 1)
     taken[rest[owners] <= 0] = 0
     left = weights - taken
-    later = replace(pairs, weights=pairs.weights.with_entries(taken))
-    pairs = replace(pairs, weights=pairs.weights.with_entries(left))
+    later = replace(pairs, weights=taken)
+    pairs = replace(pairs, weights=left)
     return pairs.where(left > 0), later.where(taken > 0)
 
 

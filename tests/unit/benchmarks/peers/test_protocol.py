@@ -25,9 +25,9 @@ from benchmarks.peers.protocol import (
 )
 from fullrank.errors import CollectionError
 from fullrank.text.words import words
-from fullrank_trainer.evaluation.trec import read_run
 from fullrank_trainer.evaluation.trec import write_qrels as write_trec_qrels
 from tests.planted import write_planted, write_planted_links, write_qrels
+from tests.runs import read_run
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from fullrank_trainer.evaluation.evaluate import (
     judge,
     measure_rankings,
 )
-from fullrank_trainer.evaluation.trec import read_run
 from fullrank_trainer.train import train
+from tests.runs import read_run
 
 PEERS = {
     "map": AP,

@@ -10,10 +10,17 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.encoding import Encoded, Rows
+from fullrank.measures import estimates
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
-from fullrank_trainer.evaluation.evaluate import Judgement, evaluate, judge, measure_rankings
+from fullrank_trainer.evaluation.evaluate import (
+    Judgement,
+    evaluate,
+    judge,
+    measure_rankings,
+    relative_weights,
+)
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.train import train
 from fullrank_trainer.training.validation import hold_out, validation
@@ -126,6 +133,9 @@ def test_documents_in_blocks_are_ranked_as_all_together(
     documents, queries = encoded(DOCUMENTS), encoded(len(valid.judgements))
     ends = np.cumsum([0, *sizes]).tolist()
     blocks = (documents.slice(a, b) for a, b in pairwise(ends))
-    assert valid.measure_blocks(blocks, queries, depth=depth) == valid.measure(
-        documents, queries, depth=depth
-    )
+    whole = measure_rankings(
+        Retriever(documents), queries, valid.judgements,
+        documents=DOCUMENTS, depth=depth, with_rank_loss=False,
+    )  # fmt: skip
+    found = valid.measure_blocks(blocks, queries, depth=depth)
+    assert found == estimates(whole, relative_weights(valid.judgements))

@@ -99,7 +99,7 @@ def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
     queries = features.pairs.queries[::3]
     kept = {q: d for q, d in features.pairs.relevant.items() if q not in set(queries.tolist())}
     assert features.clicks is not None
-    other = Clicks.of(Lists.of(kept, np.int64), features.documents, features.clicks.texts)
+    other = Clicks.of(Lists.of(kept), features.documents, features.clicks.texts)
     documents = np.arange(features.documents)[::-1].copy()
     found = [z.take(rows) for z, rows in features.fields_for_step(documents, queries)]
     # The mean length of the field stays that of all documents; only counts change.

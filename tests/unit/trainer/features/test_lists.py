@@ -13,11 +13,11 @@ GIVEN = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 50), max_size
 Given = dict[int, list[int]]
 
 
-def lists(given: Given) -> Lists[np.int64]:
-    return Lists.of({row: np.array(found, np.int64) for row, found in given.items()}, np.int64)
+def lists(given: Given) -> Lists:
+    return Lists.of({row: np.array(found, np.int64) for row, found in given.items()})
 
 
-def plain(found: Lists[np.int64]) -> list[tuple[int, list[int]]]:
+def plain(found: Lists) -> list[tuple[int, list[int]]]:
     return [(row, entries.tolist()) for row, entries in found.items()]
 
 
@@ -43,7 +43,7 @@ def test_lists_of_some_rows_follow_each_other(given: Given, data: st.DataObject)
 @given(GIVEN)
 def test_entries_are_kept_and_empty_lists_are_not(given: Given) -> None:
     found = lists(given)
-    kept = found.chosen(lambda row, entries: (entries + row) % 2 == 0)
+    kept = (found.entries + found.owners) % 2 == 0
     chosen = {row: [x for x in entries if (x + row) % 2 == 0] for row, entries in given.items()}
     assert plain(found.where(kept)) == [(row, x) for row, x in chosen.items() if x]
 

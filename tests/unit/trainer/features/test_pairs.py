@@ -22,8 +22,8 @@ def test_some_queries_keep_their_own_judgements() -> None:
     assert {row: kept.tolist() for row, kept in found.relevant.items()} == {1: [0, 2], 4: [5]}
     assert found.weights is not None
     assert found.shared is not None
-    assert {row: kept.tolist() for row, kept in found.weights.items()} == {1: [1, 2], 4: [1]}
-    assert found.shared[1].tolist() == [True, False]
+    assert found.weights.tolist() == [1, 2, 1]
+    assert found.shared[found.relevant.slice_of(1)].tolist() == [True, False]
     assert list(found.passed_over) == [4]
     assert len(found) == 3
 
@@ -57,9 +57,9 @@ def test_queries_of_another_split_join_with_no_larger_weights_than_there_are() -
     }  # fmt: skip
     assert found.weights is not None
     assert found.shared is not None
-    assert found.weights[2].tolist() == pytest.approx([0.7, 2])
-    assert found.weights[6].tolist() == [1, 2]
-    assert found.shared[2].tolist() == [False, True]
+    assert found.weights[found.relevant.slice_of(2)].tolist() == pytest.approx([0.7, 2])
+    assert found.weights[found.relevant.slice_of(6)].tolist() == [1, 2]
+    assert found.shared[found.relevant.slice_of(2)].tolist() == [False, True]
     assert {row: above.tolist() for row, above in found.passed_over.items()} == {2: [1], 4: [0, 7]}
     assert found.documents.tolist() == [0, 2, 3, 5, 7, 9]
 
@@ -69,6 +69,9 @@ def test_queries_without_weights_join_with_a_weight_of_one() -> None:
     found = PAIRS.with_queries_of(other)
     assert found.weights is not None
     assert found.shared is not None
-    assert (found.weights[2].tolist(), found.shared[2].tolist()) == ([1, 1], [True, True])
+    assert (
+        found.weights[found.relevant.slice_of(2)].tolist(),
+        found.shared[found.relevant.slice_of(2)].tolist(),
+    ) == ([1, 1], [True, True])
     plain = Pairs.of({0: np.array([1])}).with_queries_of(other)
     assert (plain.weights, plain.shared) == (None, None)

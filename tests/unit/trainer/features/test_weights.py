@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,12 +31,16 @@ def counted(folder: Path) -> Corpus:
     return count_collection(read_collection(folder, strict=True), processes=1)
 
 
-def by_name(corpus: Corpus, values: Mapping[int, np.ndarray]) -> PLACE:
+def by_name(corpus: Corpus, values: np.ndarray) -> PLACE:
     names = corpus.collection.document_ids
     return {
         (corpus.query_ids[query], names[row]): value
-        for query, rows in corpus.pairs.relevant.items()
-        for row, value in zip(rows.tolist(), values[query].tolist(), strict=True)
+        for query, row, value in zip(
+            corpus.pairs.relevant.owners.tolist(),
+            corpus.pairs.relevant.entries.tolist(),
+            values.tolist(),
+            strict=True,
+        )  # fmt: skip
     }
 
 
@@ -51,7 +54,9 @@ def test_pairs_have_the_weights_of_the_file(tmp_path: Path, weights: PLACE) -> N
     assert corpus.pairs.clicked is corpus.pairs.relevant
     query, rows = next((q, r) for q, r in corpus.pairs.relevant.items() if len(r) > 1)
     found = corpus.pairs.weight_of(query, rows[1:])
-    np.testing.assert_array_equal(found, corpus.pairs.weights[query][1:])
+    np.testing.assert_array_equal(
+        found, corpus.pairs.weights[corpus.pairs.relevant.slice_of(query)][1:]
+    )
 
 
 def test_pairs_without_files_have_no_weights(tmp_path: Path, weights: PLACE) -> None:

@@ -312,70 +312,21 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     return margin
 
 
-@compiled()
-def _hardest(  # type: ignore[no-untyped-def]
-    q, choices, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, biased
-):
-    """Return the document of ``choices`` with the highest score f(q, d) now; of equal ones the first."""
-    si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
-    size = U.shape[1] if latent else 0
-    u = np.zeros(size, np.float32)
-    if latent:
-        for p in range(xq[0][q], xq[0][q + 1]):
-            add_row(u, U[xq[1][p]], xq[2][p])
-    best, top = choices[0], -np.inf
-    for n in choices:
-        score = float(bias[n]) if biased else 0.0
-        for f in range(len(zp)):
-            ip, ix, vx = zp[f], zi[f], zv[f]
-            score += dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
-        if latent:
-            for p in range(xd[0][n], xd[0][n + 1]):
-                score += xd[2][p] * _dot(u, V[xd[1][p]])
-        if score > top:
-            best, top = n, score
-    return best
-
-
 @compiled(parallel=True)
 def margin_sgd(  # type: ignore[no-untyped-def]
-    queries,
-    positives,
-    negatives,
-    shards,
-    xq,
-    xd,
-    s,
-    zp,
-    zi,
-    zv,
-    U,
-    V,
-    D,
-    bias,
-    latent,
-    learn,
-    biased,
-    rate,
-    losses,
-    update,
-):
-    """Run stochastic gradient descent over triples: queries, positives int64 (T,); losses float32 (T,).
+    queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased,
+    rate, losses, update,
+):  # fmt: skip
+    """Run stochastic gradient descent over triples: rows of queries, relevant and other documents, int64 (T,).
 
-    Of the negatives int64 (T, k) of a triple, the one with the highest score before its step is used. Shard i takes
-    every ``shards``-th triple. Shards run in parallel without locks, because rows are sparse and collisions rare; only
-    one shard gives reproducible bits. xq, xd and s are (indptr, indices, values); zp, zi and zv are the same for every
-    field (numba does not pass tuples of tuples into threads). V is U if tied.
+    losses is float32 (T,). Shard i takes every ``shards``-th triple. Shards run in parallel without locks, because rows
+    are sparse and collisions rare; only one shard gives reproducible bits. xq, xd and s are (indptr, indices, values);
+    zp, zi and zv are the same for every field (numba does not pass tuples of tuples into threads). V is U if tied.
     """
     for i in prange(shards):
         for t in range(i, len(queries), shards):
-            n = negatives[t, 0]
-            if negatives.shape[1] > 1:
-                n = _hardest(
-                    queries[t], negatives[t], xq, xd, s, zp, zi, zv, U, V, D, bias, latent, biased
-                )
             losses[t] = _margin_triple(
-                queries[t], positives[t], n, xq, xd, s, zp, zi, zv,
+                queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
                 U, V, D, bias, latent, learn, biased, rate, update,
             )  # fmt: skip
 
@@ -384,9 +335,6 @@ def margin_sgd(  # type: ignore[no-untyped-def]
 #
 # As in ``kernels``, results do not depend on the number of threads, and each kernel has a numpy twin in the tests.
 
-
-# Parts of the columns, for the threads.
-_PARTS = 16
 
 # Of e^x = 2ⁿ e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2. ln 2 has two parts, so that n · ln 2 loses nothing; the
 # polynomial of e^r is that of the Cephes library. A sum with _ROUND is rounded to an integer, which its last bits hold.

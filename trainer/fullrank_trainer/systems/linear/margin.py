@@ -2,9 +2,6 @@
 
     L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 8
 
-With ``hardest_of`` = k, d⁻ is the one of k random negatives that scores highest when the triple comes up: later in
-training few random ones violate the margin.
-
 Where judgements have weights, a pair is drawn in proportion to its weight, which multiplies its term of the sum in
 expectation. A step that is as many times longer would do the same, but the hinge is not smooth: one step of weight 10
 goes far past the margin that ten steps stop at.
@@ -48,7 +45,7 @@ log = getLogger(__name__)
 Drawn = tuple[npt.NDArray[Any], ...]
 """Columns of equal length: of triples, the rows of queries, of relevant documents and of others."""
 Triples = tuple[Int32, Int32, Int32]
-"""Rows of queries, of relevant documents, of other documents: int32 (T,) each; the last is (T, k) if k > 1."""
+"""Rows of queries, of relevant documents, of other documents: int32 (T,) each."""
 
 
 class TripleLearner(RestoresInPlace):
@@ -128,7 +125,7 @@ class MarginLearner(TripleLearner, LinearLearner):
     def draw(self, count: int) -> Drawn:
         """Draw ``count`` triples."""
         pairs, features = self.features.pairs, self.features
-        return sample(pairs, features, count, self.rng, self.train.hardest_of)
+        return sample(pairs, features, count, self.rng)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
         """Take the steps of triples."""
@@ -153,15 +150,12 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
     return best[1]
 
 
-def sample(
-    pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator, choices: int = 1
-) -> Triples:
-    """Draw triples: a random judged pair, and random documents that are neither judged nor the mate.
+def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator) -> Triples:
+    """Draw triples: a random judged pair, and a random document that is neither judged nor the mate.
 
     Pairs whose weights are all alike come once each before any comes again.
 
     Args:
-        choices: k, the negatives of each pair; repeats are possible.
 
     Raises:
         TrainingError: every query judges the whole collection, so there is no negative.
@@ -180,23 +174,17 @@ def sample(
     owner = np.repeat(np.arange(len(usable), dtype=np.int32), np.diff(starts))[drawn]
     q, positive = usable.astype(np.int32)[owner], documents.astype(np.int32)[drawn]
     del drawn
-    negatives = []
-    for _ in range(choices):
-        negative = rng.integers(0, pool.documents, count).astype(np.int32)
-        wrong = kernels.known_negatives(owner, negative, starts, documents, mates[usable])
-        for t in wrong.tolist():
-            known = pairs.relevant[int(q[t])]
-            while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
-                negative[t] = rng.integers(0, pool.documents)
-        negatives.append(negative)
-    return q, positive, negatives[0] if choices == 1 else np.column_stack(negatives)
+    negative = rng.integers(0, pool.documents, count).astype(np.int32)
+    for t in kernels.known_negatives(owner, negative, starts, documents, mates[usable]).tolist():
+        known = pairs.relevant[int(q[t])]
+        while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
+            negative[t] = rng.integers(0, pool.documents)
+    return q, positive, negative
 
 
 def _weights(pairs: Pairs, queries: Int64) -> Float64 | None:
-    if pairs.weights is None:
-        return None
-    found = pairs.weights.take(queries)[1].astype(np.float64)
-    return None if (found == found[0]).all() else found
+    found = pairs.weights_of(queries)
+    return None if found is None or (found == found[0]).all() else found.astype(np.float64)
 
 
 def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Generator) -> Int64:
@@ -240,7 +228,7 @@ def run(
     kernels.margin_sgd(
         queries,
         positives,
-        np.ascontiguousarray(negatives if negatives.ndim == 2 else negatives[:, None]),
+        negatives,
         min(numba.get_num_threads(), max(1, len(queries))),
         features.xq.arrays,
         features.xd.composed().arrays,
@@ -353,12 +341,10 @@ class JointLearner(MarginLearner):
         """Draw ``count`` triples, or one more, from the two tasks in turn."""
         half = (count + 1) // 2
         tasks = [
-            sample(pairs, self.both, half, self.rng, self.train.hardest_of)
-            for pairs in (self.both.pairs, self._second)
+            sample(pairs, self.both, half, self.rng) for pairs in (self.both.pairs, self._second)
         ]
         queries, positives, negatives = (
-            np.stack(columns, axis=1).reshape(-1, *columns[0].shape[1:])
-            for columns in zip(*tasks, strict=True)
+            np.stack(columns, axis=1).reshape(-1) for columns in zip(*tasks, strict=True)
         )
         return queries, positives, negatives
 
@@ -379,12 +365,9 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
         s=_append_empty_rows(features.s, len(second.x)),
         mates=np.concatenate([features.mates, second.mates]),
     )
-    queries = second.pairs.queries + first
-    relevant, weights = second.pairs.relevant, second.pairs.weights
+    relevant = second.pairs.relevant
     relevant = replace(relevant, rows=relevant.rows + first)
-    if weights is not None:
-        weights = replace(weights, rows=relevant.rows)
-    return both, Pairs(queries, relevant, weights=weights)
+    return both, Pairs(relevant, weights=second.pairs.weights)
 
 
 def _shift_columns(rows: Rows, by: int) -> Rows:

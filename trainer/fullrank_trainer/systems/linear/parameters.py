@@ -250,9 +250,6 @@ def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> 
 # The base of the linear family's learners: parameters, and their MAP on validation.
 
 
-_DEPTH = 100  # documents per query that the MAP of early stopping reads
-
-
 class LinearLearner(RestoresInPlace):
     """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss.
 
@@ -283,6 +280,6 @@ class LinearLearner(RestoresInPlace):
         release(*arrays)  # steps leave the pages that they read
         queries = scan_queries(self.features, self.values, valid.rows)
         documents = scan_blocks(self.features, self.values)
-        found = float(valid.measure_blocks(documents, queries, depth=_DEPTH)["map"].mean)
+        found = valid.map_of(documents, queries)
         release(*arrays)
         return found

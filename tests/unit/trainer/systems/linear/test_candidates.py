@@ -68,7 +68,7 @@ def test_candidates_equal_those_of_a_mask(documents: int, judged: bool, passed_o
     rng = np.random.default_rng(documents)
     pairs = random_pairs(documents, rng)
     if not passed_over:
-        pairs = replace(pairs, passed_over=Lists.of({}, np.int64))
+        pairs = replace(pairs, passed_over=Lists.of({}))
     pool = pairs.documents if judged else documents
     for count in (2, 40, 100, 1000):
         queries = np.sort(rng.permutation(40)[:9])
@@ -105,9 +105,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
         q: np.sort(rng.choice(documents, 3, replace=False)) for q in pairs.queries.tolist()
     }
     mates = rng.integers(-1, documents, len(built.mates))
-    return replace(
-        built, pairs=replace(pairs, passed_over=Lists.of(passed_over, np.int64)), mates=mates
-    )
+    return replace(built, pairs=replace(pairs, passed_over=Lists.of(passed_over)), mates=mates)
 
 
 def trained(features: Features, train: TrainSettings) -> list[bytes]:

@@ -217,19 +217,3 @@ def test_a_second_task_needs_two_tables_and_the_margin_loss(override: str) -> No
         validate(recipe.override(["monolingual=somewhere"]))
     with pytest.raises(RecipeError, match="two vocabularies"):
         validate(recipe.override(["vocabularies=two", "tied=true"]))
-
-
-def test_both_tasks_choose_the_hardest_negative(context: TrainingContext, second: Path) -> None:
-    learner = learner_of(context, second)
-    learner.train = replace(learner.train, hardest_of=4)
-    queries, positives, negatives = learner.draw(40)
-    assert (len(queries), len(positives), negatives.shape) == (40, 40, (40, 4))
-    first = len(learner.features.xq)
-    assert ((queries >= first) == np.arange(40) % 2).all()
-    features, table = learner.both, learner.table
-    hardest = run(features, table, (queries, positives, negatives), 0.0, update=False)
-    each = [
-        run(features, table, (queries, positives, column.copy()), 0.0, update=False)
-        for column in negatives.T
-    ]
-    np.testing.assert_allclose(hardest, np.max(each, axis=0), atol=1e-5)

@@ -9,12 +9,12 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.errors import RecipeError, TrainingError
+from fullrank.errors import TrainingError
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.recipes.recipe import load_recipe, validate
+from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import margin
 from fullrank_trainer.systems.linear.parameters import Parameters
@@ -197,98 +197,6 @@ def test_negatives_are_neither_judged_nor_the_query(
         drawn.add((q, d))
     assert len(drawn) == len(pairs)  # every pair comes once before any is drawn again
     assert len(set(negatives.tolist())) == features.documents
-
-
-def score(features: Features, p: Parameters, q: int, d: int) -> float:
-    """f(q, d) in float64, densely."""
-    x = features.xq.csr()[[q]].toarray().astype(np.float64)[0]
-    y = features.xd.composed().csr()[[d]].toarray().astype(np.float64)[0]
-    s = features.s.csr()[[q]].toarray().astype(np.float64)[0]
-    lexical = sum(s @ (D * z.csr()[[d]].toarray()[0]) for D, z in zip(p.D, features.z, strict=True))
-    return float((x @ p.U) @ (y @ p.V) + lexical + p.bias[d])
-
-
-@pytest.mark.parametrize("which", ["features", "linked"])
-def test_the_hardest_negative_is_used(which: str, request: pytest.FixtureRequest) -> None:
-    """The twin scores all choices densely with the parameters of that moment, then takes the papers' step."""
-    features: Features = request.getfixturevalue(which)
-    columns = margin.sample(features.pairs, features, 40, np.random.default_rng(4), 5)
-    assert columns[2].shape == (40, 5)
-    found, wanted = random_parameters(features), random_parameters(features)
-    losses = margin.run(features, found, columns, 0.1)
-    places = []
-    for q, d, choices in zip(*columns, strict=True):
-        scores = [score(features, wanted, int(q), int(n)) for n in choices]
-        places.append(int(np.argmax(scores)))
-        triple = (int(q), int(d), int(choices[places[-1]]))
-        assert losses[len(places) - 1] == pytest.approx(
-            run_one(features, wanted, triple, 0.1), abs=1e-4
-        )
-    assert len(set(places)) > 2
-    for (name, array), (_, other) in zip(found.arrays(), wanted.arrays(), strict=True):
-        np.testing.assert_allclose(array, other, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("part", ["dense", "lexical", "bias"])
-def test_each_part_of_the_score_chooses(part: str, features: Features) -> None:
-    """With the other parts at zero, the hinge is that of the best choice, ties to the first."""
-    columns = margin.sample(features.pairs, features, 200, np.random.default_rng(4), 4)
-    p = random_parameters(features)
-    p.U *= part == "dense"
-    p.D *= part == "lexical"
-    p.bias *= part == "bias"
-    losses = margin.run(features, p, columns, 0.0, update=False)
-    queries, positives, negatives = columns
-    each = [
-        margin.run(features, p, (queries, positives, column.copy()), 0.0, update=False)
-        for column in negatives.T
-    ]
-    np.testing.assert_allclose(losses, np.max(each, axis=0), atol=1e-5)
-    assert (np.max(each, axis=0) > np.min(each, axis=0) + 1e-3).any()
-
-
-@pytest.mark.parametrize("which", ["features", "linked"])
-def test_every_choice_is_neither_judged_nor_the_query(
-    which: str, request: pytest.FixtureRequest
-) -> None:
-    features: Features = request.getfixturevalue(which)
-    one = margin.sample(features.pairs, features, 500, np.random.default_rng(0))
-    queries, positives, negatives = margin.sample(
-        features.pairs, features, 500, np.random.default_rng(0), 6
-    )
-    for alone, first in zip(one, (queries, positives, negatives[:, 0]), strict=True):
-        np.testing.assert_array_equal(alone, first)
-    for q, row in zip(queries.tolist(), negatives, strict=True):
-        assert not np.isin(row, features.pairs.relevant[q]).any()
-        assert features.mates[q] not in row
-    assert len(np.unique(negatives[:, 1:])) == features.documents
-
-
-def test_harder_negatives_violate_the_margin_more_often_and_teach_more(features: Features) -> None:
-    """After equal numbers of steps, hard negatives have left fewer violations, by any negatives."""
-    train = replace(load_recipe("ssi-diagonal").train, triples=3000, rates=(0.05,))
-    drawn = {
-        choices: margin.sample(features.pairs, features, 2000, np.random.default_rng(7), choices)
-        for choices in (1, 8)
-    }
-    left = {}
-    for choices in (1, 8):
-        rng = np.random.default_rng(0)
-        learner = margin.MarginLearner(features, replace(train, hardest_of=choices), rng)
-        list(learner.steps(0.0, 1.0))
-        for k, triples in drawn.items():
-            losses = margin.run(features, learner.values, triples, 0.0, update=False)
-            left[choices, k] = float((losses > 0).mean())
-    assert left[1, 8] > left[1, 1] > 0
-    assert left[8, 8] < left[1, 8]
-    assert left[8, 1] < left[1, 1]
-
-
-@pytest.mark.parametrize("recipe", ["fielded", "ssi-dense", "htr", "bm25"])
-def test_harder_negatives_need_the_linear_margin_loss(recipe: str) -> None:
-    with pytest.raises(RecipeError, match=r"train\.hardest_of needs a linear recipe"):
-        validate(load_recipe(recipe).override(["hardest_of=5"]))
-    validate(load_recipe("ssi").override(["hardest_of=5"]))
 
 
 def test_queries_without_a_negative_are_skipped(features: Features) -> None:

@@ -296,7 +296,7 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
         return plain(self, documents, *more)
 
     plain = Features.fields_for_step
-    found = replace(features, pairs=replace(pairs, passed_over=Lists.of(passed_over, np.int64)))
+    found = replace(features, pairs=replace(pairs, passed_over=Lists.of(passed_over)))
     state, train = state_of(features), replace(TRAIN, candidates=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Features, "fields_for_step", record)
@@ -388,7 +388,10 @@ def test_a_step_on_weighted_judgements_is_the_gradient_of_the_weighted_loss(
         for q, rows in features.pairs.relevant.items()
     }
     weighted = replace(
-        features, pairs=replace(features.pairs, weights=Lists.of(weights, np.float32))
+        features,
+        pairs=replace(
+            features.pairs, weights=np.concatenate([weights[q] for q in features.pairs.relevant])
+        ),
     )
     queries = features.pairs.queries[::4]
     state = state_of(weighted)
