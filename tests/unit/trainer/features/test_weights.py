@@ -40,7 +40,7 @@ def by_name(corpus: Corpus, values: np.ndarray) -> PLACE:
             corpus.pairs.relevant.entries.tolist(),
             values.tolist(),
             strict=True,
-        )  # fmt: skip
+        )
     }
 
 
