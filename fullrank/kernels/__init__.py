@@ -7,7 +7,6 @@ scan.py       approximate scores of all documents from an index
 exact.py      the candidates of the exact mode
 fast.py       the candidates of the fast mode
 select.py     the rows of the best approximate scores
-counting.py   how many documents have evidence
 evidence.py   which words of a query a document has, and whether that is evidence
 rows.py       sorting, renumbering, adding and multiplying sparse rows; posting lists of them
 encode.py     from counts of a query to u and s

@@ -9,7 +9,7 @@ import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
-from fullrank.kernels.rows import Arrays, keep_largest, sort_row
+from fullrank.kernels.rows import Arrays, add_row, keep_largest, sort_row
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 
@@ -116,31 +116,6 @@ def _saturate(tf: np.float32, k3: np.float32, k3_and_1: np.float32) -> np.float3
         return tf
     divisor = tf + k3
     return tf * k3_and_1 / divisor if divisor != 0 else np.float32(0)
-
-
-@helper
-def _add(
-    columns: Int32, values: Float32, size: int, more: Int32, more_values: Float32, more_size: int,
-    out: Int32, out_values: Float32,
-) -> int:  # fmt: skip
-    """Add two rows into a third without entries of zero; return its size."""
-    p = q = stop = 0
-    while p < size or q < more_size:
-        if q == more_size or (p < size and columns[p] < more[q]):
-            column, value = columns[p], values[p]
-            p += 1
-        elif p == size or more[q] < columns[p]:
-            column, value = more[q], more_values[q]
-            q += 1
-        else:
-            column, value = columns[p], values[p] + more_values[q]
-            p += 1
-            q += 1
-        if value != 0:
-            out[stop] = column
-            out_values[stop] = value
-            stop += 1
-    return stop
 
 
 @helper
@@ -259,14 +234,14 @@ def weigh_lexical(
         joined, joined_weights = more_columns[begin:phrases], more[begin:phrases]
         n_sums = size
         if len(joined):
-            n_sums = _add(
+            n_sums = add_row(
                 found, weights, size, joined, joined_weights, len(joined), sums, sum_weights
             )
         else:
             sums[:size], sum_weights[:size] = found[:size], weights[:size]
         if n_added:
             tail, tail_weights = out[stop:], out_weights[stop:]
-            stop += _add(
+            stop += add_row(
                 sums, sum_weights, n_sums, added, added_weights, n_added, tail, tail_weights
             )
         else:

@@ -176,6 +176,31 @@ def put_part(
         places[row] = place
 
 
+@helper
+def add_row(
+    columns: Int32, values: Float32, size: int, more: Int32, more_values: Float32, more_size: int,
+    out: Int32, out_values: Float32,
+) -> int:  # fmt: skip
+    """Add two rows into a third without entries of zero; return its size."""
+    p = q = stop = 0
+    while p < size or q < more_size:
+        if q == more_size or (p < size and columns[p] < more[q]):
+            column, value = columns[p], values[p]
+            p += 1
+        elif p == size or more[q] < columns[p]:
+            column, value = more[q], more_values[q]
+            q += 1
+        else:
+            column, value = columns[p], values[p] + more_values[q]
+            p += 1
+            q += 1
+        if value != 0:
+            out[stop] = column
+            out_values[stop] = value
+            stop += 1
+    return stop
+
+
 @kernel(_NEW_ROWS, *_ROWS, *_ROWS)
 def add(
     indptr: Int64,
@@ -193,21 +218,11 @@ def add(
     for row in range(len(indptr) - 1):
         p, p_end = indptr[row], indptr[row + 1]
         q, q_end = other_indptr[row], other_indptr[row + 1]
-        while p < p_end or q < q_end:
-            if q == q_end or (p < p_end and indices[p] < other_indices[q]):
-                column, weight = indices[p], values[p]
-                p += 1
-            elif p == p_end or other_indices[q] < indices[p]:
-                column, weight = other_indices[q], other_values[q]
-                q += 1
-            else:
-                column, weight = indices[p], values[p] + other_values[q]
-                p += 1
-                q += 1
-            if weight != 0:
-                columns[stop] = column
-                weights[stop] = weight
-                stop += 1
+        stop += add_row(
+            indices[p:p_end], values[p:p_end], p_end - p,
+            other_indices[q:q_end], other_values[q:q_end], q_end - q,
+            columns[stop:], weights[stop:],
+        )  # fmt: skip
         ends[row + 1] = stop
     return ends, columns[:stop], weights[:stop]
 

@@ -19,7 +19,7 @@ from fullrank.encoding import Float32, Int32, Int64
 from fullrank.filters.columns.table import parse_time
 from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends
-from fullrank.text.counting import TextCounter
+from fullrank.text.sequences import TextCounter
 from fullrank.text.words import count_words
 
 UInt16 = npt.NDArray[np.uint16]

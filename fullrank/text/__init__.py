@@ -2,7 +2,6 @@
 
 words.py       split a text into words, Korean ones without particles; letter trigrams
 sequences.py   words and compounds of many texts as numbers, by a kernel
-counting.py    count phrases with several processes
 features.py    Vocabulary, count_corpus, tf-idf and BM25 weights
 phrases.py     whole titles as features
 bigrams.py     known 2-grams as features

@@ -20,15 +20,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import sort_rows, unit_rows
 from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable
-from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
-from fullrank.text.sequences import SPLITTERS, tally_words
+from fullrank.text.sequences import SPLITTERS, Counted, Tally, TextCounter, chunks_of, tally_words
 from fullrank.text.words import count_words, trigrams
 
 Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
 """Makes an array of zeros of a shape and dtype, as ``numpy.zeros`` does, but perhaps in a file."""
 
-# With fewer full chunks, of a million characters, one process is done before another has started.
-_PARALLEL_CHUNKS = 4
 _FEW = 64
 _TRIGRAM_WORDS = (
     1 << 14
@@ -100,7 +97,6 @@ def count_corpus(
     columns: Sequence[Sequence[str]],
     *,
     processes: int = 1,
-    progress: Callable[[int], object] | None = None,
     counter: TextCounter = count_words,
     zeros: Zeros = np.zeros,
 ) -> Counts:
@@ -108,42 +104,27 @@ def count_corpus(
 
     Args:
         columns: Texts, e.g. titles and bodies; columns may differ in length.
-        processes: Processes to use, this one among them; counters with a splitter (fullrank.text.sequences), which are
-            compiled, use at most two threads instead. The result does not depend on it.
-        progress: Called with the number of texts of each finished chunk.
+        processes: With more than one, a thread splits the next texts meanwhile. The result does not depend on it.
         counter: Counts the words, or phrases, of one text.
         zeros: Makes the arrays of the counts.
     """
-    if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
+    if len(columns) == 1 and len(columns[0]) == 1:
         return count_one(counter(columns[0][0]))
     by_column = [[*chunks_of(column)] for column in columns]
     chunks = [*chain(*by_column)]
-    if counter not in SPLITTERS and len(chunks) - len(columns) < _PARALLEL_CHUNKS:
-        processes = 1
-    tallies = _tallies(chunks, processes, progress or (lambda texts: None), counter)
-    # A dictionary of one process is sorted as it is: a set of its words would be made for nothing.
-    numbers = [tally.number for tally in tallies]
-    words = Names(sorted(numbers[0] if len(numbers) == 1 else set().union(*numbers)))
+    if counter in SPLITTERS:
+        tally = tally_words(chunks, processes, SPLITTERS[counter])
+    else:
+        tally = Tally(counter)
+        for number, chunk in enumerate(chunks):
+            tally.count(number, chunk.read())
+    words = Names(sorted(tally.number))
     index = {word: i for i, word in enumerate(words)}
-    parts: dict[int, _Part] = {}
-    for tally in tallies:
-        place = np.fromiter(map(index.__getitem__, tally.number), np.int32, len(tally.number))
-        parts |= {i: _Part(tally.chunks, i, place) for i in tally.chunks}
-    in_order = iter([parts[i] for i in range(len(chunks))])
+    place = np.fromiter(map(index.__getitem__, tally.number), np.int32, len(tally.number))
+    parts = [_Part(tally.chunks, i, place) for i in range(len(chunks))]
+    in_order = iter(parts)
     merged = [_merge([*islice(in_order, len(own))], len(words), zeros) for own in by_column]
     return Counts(words, merged)
-
-
-def _tallies(
-    chunks: Sequence[Chunk],
-    processes: int,
-    progress: Callable[[int], object],
-    counter: TextCounter,
-) -> list[Tally]:
-    splitter = SPLITTERS.get(counter)
-    if splitter is not None:
-        return [tally_words(chunks, progress, processes, splitter)]
-    return count_chunks(chunks, processes, progress, counter)
 
 
 def count_one(counted: Mapping[str, int]) -> Counts:

@@ -17,7 +17,6 @@ from fullrank.encoding import Int32, Rows
 from fullrank.kernels import joined as kernels
 from fullrank.kernels.arrays import UInt64
 from fullrank.storage.strings import Names, StringTable, check_slots
-from fullrank.text.features import count_corpus
 from fullrank.text.forms import spaced
 from fullrank.text.sequences import number_words
 from fullrank.text.words import words
@@ -80,21 +79,11 @@ class Phrases:
         packed = Names.of(phrases).packed
         return kernels.find_whole(table.blob, table.offsets, self.beginnings, *packed)
 
-    def count(self, text: str) -> dict[str, int]:
-        """Count the known phrases of a text, overlapping ones too."""
-        rows, counts = self.rows_of(spaced(words(text))).row(0)
-        names = [self.phrases[row] for row in rows.tolist()]
-        return dict(zip(names, counts.astype(int).tolist(), strict=True))
-
-    def rows(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
-        """Count the known phrases of each text, (B, phrases)."""
-        if not len(self):
-            return Rows.empty(len(texts), 0)
-        counted = count_corpus([texts], processes=processes, counter=self.count)
-        place = self.rows_of_whole(counted.words)
-        rows = counted.columns[0]
-        # Phrases ascend in both vocabularies, so the entries of a row stay ascending.
-        return Rows(rows.indptr, place[rows.indices], rows.values, len(self))
+    def rows(self, texts: Sequence[str]) -> Rows:
+        """Count the known phrases of each text, overlapping ones too, (B, phrases)."""
+        if not len(self) or not len(texts):
+            return Rows.empty(len(texts), len(self))
+        return Rows.vstack([self.rows_of(spaced(words(text))) for text in texts])
 
     def rows_of(self, sequence: Names, first_column: int = 0) -> Rows:
         """Count the known phrases in the words of one text, (1, first_column + phrases): as `rows`, in less time.

@@ -1,10 +1,11 @@
-"""Split many texts into words, or compounds, at once; `fullrank.text.words` and `.compounds` say what these are.
+"""Count many texts: split into words, or compounds, at once; `fullrank.text.words` and `.compounds` say what these are.
 
 A kernel splits the texts and numbers their tokens, so that only different tokens become Python strings.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,7 +17,95 @@ import numpy as np
 from fullrank.kernels.arrays import Int32, Int64, UInt8
 from fullrank.kernels.tokens import count_numbers, keep_joined, replace_tokens, split_tokens
 from fullrank.text import compounds, words
-from fullrank.text.counting import Chunk, Counted, Tally, TextCounter
+
+
+class Counted(NamedTuple):
+    """Counts of the texts of one chunk; a word is its number in the Tally that counted it.
+
+    Attributes:
+        sizes: int64 (texts,), the number of distinct words of each text.
+        indices: int32 (entries,), in no order inside a text.
+        counts: int32 (entries,).
+    """
+
+    sizes: Int64
+    indices: Int32
+    counts: Int32
+
+
+TextCounter = Callable[[str], dict[str, int]]
+"""Counts one text."""
+
+_CHUNK_CHARACTERS = 1_000_000
+
+
+class StoredTexts(Sequence[str], ABC):
+    """Texts that are read from a file when they are asked for."""
+
+    @property
+    @abstractmethod
+    def characters(self) -> Sequence[int]:
+        """About how many characters each text has."""
+
+
+class Chunk(NamedTuple):
+    """Some of the texts of a column; none is read before ``read``.
+
+    Attributes:
+        texts: The column.
+        start, stop: The places of its texts.
+        characters: About how many these have.
+    """
+
+    texts: Sequence[str]
+    start: int
+    stop: int
+    characters: int
+
+    def read(self) -> Sequence[str]:
+        """Return the texts."""
+        return self.texts[self.start : self.stop]
+
+    @property
+    def size(self) -> int:
+        """The number of texts."""
+        return self.stop - self.start
+
+
+def chunks_of(texts: Sequence[str]) -> Iterator[Chunk]:
+    """Cut texts into chunks of about a million characters; without a text, into one empty chunk."""
+    sizes = texts.characters if isinstance(texts, StoredTexts) else map(len, texts)
+    start = size = 0
+    for i, characters in enumerate(sizes):
+        size += characters
+        if size >= _CHUNK_CHARACTERS:
+            yield Chunk(texts, start, i + 1, size)
+            start, size = i + 1, 0
+    yield Chunk(texts, start, len(texts), size)
+
+
+class Tally:
+    """The counts of a corpus: its words, numbered in the order of their first use, and its chunks."""
+
+    def __init__(self, counter: TextCounter) -> None:
+        self.counter = counter
+        self.number: dict[str, int] = {}
+        self.chunks: dict[int, Counted] = {}
+
+    def count(self, chunk: int, texts: Sequence[str]) -> None:
+        """Count the words of the texts of one chunk."""
+        number = self.number
+        sizes = np.zeros(len(texts), np.int64)
+        indices: list[int] = []
+        counts: list[int] = []
+        # Number the words text by text, while they are still in the processor's cache.
+        for i, text in enumerate(texts):
+            counted = self.counter(text)
+            sizes[i] = len(counted)
+            indices.extend([number.setdefault(word, len(number)) for word in counted])
+            counts.extend(counted.values())
+        self.chunks[chunk] = Counted(sizes, np.array(indices, np.int32), np.array(counts, np.int32))
+
 
 Tokens = tuple[Int64, Int32, UInt8]
 """What `split_tokens` returns."""
@@ -102,17 +191,11 @@ def _number(
     return replace_tokens(indptr, tokens, bounds, place)
 
 
-def tally_words(
-    chunks: Sequence[Chunk],
-    progress: Callable[[int], object],
-    cores: int,
-    splitter: Splitter = _WORDS,
-) -> Tally:
+def tally_words(chunks: Sequence[Chunk], cores: int, splitter: Splitter = _WORDS) -> Tally:
     """Count the words of every text of every chunk, as the counter of the splitter does.
 
     Args:
         chunks: Of texts.
-        progress: Called with the number of texts of each finished chunk.
         cores: With more than one, a thread splits the next chunk meanwhile.
         splitter: Splits the texts.
     """
@@ -132,7 +215,6 @@ def tally_words(
             stop = start + int(own.sum())
             tally.chunks[i] = Counted(own, numbers[start:stop], counts[start:stop])
             first, start = first + len(own), stop
-            progress(len(own))
     return tally
 
 

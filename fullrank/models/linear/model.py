@@ -19,10 +19,10 @@ from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.storage.strings import Lexicon
 from fullrank.text.bigrams import Bigrams, is_bigram
-from fullrank.text.counting import TextCounter
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.forms import FormTables
 from fullrank.text.phrases import Phrases
+from fullrank.text.sequences import TextCounter
 from fullrank.text.spelling import MAX_WORDS, variants_of
 from fullrank.text.words import count_words
 

@@ -14,7 +14,6 @@ from fullrank.kernels.encode import weigh_lexical
 from fullrank.models.reading import Reading
 from fullrank.storage.strings import Names
 from fullrank.text.bigrams import is_bigram
-from fullrank.text.counting import TextCounter
 from fullrank.text.features import (
     Vocabulary,
     bm25,
@@ -27,6 +26,7 @@ from fullrank.text.features import (
 )
 from fullrank.text.forms import Forms, FormTables
 from fullrank.text.phrases import Phrases
+from fullrank.text.sequences import TextCounter
 from fullrank.text.spelling import (
     MAX_WORDS,
     Variants,
@@ -321,7 +321,7 @@ class SparseSide:
         """All sources of variants."""
         return self.variants if self.forms is None else (self.forms, *self.variants)
 
-    def sequences(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
+    def sequences(self, texts: Sequence[str]) -> Rows:
         """Return what the order of the words of queries adds, (B, F): joined words, then counts of known phrases."""
         reading = Reading.of(texts)
         if len(reading) == 1:
@@ -330,7 +330,7 @@ class SparseSide:
             return self._beside(counted, phrases) if counted else phrases
         if reading.are_words:  # no neighbours, and no phrase but the word itself
             return self.phrases.whole(reading, len(self.words))
-        phrases = self.phrases.rows(texts, processes=processes)
+        phrases = self.phrases.rows(texts)
         counts = count_corpus([texts], counter=self._count_joined)
         forms = [] if self.forms is None else [self.forms]
         joined = weigh_variants(counts.words, counts.columns[0], forms, len(self.words))

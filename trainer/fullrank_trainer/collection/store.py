@@ -19,7 +19,7 @@ from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
-from fullrank.text.counting import StoredTexts
+from fullrank.text.sequences import StoredTexts
 from fullrank_trainer.collection.judgements import Ids
 from fullrank_trainer.collection.lines import (
     Lines,

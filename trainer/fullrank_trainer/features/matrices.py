@@ -126,7 +126,7 @@ def build_features(
     fields = cut_fields(corpus, settings, queries, len(documents))
     query, document = dense_sides(corpus, settings, documents, trigrams)
     sparse, document_phrases = sparse_side(corpus, settings, documents, fields)
-    sequences = sparse.sequences(corpus.query_texts(corpus.sources), processes=corpus.processes)
+    sequences = sparse.sequences(corpus.query_texts(corpus.sources))
     phrases = sequences.columns(len(sparse.words), sparse.width)
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     query_composition = composition(corpus, settings, query.words.words, reporter)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from zlib import crc32
 
 import bm25s
@@ -20,8 +17,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from fullrank.encoding import Rows
-from fullrank.errors import FullrankError
-from fullrank.text import counting, features
+from fullrank.text import sequences
 from fullrank.text.bigrams import Bigrams
 from fullrank.text.features import (
     Counts,
@@ -35,10 +31,9 @@ from fullrank.text.features import (
     trigram_rows,
     unit,
 )
+from fullrank.text.sequences import TextCounter
 from fullrank.text.words import count_words, trigrams, words
-from fullrank.workers import Worker
 
-# Counts in Python, so with several processes.
 COUNTER = Bigrams(["w1 w2", "a a"]).count
 NASTY = ["", "a", "a a a", "...", "B b 日本語日本 b", "über ÜBER straße", "x" * 300, "a b"]
 
@@ -114,78 +109,16 @@ def test_counting_empty_texts_and_columns(columns: list[list[str]]) -> None:
     assert counts.words == sorted({w for texts in columns for text in texts for w in words(text)})
 
 
+@pytest.mark.parametrize("counter", [count_words, COUNTER])
 @pytest.mark.parametrize("chunk", [1, 50, 2000])
 def test_counts_do_not_depend_on_chunks(
-    chunk: int, corpus: list[str], monkeypatch: pytest.MonkeyPatch
+    chunk: int, counter: TextCounter, corpus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = count_corpus([corpus])
-    monkeypatch.setattr(counting, "_CHUNK_CHARACTERS", chunk)
-    done: list[int] = []
-    cut = count_corpus([corpus], progress=done.append)
+    whole = count_corpus([corpus], counter=counter)
+    monkeypatch.setattr(sequences, "_CHUNK_CHARACTERS", chunk)
+    cut = count_corpus([corpus], counter=counter)
     assert cut.words == whole.words
     same(cut.columns[0], whole.columns[0])
-    assert sum(done) == len(corpus)
-
-
-def test_counts_do_not_depend_on_processes(
-    corpus: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(features, "_PARALLEL_CHUNKS", 0)
-    monkeypatch.setattr(counting, "_CHUNK_CHARACTERS", 5000)
-    # Otherwise this process may count every chunk before the worker has started.
-    real = counting.Tally.count
-
-    def slow(self: counting.Tally, chunk: int, texts: Sequence[str]) -> None:
-        time.sleep(0.03)
-        real(self, chunk, texts)
-
-    done: list[int] = []
-    columns = [corpus * 4, corpus]
-    one = count_corpus(columns, processes=1, counter=COUNTER)
-    monkeypatch.setattr(counting.Tally, "count", slow)
-    two = count_corpus(columns, processes=2, counter=COUNTER, progress=done.append)
-    assert two.words == one.words
-    for a, b in zip(two.columns, one.columns, strict=True):
-        same(a, b)
-    assert sum(done) == len(corpus) * 5
-
-
-def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Dead(Worker):
-        def __init__(self, target: str, task: str) -> None:
-            super().__init__(target, task)
-            self.kill()
-
-    monkeypatch.setattr(features, "_PARALLEL_CHUNKS", 0)
-    monkeypatch.setattr(counting, "Worker", Dead)
-    with pytest.raises(FullrankError, match=r"counts words \(pid \d+\) was killed by SIGKILL"):
-        count_corpus([corpus], processes=2, counter=COUNTER)
-
-
-@pytest.mark.sweep
-def test_an_interrupt_ends_the_workers_silently() -> None:
-    code = """
-import os, signal, threading
-from fullrank.text import bigrams, counting, features
-if __name__ == "__main__":
-    features._PARALLEL_CHUNKS = 0
-    counting._CHUNK_CHARACTERS = 1000
-    threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
-    try:
-        texts = ["a-b c d e-f g h " * 200] * 100_000
-        features.count_corpus([texts], processes=2, counter=bigrams.Bigrams(["a b"]).count)
-    except KeyboardInterrupt:
-        print("interrupted")
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
 
 
 def test_counts_over_another_vocabulary(corpus: list[str]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Rows
-from fullrank.text import counting
+from fullrank.text import sequences
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.features.corpus import InThisProcess
 from tests.planted import write_lines, write_qrels
@@ -48,7 +48,7 @@ def assert_equal(found: Rows, wanted: Rows) -> None:
 def test_stored_texts_have_the_counts_of_texts_in_memory(
     stored: Collection, characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_CHUNK_CHARACTERS", characters)
+    monkeypatch.setattr(sequences, "_CHUNK_CHARACTERS", characters)
     count, plain = InThisProcess(2), in_memory(stored)
     found, _ = count.words(stored, FIELDS)
     monkeypatch.undo()
