@@ -96,7 +96,6 @@ class PageStore:
             self._shrink(file)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _put(self, file: sqlite3.Connection, url: str, content: Content, is_put: bool) -> None:

@@ -77,7 +77,6 @@ class Repeater:
         return self._closing.is_set()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def nudge(self, *, is_urgent: bool = False) -> None:

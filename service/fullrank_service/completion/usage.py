@@ -194,7 +194,6 @@ class Usage:
         self._thread.start()
 
     async def close(self) -> None:
-        """Stop reading."""
         await asyncio.to_thread(self._thread.close)
 
     def complete(self, bundle: Bundle, typed: str, limit: int) -> list[Completion]:

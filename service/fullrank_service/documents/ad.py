@@ -390,7 +390,6 @@ class AdTable:
         return cls.of(rows, ads)
 
     def __len__(self) -> int:
-        """Number of ads."""
         return len(self.ads)
 
     def unavailable(self, now: float) -> Mask:

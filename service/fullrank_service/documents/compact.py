@@ -50,7 +50,6 @@ class Compacted:
     seq: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {**asdict(self), "path": str(self.path), "version": self.path.name}
 
 

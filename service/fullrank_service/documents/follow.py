@@ -61,7 +61,6 @@ class Merger:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Start merging."""
         self._thread.start()
 
     def close(self) -> None:
@@ -308,7 +307,6 @@ class Tail:
             ) from error
 
     def release(self, bundle: Bundle) -> None:
-        """Stop following a bundle."""
         with self._lock:
             self._followed.pop(id(bundle), None)
             self._merger.forget(id(bundle))
@@ -368,12 +366,10 @@ class Tail:
         self._thread.nudge(is_urgent=is_urgent)
 
     def start(self) -> None:
-        """Start following."""
         self._thread.start()
         self._merger.start()
 
     def close(self) -> None:
-        """Stop following."""
         self._thread.close()
         self._merger.close()
 

@@ -115,7 +115,6 @@ class LiveDocuments:
         self._count()
 
     def start(self) -> None:
-        """Start following the log."""
         self._tail.start()
 
     async def close(self) -> None:
@@ -217,7 +216,6 @@ class LiveDocuments:
             self._log = None
 
     def release(self, bundle: Bundle) -> None:
-        """Stop following a bundle."""
         self._tail.release(bundle)
         self._count()
 

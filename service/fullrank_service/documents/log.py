@@ -77,7 +77,6 @@ def find_answer(execute: Execute, key: str, wanted: bytes) -> tuple[bytes, int] 
 def keep_answer(
     execute: Execute, key: str, digest: bytes, answer: bytes, seq: int, now: float
 ) -> None:
-    """Store an answer."""
     packed = zlib.compress(answer, 1)
     execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", (key, digest, packed, seq, now))
 

@@ -99,7 +99,6 @@ class PostgresLog(Log):
             return None
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def check_in_place(self) -> None:

@@ -173,7 +173,6 @@ class SqliteLog(Log):
         return cls(path)
 
     def close(self) -> None:
-        """Close the file."""
         self.connection.close()
 
     def check_in_place(self) -> None:

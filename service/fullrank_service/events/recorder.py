@@ -123,7 +123,6 @@ class _Counting:
         return len(self._queries) >= _MAX_QUERIES or self._people >= _MAX_PEOPLE
 
     def add(self, number: int, digest: DayDigest) -> None:
-        """Add a day."""
         if not digest.is_complete:
             self.complete_since = max(self.complete_since, number + 1)
         for row, person, _, has_hits, day, searches, clicked, summed in digest.asks.tolist():
@@ -230,7 +229,6 @@ class Recorder:
         )
 
     def start(self) -> None:
-        """Start writing."""
         self._upkeep.start()
 
     async def close(self) -> None:

@@ -54,7 +54,6 @@ class Status:
     e_values: Sequence[tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return asdict(self)
 
 

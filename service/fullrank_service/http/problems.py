@@ -122,7 +122,6 @@ _RETRY_AFTER = {
 
 
 def problem_response(problem: Problem, request_id: str) -> JsonResponse:
-    """Write a problem document."""
     content: dict[str, Any] = {
         "type": _TYPE + problem.slug,
         "title": problem.title,

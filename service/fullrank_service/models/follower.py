@@ -165,7 +165,6 @@ class Follower:
             self._guarded(self.follow)
 
     def start(self) -> None:
-        """Start following."""
         self._thread.start()
 
     def nudge(self) -> None:
@@ -260,7 +259,6 @@ class Follower:
         return self._loader.open(proposal.version, proposal.manifest_sha256)
 
     def follow(self, *, preload: bool = False) -> None:
-        """Apply the committed state."""
         # Before the state is read: if it is replaced in between, the next round finds it changed.
         self._followed = fingerprint(self._root / STATE)
         self._retry_at = float("inf")

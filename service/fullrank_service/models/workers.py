@@ -86,7 +86,6 @@ class Presence:
             self._written, self._warned = self.report, False
 
     def close(self) -> None:
-        """Remove the report."""
         self._closed = True
         self._file.close()
 

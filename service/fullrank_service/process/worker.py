@@ -66,7 +66,6 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Answer the request."""
         is_liveness = self.url.partition(b"?")[0] == _LIVENESS
         self.limit_concurrency = None if is_liveness else self.config.limit_concurrency
         super().on_headers_complete()

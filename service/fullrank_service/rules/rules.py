@@ -251,7 +251,6 @@ class Rules:
         self._thread.start()
 
     async def close(self) -> None:
-        """Stop following."""
         await asyncio.to_thread(self._thread.close)
 
     def matching(self, collection: str, query: str) -> Sequence[Rule]:

@@ -207,7 +207,6 @@ class EmbeddingCache:
             self._remote.put(key, found)
 
     async def close(self) -> None:
-        """Close the shared store."""
         if self._remote is not None:
             await self._remote.close()
 

@@ -191,11 +191,9 @@ class ClickCounter:
         )
 
     def start(self) -> None:
-        """Start counting."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop counting."""
         self._thread.close()
 
     def of(self, bundle: Bundle) -> NewClicks | None:

@@ -192,7 +192,6 @@ class LocalEngine:
     async def rank(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Ranked]:
-        """See Engine.rank."""
         mode = self._policy.mode(view.bundle, request.mode)
         clicks = None if self._clicks is None else self._clicks.of(view.bundle)
         work = partial(
@@ -203,7 +202,6 @@ class LocalEngine:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def close(self) -> None:
-        """See Engine.close."""
         # Waiting would block the event loop, and no request needs the searches that still run.
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._clicks is not None:

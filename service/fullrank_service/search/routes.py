@@ -85,7 +85,6 @@ class Cursor(NamedTuple):
 
     @property
     def after(self) -> After:
-        """Where the page begins."""
         return After(self.score, self.id, self.place)
 
 
@@ -112,7 +111,6 @@ class Cursors:
             raise Internal(f"{error}.") from None
 
     def text(self, cursor: Cursor) -> str:
-        """Write a cursor."""
         content = orjson.dumps([*cursor])
         return f"{_text(content)}.{_text(self._sign(content))}"
 

@@ -52,7 +52,6 @@ class HighlightRequest(Request):
 
     @property
     def asked(self) -> Highlight:
-        """What to mark."""
         tags = None if self.pre is None or self.post is None else Tags(self.pre, self.post)
         return Highlight(self.fields, self.words, tags)
 
@@ -89,7 +88,6 @@ class BoostRequest(Request):
 
     @property
     def asked(self) -> Boost:
-        """The boost."""
         decay = self.decay
         return Boost(
             self.field,
