@@ -5,16 +5,13 @@ Documents without an ad have no advertiser and no price; rules about ads do not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
-from cachetools import LRUCache
 from cachetools.keys import hashkey
 
 from fullrank.live import View
@@ -31,6 +28,7 @@ from fullrank_service.ads.placing import (
 from fullrank_service.ads.rules import REASONS, AdRules, PriceFloor, Reasons, count_reasons
 from fullrank_service.completion.calibrations import Calibration
 from fullrank_service.documents.ad import Ad, AdTable, Mask, ads_of
+from fullrank_service.search.restricting import MaskCache
 
 # Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
 Search = Callable[[int, Sequence[Mask | None]], Hits]
@@ -41,24 +39,17 @@ _ENTRY_BYTES, _TEXT_BYTES = 2048, 100
 _PER_ADVERTISER = REASONS.index("per_advertiser")
 
 
-class _Entry(NamedTuple):
-    mask: Mask
-    size: int
+class RuleMasks(MaskCache):
+    """A cache of what the rules of pages forbid: a site sends the same rules with each page.
 
-
-class RuleMasks:
-    """A cache of what the rules of pages forbid, for all ranking threads: a site sends the same rules with each page.
-
-    A mask depends on the ads and the rules alone. The status and the days of an ad are looked at for each page. The
-    least recently used masks are dropped first.
+    A mask depends on the ads and the rules alone. The status and the days of an ad are looked at for each page.
 
     Args:
         max_bytes: Of all masks and their rules.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._entries: LRUCache[Hashable, _Entry] = LRUCache(max_bytes, lambda entry: entry.size)
-        self._lock = Lock()
+        super().__init__(max_bytes)
 
     def forbidden(
         self, part: Part, table: AdTable, rules: AdRules, floor: PriceFloor | None
@@ -71,17 +62,15 @@ class RuleMasks:
             rules: Of the page.
             floor: Of the placement; None: any price.
         """
+
+        def make() -> tuple[Mask, int]:
+            mask = rules.forbids(table)
+            if floor is not None:
+                mask |= floor.forbids(table)
+            return mask, mask.nbytes + _rules_bytes(rules)
+
         # Computes the hash of the rules once.
-        key = hashkey(part.key, rules, floor)
-        with self._lock, suppress(KeyError):
-            return self._entries[key].mask
-        mask = rules.forbids(table)
-        if floor is not None:
-            mask |= floor.forbids(table)
-        mask.flags.writeable = False
-        with self._lock, suppress(ValueError):  # larger than the whole cache
-            self._entries[key] = _Entry(mask, mask.nbytes + _rules_bytes(rules))
-        return mask
+        return self.get(hashkey(part.key, rules, floor), make)
 
 
 def _rules_bytes(rules: AdRules) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from logging import getLogger
 from threading import Lock
@@ -31,12 +31,28 @@ Mask = npt.NDArray[np.bool_]
 _OVERHEAD_BYTES = 512
 
 
-class Bitmaps:
-    """The cache, for all ranking threads; it drops the least recently used results first."""
+class MaskCache:
+    """Keeps masks up to a number of bytes, for all ranking threads; the least recently used ones go first."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._masks: LRUCache[bytes, Mask] = LRUCache(max_bytes, _size)
+        self._masks: LRUCache[Hashable, tuple[Mask, int]] = LRUCache(
+            max_bytes, lambda kept: kept[1]
+        )
         self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Mask, int]]) -> Mask:
+        """Return a mask, read-only; make returns it and the bytes that the entry takes."""
+        with self._lock, suppress(KeyError):
+            return self._masks[key][0]
+        mask, size = make()
+        mask.flags.writeable = False
+        with self._lock, suppress(ValueError):  # larger than the whole cache
+            self._masks[key] = mask, size
+        return mask
+
+
+class Bitmaps(MaskCache):
+    """The cache of filter results."""
 
     def matching(
         self, documents: str, columns: Columns, condition: Mapping[str, Any], path: str
@@ -56,18 +72,12 @@ class Bitmaps:
         key = hashlib.blake2b(
             f"{documents}\0{canonical_json(condition)}".encode(), digest_size=16
         ).digest()
-        with self._lock:
-            mask = self._masks.get(key)
-        if mask is None:
+
+        def make() -> tuple[Mask, int]:
             mask = matching(parsed, columns)
-            mask.flags.writeable = False
-            with self._lock, suppress(ValueError):  # larger than the whole cache
-                self._masks[key] = mask
-        return mask
+            return mask, mask.nbytes + _OVERHEAD_BYTES
 
-
-def _size(mask: Mask) -> int:
-    return mask.nbytes + _OVERHEAD_BYTES
+        return self.get(key, make)
 
 
 _log = getLogger(__name__)
