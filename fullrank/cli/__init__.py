@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fullrank import __version__
-from fullrank.cli import bundles, commands, export, search
+from fullrank.cli import bundles, commands, search
 from fullrank.errors import INTERRUPTED, FullrankError
 
 
@@ -42,7 +42,7 @@ def build_app() -> typer.Typer:
     bundles_app.command("list")(bundles.list_)
     bundles_app.command()(bundles.verify)
     bundles_app.command()(bundles.show)
-    bundles_app.command()(export.export)
+    bundles_app.command()(bundles.export)
     commands.add_installed(app, {"bundles": bundles_app})
     return app
 

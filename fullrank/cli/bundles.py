@@ -1,9 +1,10 @@
-"""``fullrank bundles list``, ``verify`` and ``show``."""
+"""``fullrank bundles list``, ``verify``, ``show`` and ``export``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,7 +13,8 @@ from rich.table import Table
 
 from fullrank.cli.arguments import BundlePath, BundlesRoot, Json, bundle_folders, resolve
 from fullrank.cli.output import as_json, print_json
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, FullrankError
+from fullrank.progress import Reporter
 
 
 def list_(root: BundlesRoot, json: Json = False) -> None:
@@ -101,3 +103,30 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value if isinstance(value, str) else as_json(value)
+
+
+def export(
+    bundle: BundlePath,
+    corpus: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The corpus.jsonl to write; it must not exist.")
+    ],
+    json: Json = False,
+) -> None:
+    """Write the documents of a bundle as a corpus, to train or index again with --exported-from.
+
+    (For Qdrant, PostgreSQL, OpenSearch or Vespa: fullrank export.)
+    """
+    from fullrank.bundle import open_bundle
+    from fullrank.bundle.corpus import write_corpus
+
+    opened = open_bundle(resolve(bundle), verify=False)
+    if corpus.exists():
+        raise FullrankError(f"{corpus}: exists already; choose another file or delete it")
+    if not corpus.parent.is_dir():
+        raise FullrankError(f"{corpus.parent}: no such folder")
+    with Reporter(as_json=json) as report:
+        documents = write_corpus(opened, corpus, report)
+    if json:
+        print_json({"bundle": opened.version, "corpus": corpus, "documents": documents})
+        return
+    typer.echo(f"{corpus}: {documents} documents of {opened.version}")

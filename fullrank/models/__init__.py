@@ -11,7 +11,6 @@ clicks.py        what a blend has learned of clicks
 memory.py        what people chose before, for a query and at all
 mentions.py      documents that a text names
 mixed.py         a weighted sum of models
-shares.py        s·t by word of the document
 widening.py      features that synonyms and completions add to a query
 known.py         the words that a model knows, and what an unknown one may mean
 corrections.py   known words in the place of unknown words of a query

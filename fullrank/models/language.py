@@ -33,10 +33,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
-from fullrank.models.contract import Model, Parts
+from fullrank.models.contract import Model, Parts, are_in, lexical_shares
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.reading import DocumentReading, Reading
-from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare, WordScore
 from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped

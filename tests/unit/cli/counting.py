@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Mask, Rows
-from fullrank.models.contract import Model, Parts
-from fullrank.models.shares import are_in, lexical_shares
+from fullrank.models.contract import Model, Parts, are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document
 
