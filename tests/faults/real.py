@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from fullrank_service.models.workers import Report, reports
 from tests.api.support import environment_for, free_port, wait_for
+from tests.faults.load import children
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -63,6 +67,65 @@ def service(
             left = living(process.pid)
             kill(process)
         assert not left, "the supervisor left workers behind"
+
+
+class Writer(Protocol):
+    """Writes until the service is dead or it has done enough; notes what was acknowledged."""
+
+    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None: ...
+
+
+def lives(
+    root: Path,
+    writers: Sequence[Writer],
+    kills: int,
+    workers: int = 2,
+    *,
+    seed: int = 1,
+    is_single: bool = False,
+) -> Iterator[tuple[str, list[int]]]:
+    """Kill a service so many times at random moments, while writers write.
+
+    Args:
+        root: Of its bundles.
+        writers: Each gets a thread in each life of the service.
+        kills: Their number.
+        workers: Of the service.
+        seed: Of the moments.
+        is_single: Every other time kill one worker instead of all processes.
+
+    Yields:
+        The address of the service and the ids of its workers, after each kill, when nobody writes.
+    """
+    draw, port = random.Random(seed), free_port()
+    url = f"http://127.0.0.1:{port}"
+    process = start(root, port, workers, FULLRANK_LOG_LEVEL="error")
+    try:
+        for number in range(kills):
+            started(root, workers)
+            answered, enough = threading.Event(), threading.Event()
+            threads = [
+                threading.Thread(target=one.run, args=(url, answered, enough)) for one in writers
+            ]
+            for thread in threads:
+                thread.start()
+            assert answered.wait(30)
+            time.sleep(draw.uniform(0, 0.4))
+            if is_single and number % 2:
+                victim = draw.choice(children(process.pid))
+                os.kill(victim, signal.SIGKILL)
+                while victim in children(process.pid):
+                    time.sleep(0.005)
+                enough.set()
+            else:
+                kill(process)
+            for thread in threads:
+                thread.join()
+            if process.poll() is not None:
+                process = start(root, port, workers, FULLRANK_LOG_LEVEL="error")
+            yield url, [report.pid for report in started(root, workers)]
+    finally:
+        kill(process)
 
 
 def living(group: int) -> list[int]:

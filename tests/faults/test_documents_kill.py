@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from fullrank_service.documents.sqlitelog import FILE, SqliteLog
-from tests.api.support import CORPUS, at, free_port, make_bundle
-from tests.faults.real import kill, start
+from tests.api.support import CORPUS, at, make_bundle
+from tests.faults.real import lives
 
 LINES = 40
 
@@ -33,9 +33,9 @@ class Writer:
     unknown: tuple[str, dict[str, int]] | None = None
     sent: int = 0
 
-    def run(self, url: str, answered: threading.Event) -> None:
+    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
         with httpx.Client(base_url=url, timeout=30) as client:
-            while True:
+            while not enough.is_set():
                 self.sent += 1
                 # Half of the lines replace documents, half are new.
                 new = [f"{self.name}/{self.sent}/{i}" for i in range(LINES // 2)]
@@ -91,48 +91,23 @@ def check(root: Path, url: str, writers: list[Writer]) -> None:
 def killed(root: Path, kills: int) -> dict[str, int]:
     """Kill the service at random moments of bulk writes; return what was done and lost."""
     make_bundle(root, "docs", created=at(1))
-    draw = random.Random(1)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     writers = [Writer(f"w{i}") for i in range(3)]
     found_kept = 0
-    for _ in range(kills):
-        process = start(root, port, 2, FULLRANK_LOG_LEVEL="error")
-        try:
-            with httpx.Client(base_url=url, timeout=30) as client:
-                for writer in writers:
-                    if writer.unknown is None:
-                        continue
-                    # Sent again under its key: kept now, or answered as it was kept before the kill.
-                    key, lines = writer.unknown
-                    seqs = send(client, key, lines)
-                    head = max((n for w in writers for n in w.numbers), default=0)
-                    assert seqs == send(client, key, lines)
-                    found_kept += seqs[0] <= head
-                    writer.kept |= lines
-                    writer.numbers += seqs
-                    writer.unknown = None
-            check(root, url, writers)
-            answered = threading.Event()
-            threads = [threading.Thread(target=w.run, args=(url, answered)) for w in writers]
-            for thread in threads:
-                thread.start()
-            assert answered.wait(30)
-            threading.Event().wait(draw.uniform(0, 0.4))
-        finally:
-            kill(process)
-        for thread in threads:
-            thread.join()
-    process = start(root, port, 2, FULLRANK_LOG_LEVEL="error")
-    try:
+    for url, _ in lives(root, writers, kills):
         with httpx.Client(base_url=url, timeout=30) as client:
             for writer in writers:
-                if writer.unknown is not None:
-                    writer.numbers += send(client, *writer.unknown)
-                    writer.kept |= writer.unknown[1]
+                if writer.unknown is None:
+                    continue
+                # Sent again under its key: kept now, or answered as it was kept before the kill.
+                key, lines = writer.unknown
+                seqs = send(client, key, lines)
+                head = max((n for w in writers for n in w.numbers), default=0)
+                assert seqs == send(client, key, lines)
+                found_kept += seqs[0] <= head
+                writer.kept |= lines
+                writer.numbers += seqs
+                writer.unknown = None
         check(root, url, writers)
-    finally:
-        kill(process)
     return {
         "acknowledged": sum(len(writer.numbers) for writer in writers),
         "documents": sum(len(writer.kept) for writer in writers),

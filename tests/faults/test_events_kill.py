@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.bundles import at, make_bundle
-from tests.faults.killed_events import Survived, survive
+from fullrank.events.log import EVENTS, FOLDER, EventLog
+from fullrank.events.segments import list_segments
+from tests.api.support import AUTH, at, make_bundle
+from tests.faults.real import lives
+
+GROUP = 3
+
+
+@dataclass
+class Writer:
+    """Reports clicks in groups, without a pause; kept: the ids of those that were acknowledged."""
+
+    name: str
+    kept: list[str] = field(default_factory=list)
+    sent: int = 0
+
+    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            while not enough.is_set():
+                self.sent += 1
+                ids = [f"{self.name}-{self.sent}-{part}" for part in range(GROUP)]
+                now = time.time() * 1000
+                events = [{"action_name": "click", "timestamp": now, "query_id": id} for id in ids]
+                try:
+                    reply = client.post("/v1/events", json=events, headers=AUTH)
+                except httpx.TransportError:
+                    return
+                assert reply.json()["kept"] == GROUP, reply.text
+                self.kept += ids
+                answered.set()
 
 
 def check(root: Path, kills: int, workers: int, seed: int) -> None:
+    """The last service seals what the others left, without their torn lines."""
     make_bundle(root, "bm25", created=at(1))
-    found = survive(root, kills, workers, seed)
-    assert found.acknowledged > kills
-    assert found == Survived(found.acknowledged, lost=0, repeated=0)
+    log, writers = EventLog(root / FOLDER), [Writer(f"w{i}") for i in range(4)]
+    for number, _ in enumerate(lives(root, writers, kills, workers, seed=seed), 1):
+        end = time.monotonic() + 30
+        while number == kills and any(
+            path.suffix == ".jsonl" for path in list_segments(log.folder, EVENTS)
+        ):
+            assert time.monotonic() < end, "segments are open"
+            time.sleep(0.05)
+    found = Counter(event.texts["query_id"] for event in log.events())
+    acknowledged = [id for writer in writers for id in writer.kept]
+    assert len(acknowledged) > kills
+    assert {found[id] for id in acknowledged} == {1}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import sqlite3
 import threading
 import time
@@ -18,11 +16,10 @@ import httpx
 import pytest
 
 from fullrank_service.rules.rules import FILE
-from tests.api.support import CORPUS, at, free_port, make_bundle
-from tests.faults.load import children, client_ports
-from tests.faults.real import kill, start, started
+from tests.api.support import CORPUS, at, make_bundle
+from tests.faults.load import client_ports
+from tests.faults.real import lives
 
-WORKERS = 2
 # Each rule is as large as several pages of the file, so that a write takes several steps.
 HIDDEN = 400
 RULES_OF_A_WRITER = 6
@@ -144,40 +141,12 @@ def check(root: Path, url: str, pids: list[int], writers: list[Writer]) -> None:
 def killed(root: Path, kills: int) -> dict[str, int]:
     """Kill all processes and single workers in turn while rules are written; return what was done."""
     make_bundle(root, "docs", created=at(1))
-    draw = random.Random(1)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     writers = [Writer(f"w{i}") for i in range(3)]
     unanswered = 0
-    process = start(root, port, WORKERS, FULLRANK_LOG_LEVEL="error")
-    try:
-        for number in range(kills):
-            started(root, WORKERS)
-            answered, enough = threading.Event(), threading.Event()
-            threads = [
-                threading.Thread(target=w.run, args=(url, answered, enough)) for w in writers
-            ]
-            for thread in threads:
-                thread.start()
-            assert answered.wait(30)
-            time.sleep(draw.uniform(0, 0.4))
-            if number % 2:
-                victim = draw.choice(children(process.pid))
-                os.kill(victim, signal.SIGKILL)
-                while victim in children(process.pid):
-                    time.sleep(0.005)
-            else:
-                kill(process)
-                process = start(root, port, WORKERS, FULLRANK_LOG_LEVEL="error")
-            enough.set()
-            for thread in threads:
-                thread.join()
-            pids = [report.pid for report in started(root, WORKERS)]
-            with httpx.Client(base_url=url, timeout=30) as client:
-                unanswered += settle(client, writers)
-            check(root, url, pids, writers)
-    finally:
-        kill(process)
+    for url, pids in lives(root, writers, kills, is_single=True):
+        with httpx.Client(base_url=url, timeout=30) as client:
+            unanswered += settle(client, writers)
+        check(root, url, pids, writers)
     acknowledged = sum(writer.acknowledged for writer in writers)
     return {"acknowledged": acknowledged, "done_without_an_answer": unanswered}
 
