@@ -174,7 +174,6 @@ class DistributedCounting:
     def words(
         self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
     ) -> tuple[Counts, Int64 | None]:
-        """See Counting.words."""
         plan, sizes = self._count(collection, "words", fields)
         words, frequency = _vocabulary(plan)
         of_documents, of_queries = sizes[: plan.documents], sizes[plan.documents :]
@@ -189,12 +188,10 @@ class DistributedCounting:
         return Counts(words, columns), frequency
 
     def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
-        """See Counting.compounds."""
         plan, _ = self._count(collection, "compounds", fields)
         return _vocabulary(plan)[0]
 
     def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
-        """See Counting.phrases."""
         plan, sizes = self._count(collection, "phrases", [field])
         known, _ = _vocabulary(plan)
         order = collection.corpus_order

@@ -191,5 +191,4 @@ class _PieceLines(Lines):
         return self._piece.lines()
 
     def error(self, number: int, message: str) -> CollectionError:
-        """See Lines.error."""
         return CollectionError(f"{self._piece.address}, byte {number}: {message}")

@@ -70,7 +70,6 @@ class InProcess:
     def run(
         self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Result]]:
-        """See Runner.run."""
         for number, arguments in enumerate(calls):
             yield number, task(*arguments)
 
@@ -88,7 +87,6 @@ class OnRay:
     def run(
         self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Result]]:
-        """See Runner.run."""
         remote = self._ray.remote(_run_idle).options(
             name=task.__name__, num_cpus=_CORES, max_retries=_RETRIES
         )

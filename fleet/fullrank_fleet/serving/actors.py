@@ -50,23 +50,18 @@ class ActorReplica:
     actor: Any = field(compare=False)
 
     async def load(self, address: str) -> Sequence[str]:
-        """See ReplicaHandle.load."""
         return await answer_of(self.actor.load.remote(address))
 
     async def release(self, versions: Sequence[str]) -> Sequence[str]:
-        """See ReplicaHandle.release."""
         return await answer_of(self.actor.release.remote(list(versions)))
 
     async def ping(self) -> str:
-        """See ReplicaHandle.ping."""
         return await answer_of(self.actor.ping.remote())
 
     async def node(self) -> str:
-        """See ReplicaHandle.node."""
         return await answer_of(self.actor.node.remote())
 
     async def stop(self) -> None:
-        """See ReplicaHandle.stop."""
         ray.kill(self.actor)
         # Ray gives the name to another process a moment later.
         async with asyncio.timeout(_STOP_S):
@@ -75,7 +70,6 @@ class ActorReplica:
                     await asyncio.sleep(0.05)
 
     async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
-        """See Replica.call."""
         answers: Answers = await answer_of(self.actor.answer.remote(payloads, left_s))
         return answers
 

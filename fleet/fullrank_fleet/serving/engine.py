@@ -120,7 +120,6 @@ class SetEngine:
         return encoded, await search.run(stages)
 
     async def close(self) -> None:
-        """See Engine.close."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._clicks is not None:
             await asyncio.to_thread(self._clicks.close)

@@ -66,7 +66,6 @@ class ReplicatedShards:
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
-        """See Shards.ask."""
         if not self._resumed.is_set():
             deadline_s -= await self._wait(deadline_s)
         asked = {

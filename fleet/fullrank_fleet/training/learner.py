@@ -83,7 +83,6 @@ class Slices:
             self.identity = f"slices={count} rounds={rounds} squares={squares} steps={steps}"
 
     def validate(self, recipe: Recipe) -> None:
-        """See Distribution.validate."""
         parts = [recipe]
         listed = system_of(recipe).parts
         if listed is not None:
@@ -96,7 +95,6 @@ class Slices:
             )
 
     def distribute(self, learner: Learner) -> Learner:
-        """See Distribution.distribute."""
         if isinstance(learner, LinearLearner) and type(learner) in LEARNERS.values():
             return SlicedLearner(learner, self)
         return learner
@@ -110,23 +108,18 @@ class SlicedLearner:
         self.rng, self.per_epoch = learner.rng, learner.per_epoch
 
     def prepare(self) -> None:
-        """See Learner.prepare."""
         self._learner.prepare()
 
     def measure(self, valid: Validation) -> float:
-        """See Learner.measure."""
         return self._learner.measure(valid)
 
     def parameters(self) -> Arrays:
-        """See Learner.parameters."""
         return self._learner.parameters()
 
     def state(self) -> Arrays:
-        """See Learner.state."""
         return self._learner.state()
 
     def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """See Learner.restore."""
         self._learner.restore(parameters, state)
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
