@@ -139,19 +139,9 @@ class Part:
         floor: Floor | None = None,
         counted: int | None = None,
     ) -> Ranking:
-        """Rank the documents for one query.
+        """Rank the documents for one query, encoded in the features of the model.
 
-        Args:
-            query: One query, in the features of the model.
-            limit: Maximum number of documents, at least 1.
-            offset: First place of the ranking to return.
-            deleted: bool (n,), True for documents to leave out; must include ``removed``.
-            mode: As for ``Retriever.search``.
-            least: As for ``Retriever.search``.
-            floor, counted: As for ``Retriever.search``.
-
-        Returns:
-            The ranking, rows of this part.
+        Arguments are those of ``Retriever.search``; ``deleted`` must include ``removed``.
         """
         added = self._added(query)
         search = partial(
