@@ -41,7 +41,6 @@ from fullrank_trainer.collection.judgements import (
     PEOPLE,
     WEIGHTS,
     Ids,
-    PairTable,
     Qrels,
     QrelsReader,
     Values,
@@ -122,14 +121,6 @@ class Collection:
         if isinstance(self.documents, StoredDocuments):
             return self.documents.texts(name)
         return [field_text(document.fields, [name]) for document in self.documents]
-
-    def judged(self, split: str) -> PairTable[int]:
-        """Return the judgements of one split in arrays.
-
-        Raises:
-            CollectionError: see ``qrels``.
-        """
-        return PairTable.of(self.qrels(split), self.query_ids, self.document_ids)
 
     @property
     def corpus_order(self) -> Int64:

@@ -31,7 +31,7 @@ from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus, trigram_rows
 from fullrank.text.words import words
 from fullrank_trainer.compiled import compiled
-from fullrank_trainer.features.corpus import Corpus, Totals, document_frequency
+from fullrank_trainer.features.corpus import Corpus, Totals, columns_of, document_frequency
 from fullrank_trainer.recipes.settings import ModelSettings
 
 Matrix = sp.csr_array[np.float32]
@@ -466,7 +466,9 @@ def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
         with reporter.stage("2-grams", len(texts)) as stage:
             known = frequent_bigrams(texts, numbers, min_texts, progress=stage.advance)
         counts = count_corpus(
-            corpus.columns(), processes=corpus.processes, counter=Bigrams(known).count
+            columns_of(corpus.collection, corpus.sources),
+            processes=corpus.processes,
+            counter=Bigrams(known).count,
         )
         corpus.cache["bigrams", min_texts] = replace(
             corpus, counts=counts, cache={}, totals=Totals()

@@ -104,7 +104,7 @@ class Corpus:
         columns = self.counts.columns[: len(self.sources)]
         if len(columns) == 1:
             return columns[0]
-        return stack(map(sum_counts, blocks_of(columns)))
+        return stack(map(Rows.add, blocks_of(columns)))
 
     @property
     def frequency(self) -> Int64:
@@ -168,15 +168,6 @@ class Corpus:
             asked = self.collection.query_texts
             texts += [asked[row] for row in self.pairs.queries.tolist()]
         return texts
-
-    def columns(self) -> list[Sequence[str]]:
-        """Return the texts of each matrix of ``counts``."""
-        return columns_of(self.collection, self.sources)
-
-
-def sum_counts(columns: Sequence[Rows]) -> Rows:
-    """Add up the counts of several fields."""
-    return Rows.add(columns)
 
 
 def count_collection(

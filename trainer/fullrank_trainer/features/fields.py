@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
-from fullrank_trainer.features.corpus import Corpus, sum_counts
+from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.pairs import Lists
 from fullrank_trainer.recipes.settings import ModelSettings
 
@@ -66,14 +66,12 @@ def cut_fields(
         if heavy and len(corpus.sources) > 1:
             # A field that is named n times is counted n times, here and when the model reads documents.
             names[0][1].extend(heavy)
-            counts = [
-                sum_counts([*counts, *(corpus.counts.columns[place[name]] for name in heavy)])
-            ]
+            counts = [Rows.add([*counts, *(corpus.counts.columns[place[name]] for name in heavy)])]
     elif settings.fields == "titles":
         if not (titles := titles_of(corpus.sources)):
             raise TrainingError("model.fields: the documents have no title, name or anchors")
         names, weights = [("titles", titles)], [1.0]
-        counts = [sum_counts([corpus.counts.columns[place[name]] for name in titles])]
+        counts = [Rows.add([corpus.counts.columns[place[name]] for name in titles])]
     phrase_field = "title" if settings.phrases and "title" in place else ""
     are_queries = corpus.collection.documents_are_queries
     clicks = None

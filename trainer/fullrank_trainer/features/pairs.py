@@ -314,7 +314,7 @@ def judged_pairs(collection: Collection, split: str) -> Pairs:
     source = str(collection.path / "qrels" / f"{split}.tsv")
     if split not in collection.splits:
         return Pairs.of({}, source=source)
-    table = collection.judged(split)
+    table = PairTable.of(collection.qrels(split), collection.query_ids, collection.document_ids)
     is_relevant = table.entries > 0
     if collection.has_mates:
         mates = mate_rows(collection)[table.queries]

@@ -19,7 +19,7 @@ from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
 from fullrank.text.phrases import Phrases
 from fullrank.text.words import trigrams
 from fullrank_trainer.features.composition import training_frequency
-from fullrank_trainer.features.corpus import Corpus, document_frequency, sum_counts
+from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.features.fields import HEAVY, TextFields
 from fullrank_trainer.recipes.settings import ModelSettings
 
@@ -106,7 +106,7 @@ def sparse_side(
     words = corpus.counts.words
     df = corpus.frequency
     if fields.clicks is not None:
-        df = document_frequency(sum_counts(fields.counts))
+        df = document_frequency(Rows.add(fields.counts))
     rows = kept_words(np.where(single_words(words), df, 0), settings)
     vocabulary = corpus.vocabulary(rows, settings.buckets)
     df = np.append(df[rows], np.ones(settings.buckets, np.int64))
