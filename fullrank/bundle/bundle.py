@@ -493,14 +493,15 @@ class Bundle:
             raise ArgumentError("qrels: no query has a relevant document")
         for query in judged:
             require(query in queries, "qrels", query, "a query of queries")
-        encoded = self.encode([queries[query] for query in judged])
-        documents = Searchable(self.part, second_stage=self.second_stage)
-        is_reordered = self._reorders(is_document=False)
+        # Without hits: a thousand for each query would take longer than the search.
+        rankings = self.retriever.search(self.encode([queries[query] for query in judged]), _DEPTH)
         values: dict[str, list[float]] = {name: [] for name in RANKING_MEASURES}
-        for i, query in enumerate(judged):
-            grades, read = relevant[query], queries[query] if is_reordered else None
-            hits = documents.search(encoded.slice(i, i + 1), _DEPTH, text=read).hits
-            found = np.array([grades.get(hit.row, 0) for hit in hits], np.int64)
+        for query, ranking in zip(judged, rankings, strict=True):
+            grades = relevant[query]
+            reordered = self.reorder(queries[query], ranking)
+            if reordered is not None:
+                ranking = ranking.take(reordered.places(len(ranking.rows)))
+            found = np.array([grades.get(row, 0) for row in ranking.rows.tolist()], np.int64)
             measured = ranking_measures(found, np.array(list(grades.values()), np.int64))
             for name, value in measured.items():
                 values[name].append(value)

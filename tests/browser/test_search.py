@@ -94,11 +94,11 @@ def test_stale_answers_never_overwrite_newer_ones(page: Page) -> None:
             route.continue_()
 
     page.route("**/v1/search", delay_first)
-    page.get_by_role("combobox", name="Search").fill("first")
-    page.wait_for_timeout(250)
-    assert delayed
+    with page.expect_request("**/v1/search"):
+        page.get_by_role("combobox", name="Search").fill("first")
     ask(page, "rename")
     found = titles(page)
+    assert delayed
     for route in delayed:
         route.abort()
     page.wait_for_timeout(100)
