@@ -344,8 +344,14 @@ class Searchable:
         if stage is None or text is None or offset >= DEPTH:
             return self._first(query, limit, offset, deleted, mode, floor, is_counted)
         wanted = max(DEPTH, offset + limit)
-        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
-        return reordered(stage, text, self.parts, found, slice(offset, offset + limit))
+        page = slice(offset, offset + limit)
+        if self.added:
+            found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
+            return reordered(stage, text, self.parts, found, page)
+        # Only the ids of the page are read, because the order needs none.
+        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted, has_ids=False)
+        found, ids = reordered(stage, text, self.parts, found, page), self.base.store.ids
+        return replace(found, hits=[hit._replace(id=ids[hit.row]) for hit in found.hits])
 
     def _first(
         self,
@@ -356,6 +362,7 @@ class Searchable:
         mode: str,
         floor: Floor | None,
         is_counted: bool,
+        has_ids: bool = True,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking by score."""
         wanted, first = (offset + limit, 0) if self.added else (limit, offset)
@@ -381,7 +388,7 @@ class Searchable:
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
             new = [
-                Hit(part, row, ids[row], score, dense, lexical, bias)
+                Hit(part, row, ids[row] if has_ids else "", score, dense, lexical, bias)
                 for row, score, dense, lexical, bias in found.places()
                 if score >= least
             ]
