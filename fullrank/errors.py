@@ -7,7 +7,8 @@
     ├── ArgumentError        an argument of the Python API is wrong; it is a ValueError, too
     ├── DocumentRefused      a model cannot accept a live document
     ├── QueryError           a query cannot be answered
-    │   └── FilterError      a filter or a facet does not fit the stored fields
+    ├── FieldError           a part of a request or a document is malformed, with its path
+    │   └── FilterError      a filter or a facet does not fit the stored fields; it is a QueryError, too
     ├── ExportError          a bundle cannot be exported to an engine, or the engine refuses
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
@@ -58,17 +59,21 @@ class QueryError(FullrankError):
     """A query cannot be answered; the message names the reason."""
 
 
-class FilterError(QueryError):
-    """A filter or a facet is malformed or does not fit the stored fields.
+class FieldError(FullrankError):
+    """A part of a request or a document is malformed.
 
     Attributes:
-        path: Position in the request: "filter.or.1.year.gte".
+        path: Position of the part: "filter.or.1.year.gte", "ad.adomain".
         reason: What is wrong there.
     """
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class FilterError(FieldError, QueryError):
+    """A filter or a facet is malformed or does not fit the stored fields."""
 
 
 class ExportError(FullrankError):

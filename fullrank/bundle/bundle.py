@@ -374,7 +374,7 @@ class Bundle:
             and floor is not None
             and floor.can_be_any_word
             and any(map(self.is_known, words(text)))
-            and not documents.count(query, floor, [None])
+            and not documents.base.count(query, floor, 0, None)
         ):
             floor = floor.of_any_word()
             found = search(floor=floor)

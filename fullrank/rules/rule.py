@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from fullrank.errors import QueryError
+from fullrank.errors import FieldError, QueryError
 from fullrank.text.folding import folded_words
 
 Kind = Literal["is", "contains", "prefix"]
@@ -29,17 +29,8 @@ MAX_GROUPS, MAX_GROUP = 100, 20
 MAX_TEXT_CHARS = 256
 
 
-class RuleError(QueryError):
-    """A rule is malformed or can never apply.
-
-    Attributes:
-        path: Position in the rule: "pin.0.position".
-        reason: What is wrong there.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
+class RuleError(FieldError, QueryError):
+    """A rule is malformed or can never apply; its path is like "pin.0.position"."""
 
 
 @dataclass(frozen=True, slots=True)

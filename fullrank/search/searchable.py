@@ -22,6 +22,7 @@ from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import WordScore
 from fullrank.search.part import Part
 
+# Lets ``copy_documents`` keep the numbers of features.
 _EVERY_FEATURE = np.zeros(0, np.int32)
 
 
@@ -204,7 +205,10 @@ def features_of(
 def reordered(
     stage: SecondStage, text: str, parts: Sequence[Part], found: Hits, page: slice
 ) -> Hits:
-    """Return a page of a ranking that starts at its first place, after the second stage; arguments: as above."""
+    """Reorder the first ``DEPTH`` hits by the second stage, and return a page of the result.
+
+    ``found`` must start at the first place of the ranking.
+    """
     hits = found.hits[:DEPTH]
     features = features_of(stage, text, parts, hits)
     if features is None:
@@ -259,7 +263,7 @@ class Searchable:
     def marked(
         self, masks: Sequence[Mask | None], ids: Collection[str], value: bool
     ) -> list[Mask | None]:
-        """Return masks, of which those that change are copies, with a value for some ids; unknown ids are ignored."""
+        """Set a value for some ids. Masks that change are copied; unknown ids are ignored."""
         changed: dict[int, Mask] = {}
         for id in ids:
             for i, part in enumerate(self.parts):
@@ -334,7 +338,7 @@ class Searchable:
             text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
             floor: Only documents that reach it are found. The exact mode counts them up to ``COUNTED``; the fast mode
                 counts those that it has found.
-            is_counted: False: with a floor, the total is that of the hits, in every mode.
+            is_counted: False: with a floor, only the returned hits are counted.
 
         Returns:
             The hits, best first.

@@ -57,6 +57,7 @@ App = FastAPI
 def capabilities(settings: Settings) -> list[Capability]:
     """Return the parts of an app in the order in which they open.
 
+    Each may read the state of those before it: SEARCH that of RULES, ADS that of SEARCH and COMPLETION.
     Documents come last: /documents/{id}/similar would match as a document whose id contains a slash.
     """
     with_events = [EVENTS, EXPERIMENTS] if settings.events else []
@@ -83,12 +84,14 @@ def create_app(
     log = RequestLog(is_full=settings.log_requests)
     tracing = Tracing() if settings.tracing else None
     parts = capabilities(settings)
+    routes = [route for one in parts for route in one.routes]
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state = app.state
+        access = Access.from_settings(settings)
         state.backend, state.tracing = make_backend(settings, metrics), tracing
-        state.shared = _shared(settings, metrics, state.backend.models)
+        state.shared = _shared(settings, metrics, access, state.backend.models)
         watching = asyncio.create_task(_measure_lag(metrics))
         drain_before_stop(state.shared.drain, settings.drain_ms / 1000)
         opened: dict[str, AbstractAsyncContextManager[object]] = {}
@@ -112,10 +115,10 @@ def create_app(
         openapi_url="/openapi.json" if settings.docs else None,
         redirect_slashes=False,
         lifespan=lifespan,
-        routes=[*(route for one in parts for route in one.routes), *page_router().routes],
+        routes=[*routes, *page_router().routes],
         telemetry=OFF if tracing is None else tracing.framework,
     )
-    ranking = ranking_routes(route for one in parts for route in one.routes)
+    ranking = ranking_routes(routes)
     if tracing is None:  # the router names the route of a span
         app.add_middleware(DirectRouteMiddleware, routes=ranking)
     app.add_middleware(
@@ -133,17 +136,17 @@ def create_app(
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking, metrics=metrics, log=log)
     if settings.cors_origins is not None:
-        routes = [route for one in (SEARCH, COMPLETION, ADS, EVENTS) for route in one.public]
-        app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
+        public = [route for one in (SEARCH, COMPLETION, ADS, EVENTS) for route in one.public]
+        app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=public)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
 
 
-def _shared(settings: Settings, metrics: Metrics, models: Models) -> Shared:
+def _shared(settings: Settings, metrics: Metrics, access: Access, models: Models) -> Shared:
     return Shared(
         settings,
         metrics,
-        Access.from_settings(settings),
+        access,
         Admission(
             settings.max_queue,
             settings.deadline_ms / 1000,
@@ -174,6 +177,8 @@ async def _close(
     if tracing is not None:
         parts["tracing"] = asyncio.to_thread(tracing.close)
     closing = [asyncio.ensure_future(part) for part in parts.values()]
+    if not closing:  # the first part did not open
+        return
     _, left = await asyncio.wait(closing, timeout=_CLOSE_S)
     for name, task in zip(parts, closing, strict=True):
         if task in left:

@@ -142,13 +142,9 @@ def _texts_of(corpus: Corpus, recipe: Recipe) -> tuple[str, tuple[str, ...]]:
     return ("", ()) if parts is None else parts(recipe, linked)
 
 
-def _cost(corpus: Corpus, recipe: Recipe) -> Cost:
-    return system_of(recipe).cost(corpus, recipe)
-
-
 def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
-    whole, parts = _cost(corpus, recipe), parts_of(corpus, recipe)
-    costs = [_cost(corpus, part) for part in parts]
+    whole, parts = system_of(recipe).cost(corpus, recipe), parts_of(corpus, recipe)
+    costs = [system_of(part).cost(corpus, part) for part in parts]
     entries = sum(len(column.indices) for column in corpus.counts.columns)
     phases = [whole.scratch]
     for part, cost in zip(parts, costs, strict=True):

@@ -32,11 +32,11 @@ class Job:
     """A job that has begun.
 
     Attributes:
-        folder: For what it needs until it is finished.
-        version: That it writes.
+        folder: Its working folder, removed when it is finished.
+        version: The version that the job writes.
         created: UTC time of the version and of all its bundles, ISO 8601, so that a task that runs again writes the
             same.
-        facts: Further ones that ``begin`` returned.
+        facts: The other facts that ``begin`` returned.
     """
 
     folder: Folder
@@ -51,16 +51,16 @@ class Job:
         """Go on with the job of a folder, or begin it.
 
         Args:
-            folder: Of the job.
-            name: Of the set.
-            begin: Prepares a new job; returns what its version is a hash of, and further facts.
+            folder: The job's working folder.
+            name: The set's name.
+            begin: Prepares a new job; returns the text that its version hashes, and facts to keep.
 
         Raises:
             RemoteError: An object cannot be read or written; or as ``begin``.
         """
         content = folder.read(_JOB)
         if content is None:
-            # What is left of a job that died before it had begun.
+            # Remove what a job left that died before it wrote job.json.
             folder.remove()
             identity, facts = begin()
             now = datetime.now(UTC)
@@ -201,7 +201,7 @@ def finish(
 
     Args:
         target: Folder of the set.
-        name: Of the set.
+        name: The set's name.
         job: The job.
         entries: Of all shards.
         card: As of ``SetManifest``.

@@ -42,9 +42,7 @@ from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.routes import ANSWER_HEADERS, Searches, reply_to
 
-# Between /v1/match and the filling of placements.
-
-# Characters; counting the words of 200,000 takes up to a second.
+# In characters. Counting the words of 200,000 takes up to a second, so longer pages are checked on a thread.
 _SHORT_PAGE = 1_000
 _log = getLogger(__name__)
 

@@ -265,8 +265,8 @@ class Metrics:
         """Render on a thread.
 
         Args:
-            versions: Lists those on disk.
-            is_flood: Return a copy if there is one: rendering takes 20 ms with four workers.
+            versions: Lists the versions on disk.
+            is_flood: Return the last text if there is one: rendering takes 20 ms with four workers.
         """
         if is_flood and self._rendered:
             return self._rendered

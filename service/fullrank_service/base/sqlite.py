@@ -20,7 +20,7 @@ _BUSY_S = 5.0
 
 
 def identity(path: Path | str) -> tuple[int, int] | None:
-    """Return device and inode of a file; None without one."""
+    """Return device and inode of a file; None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:

@@ -20,7 +20,7 @@ import orjson
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Int32, Int64
-from fullrank.errors import FullrankError
+from fullrank.errors import FieldError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.search.part import Part
@@ -42,17 +42,8 @@ _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _DOMAINS = re.compile(rf"{_DOMAIN.pattern}(?:\n{_DOMAIN.pattern})*")
 
 
-class AdError(FullrankError):
-    """An ad is malformed, or no page could ever show it.
-
-    Attributes:
-        path: Position in the document: "ad.adomain".
-        reason: What is wrong there.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
+class AdError(FieldError):
+    """An ad is malformed, or no page could ever show it; its path is like "ad.adomain"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
@@ -35,7 +34,7 @@ from fullrank_service.http.deps import (
     check_path,
     serving_of,
 )
-from fullrank_service.http.guard import GuardedRoute, needed_scope, needs, permit
+from fullrank_service.http.guard import GuardedRoute, needs, permit
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.schemas import ID, MinSeq, WriteQuery
@@ -198,10 +197,6 @@ class WriteRoute(GuardedRoute):
         else:
             response = await delete_document(id, _PLAIN, serving, documents)
         await response(scope, receive, send)
-
-    @cached_property
-    def _scope_needed(self) -> str:
-        return needed_scope(self)
 
 
 class DocumentQuery(WriteQuery):

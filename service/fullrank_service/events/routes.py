@@ -30,7 +30,7 @@ from fullrank_service.events.schemas import (
 )
 from fullrank_service.events.shown import is_bot
 from fullrank_service.http.deps import Capability, part
-from fullrank_service.http.guard import GuardedRoute, Handler, needed_scope, needs, spend, validated
+from fullrank_service.http.guard import GuardedRoute, Handler, needs, spend, validated
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.strict import parse, parse_items, require_json
@@ -45,7 +45,7 @@ class InsightsRoute(GuardedRoute):
 
     def get_route_handler(self) -> Handler:
         answer = self.answerer()
-        scope_needed = needed_scope(self)
+        scope_needed = self._scope_needed
 
         async def guarded(request: Request) -> Response:
             shared = request.app.state.shared
@@ -262,6 +262,6 @@ async def _opened(state: State) -> AsyncIterator[Recorder]:
 
 
 _ROUTES = [*router.routes, *insights_router.routes]
-# Erasing people and analytics are for operators.
+# Pages of other origins may report events; only operators erase people and read analytics.
 _REPORTING = [route for route in _ROUTES if isinstance(route, Route) and route.path in PATHS]
 EVENTS = Capability("events", _ROUTES, _opened, _REPORTING)

@@ -136,10 +136,10 @@ SLOT = "fullrank.slot"
 
 
 class Capability(NamedTuple):
-    """A part of the service that can be left out.
+    """A part of the service: its routes, and what they use while the app runs.
 
     Attributes:
-        name: Under which the state of the app holds what ``opened`` yields.
+        name: Attribute of the app's state that holds what ``opened`` yields.
         routes: Its routes.
         opened: Opens what the routes use, given the state of the app, and closes it.
         public: The routes that pages of permitted other origins may call.
@@ -153,7 +153,7 @@ class Capability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the routes of all capabilities share; serving returns what this worker serves now."""
+    """What the routes of all capabilities share. ``serving()`` is the generation that this worker serves now."""
 
     settings: Settings
     metrics: Metrics

@@ -65,9 +65,13 @@ class GuardedRoute(APIRoute):
 
     request_class: type[Request] = StrictRequest
 
+    @cached_property
+    def _scope_needed(self) -> str:
+        return needed_scope(self)
+
     def get_route_handler(self) -> Handler:
         answer = self.answerer()
-        scope_needed = needed_scope(self)
+        scope_needed = self._scope_needed
         has_body = self.body_field is not None
         has_query = bool(self.dependant.query_params)
         kinds = [param.field_info.annotation for param in self.dependant.query_params]
@@ -133,10 +137,6 @@ class RankingRoute(GuardedRoute):
         content = await read_body(receive)
         response = await state.shared.admission.run(work)
         await response(scope, receive, send)
-
-    @cached_property
-    def _scope_needed(self) -> str:
-        return needed_scope(self)
 
     @cached_property
     def _body_model(self) -> type[BaseModel]:

@@ -44,7 +44,7 @@ from fullrank_service.http.problems import (
     problem_response,
 )
 
-# Let pages of permitted origins search and report events, as the Fetch standard asks for it, and others do nothing.
+# CORS: pages of permitted origins may search and report events; pages of other origins may change nothing.
 
 _HEADERS = (
     "Authorization", "Content-Type", "X-Request-ID", "X-Algolia-API-Key", "X-Algolia-Application-Id",
@@ -139,8 +139,6 @@ class CorsMiddleware:
             await self._app(scope, receive, send)
 
 
-# Refuse ranking requests while the queue is full, before any other work is done for them.
-
 # Call the ranking routes without the router of the framework, whose steps cost as much as admission.
 
 
@@ -164,6 +162,8 @@ class DirectRouteMiddleware:
                 return
         await self._app(scope, receive, send)
 
+
+# Refuse ranking requests while the queue is full, before any other work is done for them.
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Placeholder of the request id in a prepared refusal.

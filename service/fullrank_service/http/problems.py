@@ -24,7 +24,7 @@ from fullrank_service.base.errors import (
 )
 from fullrank_service.http.strict import MAX_ERRORS
 
-# Headers that every response carries, and ids that nobody can guess.
+# Headers that every response carries.
 
 # Pages show text from documents, so no inline script or style is allowed, and nothing from elsewhere.
 SAFETY_HEADERS = (

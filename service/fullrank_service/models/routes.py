@@ -276,7 +276,7 @@ async def metrics(shared: SharedDep, models: ModelsDep) -> Response:
     is_flood = False
     try:
         shared.scrapes.spend("all")
-    except TooManyRequests:  # which needs no key
+    except TooManyRequests:  # /metrics needs no key, so a flood gets the last text
         is_flood = True
     text = await shared.metrics.scrape(models.available, is_flood=is_flood)
     return Response(text, headers={"Content-Type": CONTENT_TYPE})

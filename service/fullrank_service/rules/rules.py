@@ -180,7 +180,7 @@ class Watch:
         self._opened = 0
 
     def look(self) -> tuple[tuple[int, int] | None, tuple[int, int]]:
-        """Return the identity of the file, None without one, and numbers that differ after every commit.
+        """Return the identity of the file (None if it is missing) and numbers that change with every commit.
 
         Raises:
             RulesError: It cannot be read.

@@ -1,1 +1,1 @@
-"""Search: routes, the request and its answer (request.py, answers.py), engines and caches."""
+"""Search: routes, the request and its answer (request.py), engines and caches."""

@@ -1,4 +1,4 @@
-"""Rank documents: /v1/search, /v1/search:batch, /v1/match and /v1/documents/{id}/similar."""
+"""Rank documents: /v1/search, /v1/search:batch and /v1/documents/{id}/similar."""
 
 from __future__ import annotations
 
@@ -153,11 +153,13 @@ class CursorPage(NamedTuple):
         model: Version of the cursor; of the first page the model of the request.
         after: Where the page begins.
         now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
+        search: Fingerprint of the search.
     """
 
     model: str
     after: After
     now: float
+    search: str
 
 
 def page_of_cursor(
@@ -185,28 +187,17 @@ def page_of_cursor(
     if errors:
         raise Invalid(errors=errors)
     assert asked.cursor is not None
+    search = fingerprint(asked.model_dump(exclude=_FREE))
     if asked.cursor == FIRST:
-        return CursorPage(asked.model, After(), now)
+        return CursorPage(asked.model, After(), now, search)
     cursor = cursors.read(asked.cursor)
-    if cursor.search != _fingerprint(asked):
+    if cursor.search != search:
         same = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
         reason = f"belongs to another search; these must be the same on all pages: {same}"
         raise Invalid(errors=[{"field": "cursor", "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired
-    return CursorPage(cursor.version, cursor.after, cursor.now)
-
-
-def cursor_of(
-    asked: SearchRequest, cursors: Cursors, view: View, page: CursorPage, after: After
-) -> str:
-    """Write the cursor of the next page; the view is that of the page before."""
-    cursor = Cursor(view.bundle.version, _fingerprint(asked), page.now, *after)
-    return cursors.text(cursor)
-
-
-def _fingerprint(asked: SearchRequest) -> str:
-    return fingerprint(asked.model_dump(exclude=_FREE))
+    return CursorPage(cursor.version, cursor.after, cursor.now, search)
 
 
 # Answers of routes that rank: what they need, what is logged, what is sent.
@@ -332,7 +323,7 @@ async def _search(
     page, after, model = None, None, asked.model
     if asked.cursor is not None:
         page = page_of_cursor(asked, searches.cursors, serving.serving, now)
-        model, after, now = page
+        model, after, now, _ = page
     view = await searches.documents.view(serving.resolve(model), asked.min_seq)
     request = RankRequest(
         asked.query,
@@ -378,7 +369,8 @@ async def _search(
     reply = reply_to(searches, serving, view, request, asked, ranked, started, "search", **content)
     following = ranked.following
     if page and following and following.place <= searches.settings.max_offset:
-        reply["cursor"] = cursor_of(asked, searches.cursors, view, page, following)
+        cursor = Cursor(view.bundle.version, page.search, page.now, *following)
+        reply["cursor"] = searches.cursors.text(cursor)
     return bounded(reply, max_bytes, "limit")
 
 

@@ -1,4 +1,7 @@
-"""Apply rules to a search: restrict and widen its ranking, insert pinned documents and those that the query names."""
+"""Apply rules to a search: restrict and widen its ranking, insert pinned documents and those that the query names.
+
+Interleave two models, and explore.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ class Trying:
         try:
             b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
         except DocumentsMissing:
-            # Of a fleet: shards that were started again have the active version first.
+            # Shards of a fleet that were restarted open the active version first, and the candidate later.
             return replace(a, hits=a.hits[request.offset :])
         rankings = [[hit["id"] for hit in ranked.hits] for ranked in (a, b)]
         picks = interleave(rankings[0], rankings[1], count, coin)[request.offset :]

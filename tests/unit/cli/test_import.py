@@ -81,6 +81,7 @@ def test_columns_are_mapped_by_options(run: Run, tmp_path: Path) -> None:
         ("id;title\na;x\na;y\n", ":3: the id 'a' occurs twice"),
         ("id;title\na;x;z\n", ":2: 3 cells, but 2 columns"),
         ("id;title\n;x\n", ":2: no id"),
+        ('id;title\na;"x"y\n', ":2: '"),
         ("id;id\n", ":1: the header needs different names of columns"),
         ("color;size\nred;1\n", ": name the column of the id with --id: color, size"),
         ("id;title\n", ": no documents"),
@@ -154,6 +155,7 @@ PAGES = {
     "index.md": """---
 title: Home
 tags: [start, here]
+date: 2026-05-01
 ---
 # Welcome
 
@@ -189,7 +191,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "description": "All calls",
             "_id": "api.html",
             "title": "API & more",
-            "text": "Calls¶\nSee the guide.\nDone",
+            "text": "Calls\nSee the guide.\nDone",
             "headings": "Calls",
             "url": "https://docs.example/api/",
         },
@@ -201,8 +203,9 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "url": "https://docs.example/guide/install/",
         },
         {
-            "tags": ["start", "here"],
             "_id": "index.md",
+            "tags": ["start", "here"],
+            "date": "2026-05-01",
             "title": "Home",
             "text": "Welcome\nRead how to install it or https://other.example/.",
             "headings": "Welcome",
@@ -228,3 +231,40 @@ def test_damaged_front_matter_names_the_page(run: Run, tmp_path: Path) -> None:
     got = run("import", tmp_path / "site", tmp_path / "out")
     assert (got.code, got.err.count("\n")) == (1, 1)
     assert "site/a.md: cannot be read: while parsing a flow node" in got.err
+
+
+def test_a_page_that_is_set_aside_is_linked_by_none(run: Run, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "a.md").write_text("# In C#\n\n[b](b.md) [c](c)", "utf-8")
+    (site / "b.md").write_text("---\nx: [\n---\n", "utf-8")
+    (site / "c.md").write_text("# C\n\n[a](a.md)", "utf-8")
+    assert run("import", site, tmp_path / "out", "--skip-bad").code == 0
+    assert [document["title"] for document in documents(tmp_path / "out")] == ["In C#", "C"]
+    pairs = table(tmp_path / "out/qrels/train.tsv")[1:]
+    assert pairs == [["a.md", "c.md", "1"], ["c.md", "a.md", "1"]]
+
+
+def test_clicks_on_pages_replace_their_links(run: Run, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "a.md").write_text("# A\n\n[see b](b.md)", "utf-8")
+    (site / "b.md").write_text("# B", "utf-8")
+    rows = [(f"query {i % 40}", "ab"[i % 2] + ".md") for i in range(200)]
+    with (tmp_path / "clicks.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("query", "document"), *rows])
+    out = tmp_path / "out"
+    assert run("import", site, out, "--clicks", tmp_path / "clicks.csv").code == 0
+    assert (out / "queries.jsonl").exists()
+    assert table(out / "anchors.tsv")[1:] == [["see b", "b.md"]]
+
+
+def test_no_column_is_lost_to_another_one(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "t.jsonl"
+    source.write_text('{"id": "a", "title": "Mr", "name": "Lamp", "size": "5"}\n', "utf-8")
+    assert run("import", source, tmp_path / "out", "--title", "name").code == 0
+    assert documents(tmp_path / "out") == [
+        {"_id": "a", "original_title": "Mr", "title": "Lamp", "size": "5"}
+    ]
+    assert "is the id already" in run("import", source, tmp_path / "o", "--title", "id").err
+    assert "--url is for a folder" in run("import", source, tmp_path / "o", "--url", "x").err

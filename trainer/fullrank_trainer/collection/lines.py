@@ -219,6 +219,13 @@ def string_field(lines: Lines, number: int, item: Mapping[str, Any], name: str) 
     return value
 
 
+def id_problem(id: str) -> str | None:
+    """Return why a text cannot be an id, or None."""
+    if not id.strip():
+        return "empty"
+    return f"{id!r} has a tab, newline or control character" if _CONTROL.search(id) else None
+
+
 def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
     """Return the "_id" of a line and add it to ``seen`` (id → line number).
 
@@ -226,10 +233,8 @@ def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str,
         CollectionError: the id is missing, empty, has control characters or was seen before.
     """
     id = string_field(lines, number, item, "_id")
-    if not id.strip():
-        raise lines.error(number, "field '_id': empty")
-    if _CONTROL.search(id):
-        raise lines.error(number, f"field '_id': {id!r} has a tab, newline or control character")
+    if problem := id_problem(id):
+        raise lines.error(number, f"field '_id': {problem}")
     if id in seen:
         raise lines.error(number, f"field '_id': {id!r} is already the id of line {seen[id]}")
     seen[id] = number

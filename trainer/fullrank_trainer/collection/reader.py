@@ -5,8 +5,8 @@
     queries.jsonl[.gz]    {"_id", "text"} and optionally "title", which is put before the text;
                           absent if the documents are the queries
     qrels/<split>.tsv     judgements, see ``judgements``
-    weights/<split>.tsv   optional: of judgements, see ``weights``
-    anchors.tsv           optional, next to the corpus: texts of links, see ``anchors``
+    weights/<split>.tsv   optional: weights of judgements, see ``judgements``
+    anchors.tsv           optional, next to the corpus: texts of links, see ``corpus``
     schema.json           optional: which fields are read, see ``schema``; in the folder or next to the corpus
 
 Documents in another language: a folder under a collection of linked documents may hold queries

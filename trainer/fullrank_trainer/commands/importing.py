@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,11 +73,15 @@ def import_(
     found: dict[str, Any] = {}
     pages = None
     if source.is_dir():
+        if any((id, title, text, encoding)):
+            raise FullrankError(f"{source}: --id, --title, --text and --encoding are for tables")
         pages = Pages(source, url)
         if not pages.files:
             raise FullrankError(f"{source}: no Markdown or HTML page in this folder")
         rows, total = pages.rows(), len(pages.files)
     elif source.name.removesuffix(".gz").endswith(ENDINGS):
+        if url is not None:
+            raise FullrankError(f"{source}: --url is for a folder of pages")
         table = open_table(source, encoding, {"_id": id, "title": title, "text": text})
         found["columns"] = {
             name: table.fields.get(name, table.kinds.get(name)) for name in table.columns
@@ -93,7 +98,7 @@ def import_(
             (folder / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
             report.stage("import", total) as stage,
         ):
-            for row in checked.of(rows):
+            for row in checked.good(rows):
                 corpus.write(json_module.dumps(row.fields, ensure_ascii=False) + "\n")
                 first += [row.fields] if count < _SHOWN else []
                 count += 1
@@ -102,7 +107,7 @@ def import_(
             raise FullrankError(f"{source}: no documents")
         checked.write(folder)
         if pages is not None:
-            found["links"] = _write_links(folder, pages.links)
+            found["links"] = _write_links(folder, pages.links, are_judgements=clicks is None)
         if clicks is not None:
             found["clicks"] = _write_clicks(folder, clicks, report)
     found |= {"documents": count, "skipped": len(checked.skipped)}
@@ -137,24 +142,26 @@ def _new_folder(out: Path, dry_run: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_links(folder: Path, links: dict[str, list[tuple[str, str]]]) -> int:
-    """Write pairs of pages that link each other, and the texts of links; return the number of pairs."""
-    pairs = sorted({(page, to) for page, found in links.items() for to, _ in found})
-    anchors = [(text, to) for found in links.values() for to, text in found]
-    if pairs:
+def _write_links(
+    folder: Path, links: dict[str, list[tuple[str, str]]], *, are_judgements: bool
+) -> int:
+    """Write the texts of links and, as judgements, which pages link each other; return the number of such pairs."""
+    # A page that could not be read is no document.
+    known = [(page, to, text) for page, found in links.items() for to, text in found if to in links]
+    pairs = sorted({(page, to) for page, to, _ in known})
+    if pairs and are_judgements:
         (folder / "qrels").mkdir()
         lines = [f"{page}\t{to}\t1" for page, to in pairs]
         head = "query-id\tcorpus-id\tscore"
         (folder / "qrels" / "train.tsv").write_text("\n".join([head, *lines, ""]), "utf-8")
-        lines = ["\t".join(pair) for pair in anchors]
+    if known:
+        lines = [f"{text}\t{to}" for _, to, text in known]
         (folder / "anchors.tsv").write_text("\n".join(["anchor\tcorpus-id", *lines, ""]), "utf-8")
     return len(pairs)
 
 
 def _write_clicks(folder: Path, clicks: Path, report: Reporter) -> dict[str, int]:
     """Write the queries of a log of clicks, and how often people clicked what; return the numbers of pairs."""
-    import time
-
     from fullrank.events.records import ServedList
     from fullrank_trainer.clicks import fit_propensities, join, rank_by_text, write_collection
     from fullrank_trainer.clicks.imports import format_of, read_records

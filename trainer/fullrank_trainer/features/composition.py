@@ -147,7 +147,7 @@ def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
 
 # φ of texts over the trained rows that their words are composed of, without multiplying it out.
 #
-#     φ = x C        x: (texts, words), C: (words, trained rows), see ``composition``
+#     φ = x C        x: (texts, words), C: (words, trained rows), see ``Composition``
 #
 # A word has a row of its own and one for each of its letter trigrams, so x C of a corpus has several times as many
 # entries as x. A step on a batch composes each word of the batch once, and then reads it for every text that has it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from fullrank_trainer.collection.schema import SCHEMA
 from fullrank_trainer.features.pairs import Pairs, judged_pairs, mate_rows
 
 ENTRIES = 1 << 21
-"""Of a block."""
+"""Entries of the matrices in one block."""
 
 Stack = Callable[[Iterable[Rows]], Rows]
 """Puts blocks of rows below each other, in memory or in a file."""
@@ -33,9 +33,6 @@ def stack_in_memory(blocks: Iterable[Rows]) -> Rows:
     """Put blocks of rows below each other."""
     parts = [*blocks]
     return parts[0] if len(parts) == 1 else Rows.vstack(parts)
-
-
-_Value = TypeVar("_Value", bound=np.generic)
 
 
 _COUNTED = 1 << 22  # entries at once
@@ -66,7 +63,7 @@ class Corpus:
             answer; -1 if it has none.
         cache: further counts, keyed by the settings that they depend on.
         totals: sums of ``counts``.
-        vocabularies: of models, so that equal ones are in memory once.
+        vocabularies: those of models, kept so that models with equal ones share them.
     """
 
     collection: Collection
@@ -288,7 +285,7 @@ def columns_of(collection: Collection, fields: Sequence[str]) -> list[Sequence[s
     return columns
 
 
-# Matrices of many texts, block by block: what is between two steps is then small.
+# Process large matrices in blocks, which keeps intermediate results small.
 
 
 def blocks_of(columns: Sequence[Rows], most: int = ENTRIES) -> Iterator[list[Rows]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import orjson
 import yaml
 from markdown_it import MarkdownIt
 
@@ -51,7 +52,7 @@ class Page:
         title: Its <title>, or of Markdown "title" of the front matter.
         headings, text: In order.
         links: Address and text of each link.
-        fields: Front matter, description.
+        fields: The rest of the front matter, or the description of HTML.
     """
 
     title: str = ""
@@ -101,7 +102,7 @@ class Pages:
                 fields["headings"] = "\n".join(headings)
             if self._address is not None:
                 fields["url"] = self._address.replace("{path}", posixpath.splitext(id)[0])
-            yield Row(str(path), {**page.fields, **fields})
+            yield Row(str(path), {"_id": id, **page.fields, **fields})
 
     def _target(self, id: str, href: str) -> str | None:
         parts = urlsplit(href)
@@ -123,7 +124,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _names(id: str) -> Iterable[str]:
-    """The paths under which links name a page: with its ending, without, as HTML, as its folder."""
+    """Yield the paths that may stand in links to a page: with its ending, without, as HTML, its folder."""
     stem = posixpath.splitext(id)[0]
     yield from (id, stem, f"{stem}.html", f"{stem}.md")
     if posixpath.basename(stem).lower() in ("index", "readme", "_index"):
@@ -137,13 +138,9 @@ def read_markdown(content: str) -> Page:
         content = content[front.end() :]
         given = yaml.safe_load(front[1])
         if isinstance(given, dict):
-            kept = {
-                str(k): v for k, v in given.items() if isinstance(v, (str, int, float, bool, list))
-            }
-            page.title = str(kept.pop("title", ""))
-            page.fields = {
-                k: v for k, v in kept.items() if k not in ("_id", "text", "headings", "url")
-            }
+            page.title = str(given.pop("title", None) or "")
+            # Dates become text, as JSON has none.
+            page.fields = orjson.loads(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
     found = read_html(MarkdownIt("commonmark").enable("table").render(content))
     page.headings, page.text, page.links = found.headings, found.text, found.links
     return page
@@ -222,8 +219,8 @@ class _Part:
         if tag in _BLOCKS:
             self._pieces.append("\n")
         if tag in _HEADINGS and self._heading is not None:
-            # Generators of sites end a heading with a link to itself.
-            if heading := " ".join("".join(self._heading).split()).rstrip("¶#").rstrip():
+            # Generators of sites end a heading with a link to itself, "¶".
+            if heading := " ".join("".join(self._heading).split()).rstrip("¶").rstrip():
                 self.headings.append(heading)
             self._heading = None
         if tag == "a" and self._link is not None:
@@ -241,4 +238,4 @@ class _Part:
 
     def text(self) -> str:
         lines = (" ".join(line.split()) for line in "".join(self._pieces).split("\n"))
-        return "\n".join(line for line in lines if line)
+        return "\n".join(kept for line in lines if (kept := line.removesuffix("¶")))

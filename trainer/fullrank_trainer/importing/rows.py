@@ -10,13 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
+from fullrank_trainer.collection.lines import id_problem
 
 SKIPPED = "skipped.jsonl"
-_MAX_ID_CHARS = 512
-
-
-class BadRow(FullrankError):
-    """A row or page that is no document; the message names file, line and what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class Row:
 
     Attributes:
         place: File, and line if it is a table.
-        fields: "_id" and the fields; empty if `problem` is set.
+        fields: "_id" and the other fields, as far as they could be read.
         problem: Why it is no document.
     """
 
@@ -47,8 +43,8 @@ class Checked:
     skipped: list[Row] = field(default_factory=list)
     _seen: set[bytes] = field(default_factory=set)
 
-    def of(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Raises BadRow for the first bad row unless they are to be skipped."""
+    def good(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield the documents. Raises FullrankError for the first bad row unless such rows are skipped."""
         for row in rows:
             problem = row.problem or self._problem(row.fields.get("_id"))
             if problem is None:
@@ -56,13 +52,13 @@ class Checked:
             elif self.skip_bad:
                 self.skipped.append(Row(row.place, row.fields, problem))
             else:
-                raise BadRow(f"{row.place}: {problem}; --skip-bad sets such rows aside")
+                raise FullrankError(f"{row.place}: {problem}; --skip-bad sets such rows aside")
 
     def _problem(self, id: object) -> str | None:
-        if not isinstance(id, str) or not id.strip():
+        if not isinstance(id, str) or (problem := id_problem(id)) == "empty":
             return "no id"
-        if not id.isprintable() or len(id) > _MAX_ID_CHARS:
-            return f"the id {id[:50]!r} has control characters or more than {_MAX_ID_CHARS}"
+        if problem:
+            return f"the id {problem}"
         # Hashes, because a catalogue may have millions of ids.
         digest = blake2b(id.encode("utf-8", "surrogatepass"), digest_size=12).digest()
         if digest in self._seen:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
 from fullrank.errors import FullrankError
+from fullrank.storage import strict_json
+from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.lines import open_bytes
 from fullrank_trainer.importing.rows import Row
 
@@ -25,6 +27,7 @@ GUESSES: Final = {
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?\Z")
 _CODE = re.compile(r"\d{8,}\Z")
 _TRUTH = {"true": True, "false": False}
+_LOOKED_AT = 1_000  # lines of JSON
 csv.field_size_limit(1 << 30)
 
 
@@ -35,9 +38,9 @@ class Table:
     Attributes:
         path: Of the file.
         encoding: Of its text.
-        columns: Names in the header; of JSON lines the keys of the first thousand objects.
-        fields: The field that each column becomes; other columns keep their names.
-        kinds: What the texts of a column are: "number", "truth" or "text".
+        columns: Names in the header, or the keys of the first thousand lines of JSON.
+        fields: Column → field, where the names differ.
+        kinds: Column → "number", "truth", "code" or "text"; JSON has its own types.
     """
 
     path: Path
@@ -82,9 +85,11 @@ def open_table(path: Path, encoding: str | None, mapping: Mapping[str, str | Non
     encoding = encoding or _encoding(path)
     seen: dict[str, str | None] = {}
     for number, given in _objects(path, encoding):
-        if isinstance(given, dict) and (number <= 1_000 or not _is_json(path)):
+        if _is_json(path) and number > _LOOKED_AT:
+            break
+        if isinstance(given, dict):
             for column, value in given.items():
-                seen[column] = _kind(value, seen.get(column))
+                seen[column] = "text" if _is_json(path) else _kind(value, seen.get(column))
     columns = [*seen]
     fields: dict[str, str] = {}
     for field, asked in mapping.items():
@@ -92,13 +97,19 @@ def open_table(path: Path, encoding: str | None, mapping: Mapping[str, str | Non
             raise FullrankError(f"{path}: no column {asked!r}; there are: {', '.join(columns)}")
         lower = {column.lower(): column for column in reversed(columns)}
         found = asked or next((lower[g] for g in GUESSES[field] if g in lower), None)
-        if found is not None and found not in fields:
-            fields[found] = field
-        elif field == "_id":
+        if found is None and field == "_id":
             raise FullrankError(
                 f"{path}: name the column of the id with --id: {', '.join(columns)}"
             )
+        if asked is not None and asked in fields:
+            raise FullrankError(
+                f"{path}: column {asked!r} is the {fields[asked].strip('_')} already"
+            )
+        if found is not None and found not in fields:
+            fields[found] = field
     kinds = {column: kind or "text" for column, kind in seen.items() if column not in fields}
+    # A column whose name another one takes is kept under a new name.
+    fields |= {c: f"original_{c}" for c in columns if c not in fields and c in fields.values()}
     return Table(path, encoding, columns, fields, kinds)
 
 
@@ -108,24 +119,19 @@ def _encoding(path: Path) -> str:
     return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-class _reading:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     """Say which file cannot be read, and why."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, UnicodeDecodeError):
-            raise FullrankError(
-                f"{self._path}: not {error.encoding} at {error.object[error.start : error.start + 8]!r}; "
-                "name its encoding, such as --encoding cp1252"
-            ) from error
-        if isinstance(error, (OSError, EOFError, csv.Error, LookupError)):
-            reason = getattr(error, "strerror", None) or error
-            raise FullrankError(f"{self._path}: cannot be read: {reason}") from error
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise FullrankError(
+            f"{path}: not {error.encoding} at {error.object[error.start : error.start + 8]!r}; "
+            "name its encoding, such as --encoding cp1252"
+        ) from error
+    except (OSError, EOFError, LookupError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FullrankError(f"{path}: cannot be read: {reason}") from error
 
 
 def _is_json(path: Path) -> bool:
@@ -147,9 +153,9 @@ def _json_rows(_: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, An
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-        except ValueError as error:
-            yield number, f"not JSON: {error}"
+            found = strict_json.parse(line)
+        except JsonError as error:
+            yield number, str(error)
             continue
         yield number, found if isinstance(found, dict) else "not a JSON object"
 
@@ -164,27 +170,27 @@ def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, 
     yield 1, dict.fromkeys(names, "")
     rows = csv.reader(text, delimiter=separator, strict=True)
     number = 2
-    for cells in rows:
-        if any(cells):
+    try:
+        for cells in rows:
             if len(cells) > len(names):
                 yield number, f"{len(cells)} cells, but {len(names)} columns"
-            else:
+            elif any(cells):
                 yield number, dict(zip(names, cells, strict=False))
-        number = 2 + rows.line_num
+            number = 2 + rows.line_num
+    except csv.Error as error:
+        raise FullrankError(f"{path}:{number}: {error}") from error
 
 
-def _kind(value: object, before: str | None) -> str | None:
-    """What all values of a column so far are: "number", "code", "truth", "text"; None: all are empty."""
-    if value in (None, ""):
+def _kind(value: str, before: str | None) -> str | None:
+    """Return what the values of a column are with one more; None while all are empty."""
+    if not value:
         return before
-    now = "text"
-    if isinstance(value, str):
-        tests: dict[str, Callable[[str], object]] = {
-            "code": _CODE.match,
-            "number": _NUMBER.match,
-            "truth": lambda text: text.lower() in _TRUTH,
-        }
-        now = next((kind for kind, test in tests.items() if test(value)), "text")
+    if _CODE.match(value):
+        now = "code"
+    elif _NUMBER.match(value):
+        now = "number"
+    else:
+        now = "truth" if value.lower() in _TRUTH else "text"
     return now if before in (None, now) else "text"
 
 

@@ -1,4 +1,7 @@
-"""The systems: how each kind of recipe is set, fitted and limited. A module of ``systems`` that makes one adds it."""
+"""What a system declares: its settings, its fit, its limits.
+
+Every ``System`` in a module of ``fullrank_trainer.systems`` is registered.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a fit takes.
+    """Estimated memory and work of fitting a recipe.
 
     Attributes:
         parameters: bytes of the parameters of one fit.
-        scratch: bytes that a step makes.
-        fits: how often the time limit has to hold each part: a trial and the last fit.
+        scratch: bytes of temporary arrays in one step.
+        operations: multiplications of all fits.
+        fits: how often each part is fitted: 2 for a blend, a trial and the last fit.
     """
 
     parameters: int = 0
@@ -38,17 +42,17 @@ class System:
     Attributes:
         fit: fits a recipe: (TrainingContext, Recipe, TrainingRun) → FittedModel. Raises TrainingError.
         validate: raises RecipeError if the settings of a recipe do not go together.
-        section, settings: the section of its own settings, and their class; "" without any.
-        parts: of a system that adds up other recipes, given a recipe and whether documents are the queries: the setting
-            that lists them, and their texts.
+        section, settings: the name and class of its own section of a recipe; "" if it has none.
+        parts: for a system that sums other recipes: takes a recipe and whether documents are the queries; returns the
+            setting that lists the parts, and their texts. None for others.
         learns: whether a recipe learns in epochs, so that a time limit holds.
         takes_vectors: whether a recipe can start at pretrained word vectors.
         hashes_words: whether a recipe can hash words and read 2-grams.
         linear_in_query: whether the score is linear in the query, so that it can be a part of a sum.
-        is_fixed: whether a recipe reads no judgement, as BM25.
+        is_fixed: whether a recipe ignores judgements, as BM25 does.
         learns_valid: whether a recipe also learns the queries of the validation split.
-        reorders: whether a second stage is worth a try unasked.
-        cost: of a recipe on a counted corpus.
+        reorders: whether training tries a second stage by default.
+        cost: estimates the cost of a recipe on a counted corpus.
     """
 
     name: str
@@ -69,7 +73,7 @@ class System:
 
 @cache
 def systems() -> dict[str, System]:
-    """Return all systems by name; the modules of ``fullrank_trainer.systems`` are imported for it."""
+    """Import all modules of ``fullrank_trainer.systems``, and return their systems by name."""
     package = "fullrank_trainer.systems"
     modules = walk_packages(import_module(package).__path__, f"{package}.")
     values = [value for found in modules for value in vars(import_module(found.name)).values()]

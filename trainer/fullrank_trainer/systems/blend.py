@@ -1,12 +1,13 @@
 """Fit a blend f = Σ_m w_m f_m of recipes.
 
-1. Hold out a tenth of the judged documents, and queries, and clicks on other queries where judgements are clicks.
+1. Hold out a tenth of the judged documents, and some queries. For clicks, also hold out clicks on queries that stay.
 2. Fit a trial of every part without what is held out.
-3. Choose the weights by the quality on known queries, new queries and cold documents, and what documents without a
-   judgement get on top. If documents are the queries, choose weights for typed text by queries made of the documents.
+3. Choose the weights by the quality on known queries, new queries and cold documents, and how much to raise
+   documents without a judgement. If documents are the queries, choose weights for typed text by queries made of the
+   documents.
 4. Refit the parts that have a weight on all judgements, with what validation chose. A part whose matrices read no
    judgement goes on from its trial if there is no time to start anew. With ``learn_valid`` these fits also learn the
-   queries of the validation split, which have chosen by then.
+   queries of the validation split: the weights are chosen by then.
 5. Sum them up.
 
 After a warm start only the refits are made, with the weights of the bundle: it has learned the judgements that a choice
@@ -51,14 +52,14 @@ from fullrank_trainer.training.fitted import BASELINES, FittedModel, Learned, Re
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import CALIBRATING, HoldOut, Validation, hold_out
 
-# Of memory and popularity beside BM25 where no clicks can choose the weights: shares of ln(1 + documents), which idf
-# grows with.
+# Weights of memory and popularity beside BM25 where there are too few clicks to choose them, as shares of
+# ln(1 + documents): idf grows with it.
 _MEMORY_SHARE, _POPULARITY_SHARE = 3 / 4, 1 / 8
 _LEAST_COLD = 0.02  # share of cold documents in the quality, however rarely people click new ones
-# Of the time limit, for the trials of the parts that learn in epochs. A last fit that goes on needs less.
-_SHARE = 0.4
-_CONTINUED_SHARE = 0.6
-# Of a last fit that goes on from a trial: enough to learn the judgements that are put back.
+# Share of the time limit for the trials of the parts that learn in epochs: more if the last fits continue from trials,
+# because such fits take less.
+_SHARE, _CONTINUED_SHARE = 0.4, 0.6
+# Epochs of a last fit that continues from a trial: enough to learn the judgements that were set aside.
 _LAST_EPOCHS = 2
 
 

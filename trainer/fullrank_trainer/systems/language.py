@@ -264,7 +264,7 @@ def _translation(
     likelihoods = []
     with run.reporter.stage(f"{run.label}training", recipe.train.epochs) as stage:
 
-        def progress(iteration: int, likelihood: float) -> None:
+        def progress(likelihood: float) -> None:
             likelihoods.append(likelihood)
             stage.advance(1, loss=-likelihood / len(texts.queries))
 

@@ -43,31 +43,31 @@ _BATCH = 512  # queries
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Count the judgements of training by their weights; one without a weight counts once."""
-    corpus, kappa = context.corpus, _KAPPA
+    corpus = context.corpus
     pairs, count = corpus.pairs, len(corpus.collection.document_ids)
     rows = pairs.relevant.entries
     clicks = np.ones(len(rows), np.float32) if pairs.weights is None else pairs.weights
     sources = tuple(corpus.sources)
     nothing = Lexicon.of([]), np.zeros(0, np.float32)
     if recipe.own.of == "links":
-        return _fit_links(corpus, kappa)
+        return _fit_links(corpus)
     if recipe.own.of == "documents":
         chosen = np.bincount(rows, clicks, count)
         bias = np.log1p(chosen).astype(np.float32)
         # Nobody had the chance to choose a new document, so it counts as one of the middle.
         middle = 0.0 if corpus.unjudged.all() else float(np.median(bias[~corpus.unjudged]))
         bias[corpus.unjudged] = middle
-        model = MemoryModel(*nothing, kappa, sources, middle)
+        model = MemoryModel(*nothing, _KAPPA, sources, middle)
         documents = Encoded.from_rows(Rows.empty(count, 0), bias=bias)
         return FittedModel(model, documents, text_encoder(corpus, model))
     keys, features = _keys(corpus)
     known = features >= 0
     totals = np.bincount(features[known], clicks[known], len(keys)).astype(np.float32)
-    model = MemoryModel(Lexicon.of(keys), totals, kappa, sources, is_of_queries=True)
+    model = MemoryModel(Lexicon.of(keys), totals, _KAPPA, sources, is_of_queries=True)
     entries = clicks[known].astype(np.float32), (rows[known], features[known])
     table = sp.csr_array(entries, shape=(count, len(keys)))
     table.sum_duplicates()
-    table.data = np.log1p(table.data / np.float32(kappa))
+    table.data = np.log1p(table.data / np.float32(_KAPPA))
     return FittedModel(model, Encoded.from_rows(Rows.from_csr(table)), text_encoder(corpus, model))
 
 
@@ -85,10 +85,10 @@ def _keys(corpus: Corpus) -> tuple[list[str], np.ndarray]:
     return [*number], np.repeat(np.array(found, np.int64), relevant.sizes)
 
 
-def _fit_links(corpus: Corpus, kappa: float) -> FittedModel:
+def _fit_links(corpus: Corpus) -> FittedModel:
     """Recommend to each query the answers of those with common answers."""
     lists, count = corpus.pairs.relevant, len(corpus.collection.document_ids)
-    model = LinkModel(Lexicon.of([]), np.zeros(0, np.float32), kappa, tuple(corpus.sources))
+    model = LinkModel(Lexicon.of([]), np.zeros(0, np.float32), _KAPPA, tuple(corpus.sources))
     ids = [corpus.query_ids[row] for row in lists.rows.tolist()]
     number: dict[str, int] = {}
     for place, text in enumerate(query_texts(corpus.collection, model, ids)):

@@ -398,10 +398,6 @@ def _components(
     return find(space, recipe.model.dimension, context.seed), {}
 
 
-def _opca(context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun) -> _Projection:
-    return opca(space, recipe.model.dimension, context.seed, _NOISE), {}
-
-
 def _s2net(context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun) -> _Projection:
     features, rng = context.features(recipe.model), np.random.default_rng(context.seed)
     learner = S2NetLearner(features, space, recipe, rng, context.seed)
@@ -412,7 +408,7 @@ def _s2net(context: TrainingContext, recipe: Recipe, space: Space, run: Training
 METHODS: dict[str, Callable[[TrainingContext, Recipe, Space, TrainingRun], _Projection]] = {
     "lsa": partial(_components, lsa),
     "cl-lsa": partial(_components, cl_lsa),
-    "opca": _opca,
+    "opca": partial(_components, partial(opca, noise=_NOISE)),
     "s2net": _s2net,
 }
 """How to find A; each returns A and facts for the model card."""

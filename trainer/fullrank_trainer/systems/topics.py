@@ -12,7 +12,7 @@ Where judgements have weights, that of a pair multiplies its terms of the object
 of φ. θ belongs to the pair alone and stays as it is.
 
 PLSA has pairs without a query. With posterior regularisation (``projection_steps`` > 0) the E-step's posteriors of each
-pair are projected to the nearest posteriors that give each topic the same share of both texts; see ``em``.
+pair are projected to the nearest posteriors that give each topic the same share of both texts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Float64, Int32, Int64, Rows
 from fullrank.models.linear import LinearModel
 from fullrank.models.translation import TranslationModel
 from fullrank.text.features import Vocabulary
@@ -107,7 +107,7 @@ def learn(
     likelihoods: list[float] = []
     with context.reporter.stage("word translation", settings.iterations) as stage:
 
-        def progress(iteration: int, likelihood: float) -> None:
+        def progress(likelihood: float) -> None:
             likelihoods.append(round(likelihood, 1))
             stage.advance(1)
 
@@ -143,9 +143,6 @@ def learn(
 # log-likelihood never falls and is concave in P, so every start with positive probabilities reaches the same maximum; P
 # starts uniform. Two words that never occur in the same pair have probability zero after the first iteration, so only
 # words that do are stored.
-
-
-Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
 
 
 @compiled()
@@ -230,7 +227,7 @@ def translation_table(
     *,
     iterations: int = 10,
     floor: float = 1e-4,
-    progress: Callable[[int, float], object] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> sp.csr_array[np.float64]:
     """Learn P(t|s).
 
@@ -238,7 +235,7 @@ def translation_table(
         source, target: word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
             other. A pair with an empty side is ignored.
         floor: drop smaller probabilities at the end and scale rows to 1 again; the largest of a row always stays.
-        progress: called with the iteration, from 1, and the log-likelihood before it.
+        progress: called with the log-likelihood before each iteration.
 
     Returns:
         A (source words, target words) matrix. Rows sum to 1; a word of no pair has an empty row. Memory: 20 bytes for
@@ -252,10 +249,10 @@ def translation_table(
     table = _cooccurring(source, target)
     table.data[:] = 1 / max(1, target.width)
     owner = np.repeat(np.arange(source.width), np.diff(table.indptr))
-    for iteration in range(1, iterations + 1):
+    for _ in range(iterations):
         expected, likelihood = expectation(source, target, table)
         if progress is not None:
-            progress(iteration, likelihood)
+            progress(likelihood)
         table.data[:] = _normalised(expected, owner, source.width)
     return _floored(table, owner, floor)
 

@@ -312,7 +312,10 @@ def is_held_out(id: str) -> bool:
 
 
 def is_query_held_out(id: str) -> bool:
-    """Return whether a query is set aside; every run agrees. Linked documents that are, may be no such queries."""
+    """Return whether a query is set aside; every run agrees.
+
+    The hash differs from that of documents: where documents are the queries, one may be set aside as either.
+    """
     return falls_into(id, _SHARE, b"held-out-queries")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
+from fullrank.text import sequences
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import Corpus, count_collection, text_fields
 from fullrank_trainer.features.matrices import build_features
@@ -188,7 +189,10 @@ def test_matrices_have_matching_shapes(fields: str, corpus: Corpus) -> None:
     assert phrases.csr().toarray().tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
 
 
-def test_counting_does_not_depend_on_processes(folder: Path) -> None:
+def test_counting_does_not_depend_on_processes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "_TOGETHER", 0)  # a group for each column
     collection = read_collection(folder)
     one, two = (count_collection(collection, processes=p) for p in (1, 2))
     assert list(one.counts.words) == list(two.counts.words)

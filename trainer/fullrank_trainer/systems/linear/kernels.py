@@ -332,8 +332,6 @@ def margin_sgd(  # type: ignore[no-untyped-def]
 
 
 # Numba kernels of the softmax loss: its gradient over a batch of candidates.
-#
-# As in ``kernels``, results do not depend on the number of threads, and each kernel has a numpy twin in the tests.
 
 
 # Of e^x = 2ⁿ e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2. ln 2 has two parts, so that n · ln 2 loses nothing; the

@@ -58,7 +58,7 @@ def learn(
         rows([T for _, T in pairs], shape[1]),
         iterations=iterations,
         floor=floor,
-        progress=lambda iteration, likelihood: seen.append(likelihood),
+        progress=seen.append,
     )
     return table.toarray(), seen
 
