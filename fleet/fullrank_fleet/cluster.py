@@ -43,10 +43,9 @@ def node_environment() -> dict[str, str]:
 
 
 def worker_environment(threads: int = 1) -> dict[str, str]:
-    """Return the environment variables of a task or an actor.
+    """Return the environment variables of a task or an actor, with so many threads of each numerical library.
 
-    Args:
-        threads: Of each numerical library. Ray runs as many tasks as there are cores, so more would only compete.
+    Ray runs as many tasks as there are cores, so more than one would only compete.
     """
     return {**_NODE, **dict.fromkeys(_THREADS, str(threads))}
 
@@ -60,14 +59,11 @@ def prepare() -> None:
 
 
 def join(address: str) -> Any:
-    """Join a cluster until this process ends.
+    """Join a cluster until this process ends; return the module ``ray``.
 
     Args:
         address: As ``ray.init`` takes it: "auto", "host:6379", or "local" for a new cluster on this machine, which ends
             with this process.
-
-    Returns:
-        The module ``ray``.
 
     Raises:
         FullrankError: No cluster answers at the address.
@@ -96,11 +92,7 @@ def join(address: str) -> Any:
 
 
 def restore_handler(handler: Callable[[int, FrameType | None], Any]) -> None:
-    """Set the handler of SIGTERM, if this is the main thread: Ray's ends the process at once when it joins a cluster.
-
-    Args:
-        handler: That of the service, which answers the open requests first.
-    """
+    """Set the handler of SIGTERM, if this is the main thread: Ray's own ends the process at once."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
 
@@ -128,11 +120,7 @@ def leave() -> None:
 
 
 def head_of(address: str) -> str | None:
-    """Return the id of the head's node in the cluster that this process has joined; None: no head answers.
-
-    Args:
-        address: As of ``join``.
-    """
+    """Return the id of the head's node in the cluster that this process has joined; None: no head answers."""
     import ray
 
     nodes: Any = ray.nodes
@@ -146,7 +134,7 @@ def head_of(address: str) -> str | None:
 
 @contextmanager
 def joined(address: str) -> Iterator[Any]:
-    """Join a cluster while the block runs; arguments and errors as of ``join``."""
+    """Join a cluster while the block runs; errors as of ``join``."""
     ray = join(address)
     try:
         yield ray

@@ -35,15 +35,7 @@ def index(
     shards: int,
     queries: str | None,
 ) -> SetResult:
-    """Index a corpus on a cluster.
-
-    Args:
-        address: Of the cluster, as ``fullrank_fleet.cluster.joined`` takes it.
-        Others: As for ``fullrank_fleet.jobs.index.index_set``.
-
-    Raises:
-        FullrankError: No cluster answers, or as ``index_set``.
-    """
+    """Index a corpus on the cluster at an address; see ``fullrank_fleet.jobs.index.index_set``."""
     with joined(address) as ray:
         return index_set(
             absolute(bundle),
@@ -63,7 +55,7 @@ def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, An
     Args:
         bundle: Address of a version's folder, <root>/<name>/<version>, or <root>/<name> for the version that is served,
             else the newest.
-        address: Of the cluster, as ``fullrank_fleet.cluster.joined`` takes it; None: this process compacts.
+        address: Of the cluster; None: this process compacts.
         activate: Serve the new version if the fleet of the cluster serves its parent.
 
     Returns:
@@ -140,18 +132,15 @@ def train(
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> TrainResult:
-    """Train a model on a collection; a cluster counts its texts, and slices take the steps.
+    """Train a model on a collection (``fullrank_trainer.train.train``); a cluster counts its texts, and slices take the
+    steps.
 
     Args:
-        collection: See ``fullrank_trainer.train.train``, as ``out``, ``name``, ``resume``, ``reporter`` and
-            ``settings``. Every node must be able to read it.
-        address: Of the cluster, as ``fullrank_fleet.cluster.joined`` takes it.
+        collection: Every node must be able to read it.
+        address: Of the cluster.
         slices: Their number.
         rounds: An epoch.
         scratch: Address of a folder that every node can read and write; by default one in ``out``.
-
-    Raises:
-        FullrankError: No cluster answers, or as ``fullrank_trainer.train.train``.
     """
     own = f"{out}/.slices-{name}"
     folder = Folder(absolute(f"{scratch}/{name}" if scratch else own))

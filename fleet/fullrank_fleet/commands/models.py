@@ -24,7 +24,6 @@ _LOCAL = ("file://", "local://")
 
 
 def serves(served: Snapshot, root: str) -> bool:
-    """Return whether a fleet serves the sharded bundles of a folder."""
     return _place(served.root) == _place(root)
 
 
@@ -53,15 +52,7 @@ def check_replicas(served: Snapshot, replicas: int) -> None:
 
 
 def bundle_of(served: Snapshot, address: str) -> str:
-    """Return the version that an address names, or the name of which it means the newest version.
-
-    Args:
-        served: By the fleet.
-        address: <root>/<name>/<version>, or <root>/<name>; root: the folder that the fleet serves.
-
-    Raises:
-        FullrankError: The address is not in the folder of the fleet.
-    """
+    """Return the version that an address in the folder of the fleet names, or the name. Raises FullrankError."""
     found = absolute(address.rstrip("/"))
     parent, _, last = found.rpartition("/")
     if not serves(served, parent):
@@ -86,13 +77,8 @@ _CHANGES = {
 def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = False) -> Any:
     """Call a method of the coordinator, and wait for the answer for as long as it answers pings.
 
-    A change is asked for once, because the coordinator may have made it before it died.
-
-    Args:
-        coordinator: The actor.
-        method: Of ``Coordinator``.
-        arguments: Of the method.
-        is_starting: Whether its process may have to start first.
+    A change is asked for once, because the coordinator may have made it before it died. Its process may have to start
+    first (``is_starting``).
 
     Raises:
         FullrankError: As the coordinator raises it; or it has died, or does not answer.
@@ -134,18 +120,12 @@ async def _alive(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _doubt(method: str) -> str:
-    """Say what is unknown after the death of the coordinator."""
     change = _CHANGES.get(method)
     return "" if change is None else f" during the {change}, which is done or has changed nothing"
 
 
 def activate(bundle: str, *, address: str) -> Snapshot:
-    """Serve a sharded bundle from the fleet of a cluster.
-
-    Args:
-        bundle: Address of the version's folder, <root>/<name>/<version>, or <root>/<name> for its newest version. The
-            root is the folder that the fleet serves.
-        address: Of the cluster.
+    """Serve a sharded bundle, <root>/<name>/<version>, or <root>/<name> for the newest, from the fleet of a cluster.
 
     Raises:
         FullrankError: No cluster answers, its fleet serves another folder, or the version cannot serve; nothing was
@@ -156,15 +136,7 @@ def activate(bundle: str, *, address: str) -> Snapshot:
 
 
 def rollback(bundles: str, *, address: str) -> Snapshot:
-    """Serve the version again that a fleet served before the present one.
-
-    Args:
-        bundles: Address of the folder that the fleet serves.
-        address: Of the cluster.
-
-    Raises:
-        FullrankError: There was no version before, or as ``activate``.
-    """
+    """Serve the version before the present one again. Raises as ``activate``, or if there was none."""
     with joined(address):
         found = served()
         check_root(found, absolute(bundles))
@@ -174,44 +146,30 @@ def rollback(bundles: str, *, address: str) -> Snapshot:
 
 
 def served(coordinator: Any = None, *, is_starting: bool = False) -> Snapshot:
-    """Return what the fleet of the joined cluster serves; arguments and errors as of ``ask``."""
     asked = coordinator or running_coordinator()
     found: Snapshot = ask(asked, "follow", None, 0, 0.0, is_starting=is_starting)
     return found
 
 
 def swapped(name_or_version: str) -> Snapshot:
-    """Serve a version, or the newest version of a name, from the fleet of the joined cluster. Raises FullrankError."""
     found: Snapshot = ask(running_coordinator(), "activate", name_or_version)
     return found
 
 
 def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
-    """Interleave a sharded bundle with the one that a fleet serves.
-
-    Args:
-        bundle: Address of the candidate: <root>/<name>/<version>, or <root>/<name> for its newest version.
-        share: Of the searches.
-        max_days: After which the active version stays.
-        address: Of the cluster.
-
-    Raises:
-        FullrankError: No cluster answers, its fleet serves another folder, or the candidate cannot serve; nothing was
-            changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
-    """
+    """Interleave a sharded bundle with the one that a fleet serves. Raises as ``activate``."""
     root, version = _placed(absolute(bundle.rstrip("/")))
     with joined(address):
         return _changed(root, "start_experiment", version, share, max_days)
 
 
 def stop(bundles: str, *, address: str) -> Snapshot:
-    """End the experiment of a fleet; bundles: address of the folder that it serves. Raises as ``start``."""
+    """End the experiment of the fleet that serves a folder. Raises as ``activate``."""
     with joined(address):
         return _changed(absolute(bundles.rstrip("/")), "stop_experiment")
 
 
 def _placed(bundle: str) -> tuple[str, str]:
-    """Return the root and the version of a bundle. Raises FullrankError."""
     parent, _, name = bundle.rpartition("/")
     if Folder(bundle).has(SET):
         return parent.rpartition("/")[0], name
@@ -219,7 +177,6 @@ def _placed(bundle: str) -> tuple[str, str]:
 
 
 def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
-    """Let the coordinator of the joined cluster change what it serves."""
     check_root(served(), root)
     found: Snapshot = ask(running_coordinator(), change, *arguments)
     return found

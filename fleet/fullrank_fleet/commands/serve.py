@@ -39,11 +39,8 @@ def serve(
     """Serve the sharded bundles of a folder from a cluster; start the fleet if it does not run.
 
     Args:
-        bundles: Address of the folder of sharded bundles.
         state: Folder of what this router writes: rules, pages, events; it is created.
-        host, port, workers: As for ``fullrank_service.process.run.serve``.
         address: Of the cluster, as ``fullrank_fleet.cluster.join`` takes it.
-        replicas: Of each shard.
         cache: Folder of downloaded bundles.
 
     Raises:
@@ -69,7 +66,6 @@ def serve(
 
 
 def _start_fleet(own: FleetSettings, log: LogSource | None) -> None:
-    """Start the fleet if it does not run, and check that it is the one that is meant. Raises FullrankError."""
     with joined(own.ray):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
         found = served(coordinator, is_starting=True)
@@ -81,7 +77,6 @@ def _start_fleet(own: FleetSettings, log: LogSource | None) -> None:
 
 
 def _serve_newest(coordinator: Any, bundles: str) -> None:
-    """Activate the newest set; if there is none yet, the coordinator does it once there is one."""
     try:
         newest = newest_set(Folder(bundles))
     except BundleNotFound as error:
@@ -98,11 +93,6 @@ def _serve_newest(coordinator: Any, bundles: str) -> None:
 def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
     """Change how many replicas each shard of a fleet has; return once new ones have loaded what serves.
 
-    Args:
-        bundles: Address of the folder that the fleet serves.
-        replicas: Of each shard.
-        address: Of the cluster.
-
     Raises:
         FullrankError: No cluster answers, its fleet serves another folder, or a swap is in progress; nothing was
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
@@ -114,7 +104,7 @@ def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
 
 
 def stop(bundles: str, *, address: str) -> None:
-    """Stop the coordinator and all replicas of a fleet; arguments and errors as of ``scale``."""
+    """Stop the coordinator and all replicas of the fleet that serves a folder. Raises as ``scale``."""
     with joined(address):
         check_root(served(), absolute(bundles))
         stop_fleet()

@@ -45,13 +45,6 @@ def merge_bucket(plan: Plan, bucket: int) -> None:
     """Merge the words of one bucket: add up in how many documents each occurs.
 
     Writes the distinct words, ascending, their frequencies, and for each piece the place of each of its words.
-
-    Args:
-        plan: Of the count; all pieces are tallied.
-        bucket: Of the hash.
-
-    Raises:
-        RemoteError: An object cannot be read or written.
     """
     folder, name = Folder(plan.folder), _bucket_name(bucket)
     if folder.has(name):
@@ -76,16 +69,7 @@ def merge_bucket(plan: Plan, bucket: int) -> None:
 
 
 def fix_vocabulary(plan: Plan) -> None:
-    """Number the words of all buckets, ascending.
-
-    Writes the words, their frequencies, and for each bucket the number of each of its words.
-
-    Args:
-        plan: Of the count; all buckets are merged.
-
-    Raises:
-        RemoteError: An object cannot be read or written.
-    """
+    """Number the words of all buckets, ascending."""
     folder = Folder(plan.folder)
     if folder.has(VOCABULARY):
         return
@@ -109,15 +93,7 @@ def fix_vocabulary(plan: Plan) -> None:
 
 
 def number_piece(plan: Plan, number: int) -> None:
-    """Write the number, in the vocabulary, of each word of one piece.
-
-    Args:
-        plan: Of the count; the vocabulary is fixed.
-        number: Of the piece.
-
-    Raises:
-        RemoteError: An object cannot be read or written.
-    """
+    """Write the number, in the vocabulary, of each word of one piece."""
     folder, name = Folder(plan.folder), numbers_name(number)
     if folder.has(name):
         return
@@ -134,7 +110,6 @@ def number_piece(plan: Plan, number: int) -> None:
 
 
 def numbers_name(number: int) -> str:
-    """Return the name of the object with the numbers of a piece's words."""
     return f"numbers-{number:05}.npz"
 
 
@@ -151,9 +126,8 @@ class DistributedCounting:
 
     Args:
         folder: Of the job; every node must be able to read and write it, and to read the collection.
-        runner: Runs the tasks.
         piece_bytes: Of plain files; a gzipped file is one piece.
-        reporter: Receives progress; by default nobody does.
+        reporter: By default nobody sees progress.
 
     Example:
         >>> counting = DistributedCounting(Folder("s3://scratch"), OnRay(ray))
@@ -268,7 +242,6 @@ def _rows(
     """Put one matrix together from its pieces.
 
     Args:
-        plan: Of the count.
         column: Of each piece.
         first: The piece that the matrix begins with.
         sizes: Texts of each of its pieces.

@@ -59,7 +59,6 @@ def pack_words(words: Sequence[str]) -> UInt8:
 
 
 def unpack_words(packed: npt.NDArray[Any]) -> list[str]:
-    """Return the words that ``pack_words`` packed."""
     return packed.tobytes().decode("utf-8", "surrogatepass").split("\n") if len(packed) else []
 
 
@@ -72,8 +71,6 @@ class Plan:
 
     Attributes:
         folder: Address of the folder of the count, whose name depends on all else.
-        kind: What is counted in each text.
-        fields: Of the documents.
         documents: Number of pieces of the corpus.
         queries: Number of pieces of the queries that are counted as well; they come after those of the corpus.
         buckets: That words are cut into.
@@ -88,24 +85,16 @@ class Plan:
 
     @property
     def pieces(self) -> int:
-        """Number of all pieces."""
         return self.documents + self.queries
 
 
 def tally_name(number: int) -> str:
-    """Return the name of the object with the counts of a piece."""
     return f"tally-{number:05}.npz"
 
 
 def tally_piece(plan: Plan, number: int, piece: Piece) -> tuple[int, str]:
-    """Write the counts of one piece, unless they are there already.
-
-    Its words are cut by their hash into buckets; the counts are those of ``count_corpus`` on the texts of the piece.
-
-    Args:
-        plan: Of the count.
-        number: Of the piece.
-        piece: Where its lines are.
+    """Write the counts of one piece, unless they are there already: those of ``count_corpus``, cut by hash into
+    buckets.
 
     Returns:
         The number of its documents or queries, and a hash of their ids.
@@ -122,7 +111,6 @@ def tally_piece(plan: Plan, number: int, piece: Piece) -> tuple[int, str]:
 
 
 def digest_of(ids: Sequence[str]) -> str:
-    """Return a hash of ids in their order."""
     found = blake2b(digest_size=16)
     for id in ids:
         found.update(id.encode("utf-8", "surrogatepass") + b"\n")

@@ -67,17 +67,8 @@ def write_operations(
 
     Args:
         log: The log, in a snapshot.
-        manifest: Of the set; its name is that of the collection.
-        since: The number after which it lacks operations.
+        since: The number after which the set lacks operations.
         upto: The last number of the snapshot.
-        folder: For the objects.
-
-    Returns:
-        The objects.
-
-    Raises:
-        LogError: The log cannot be read.
-        RemoteError: An object cannot be written.
     """
     lines, seq = SortedLines(folder), since
     while seq < upto:
@@ -91,7 +82,6 @@ def write_operations(
 
 
 def read_operations(folder: Folder, names: Sequence[str]) -> Iterator[Operation]:
-    """Yield the operations of some objects. Raises RemoteError."""
     for name in names:
         with folder.open(name) as file:
             for line in file:
@@ -125,17 +115,9 @@ class CompactPlan:
 
 
 def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> Shard:
-    """Compact one shard, unless it is committed already.
+    """Compact one shard with the operations of some objects, unless it is committed already.
 
     A shard without documents stays without: the live documents of its partitions are in the shard that owns them.
-
-    Args:
-        plan: Of the job.
-        number: Of the shard.
-        operations: The objects with its operations.
-
-    Returns:
-        What set.json records of it.
 
     Raises:
         BundleError: The shard cannot be read.
@@ -169,7 +151,6 @@ def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> 
 
 
 def _fetched(source: Folder, entry: Shard, scratch: Path) -> Path:
-    """Return a folder of this machine with the bundle of a shard, downloaded to scratch. Raises BundleError."""
     assert entry.manifest_sha256 is not None
     if source.local is None:
         return BundleCache(scratch / "parent").fetch(source, entry.manifest_sha256)
@@ -184,11 +165,7 @@ class CompactedSet:
     """A new version of a sharded bundle.
 
     Attributes:
-        address: Of its folder.
-        version: Its name.
-        parent: The version that it was made of.
-        documents: Their number.
-        before: Their number in the parent.
+        before: Number of documents in the parent.
         seq: The last operation in it.
         seconds: Of the whole command.
     """
@@ -215,8 +192,7 @@ def compact_set(
     Args:
         address: Of the version's folder, <root>/<name>/<version>.
         place: Of the log, of all partitions.
-        runner: Runs the tasks.
-        reporter: Receives progress; by default it prints to stderr.
+        reporter: By default it prints to stderr.
 
     Raises:
         NothingToCompact: The log has no operation that the version lacks.
@@ -273,16 +249,10 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
     """Remove from the log the operations that every version of a name in a folder contains; return how many.
 
     Nothing is removed if the active version is not in the folder any more: replicas may still serve it from memory.
-
-    Args:
-        root: Folder of sharded bundles.
-        name: Of the sharded bundles, and of their collection.
-        place: Of the log.
-        settled_s: Operations younger than this stay.
+    Operations younger than ``settled_s`` stay.
 
     Raises:
-        StateDamaged: active.json cannot be read; nothing was removed.
-        BundleError: A version cannot be read, so it may lack any operation; nothing was removed.
+        StateDamaged, BundleError: active.json or a version cannot be read; nothing was removed.
         LogError: The log cannot be read or written.
         RemoteError: The folder cannot be read.
     """
@@ -302,12 +272,7 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
 
 
 def active_of(root: Folder) -> str | None:
-    """Return the version that a fleet serves from a folder of sharded bundles; None if none was activated.
-
-    Raises:
-        StateDamaged: active.json cannot be read.
-        RemoteError: The folder cannot be read.
-    """
+    """Return the version that a fleet serves from a folder of sharded bundles. Raises StateDamaged, RemoteError."""
     content = root.read(STATE)
     return None if content is None else parse_state(content, f"{root}/{STATE}").version
 

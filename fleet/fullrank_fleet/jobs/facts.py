@@ -36,13 +36,7 @@ _RANGE = 1 << 64
 
 
 class ValueSample(NamedTuple):
-    """The different values of a field, in one shard or in several.
-
-    Attributes:
-        least: So many there are at least.
-        most: So many there are at most; equal in one shard.
-        hashes: The smallest hashes, ascending.
-    """
+    """The different values of a field, in one shard or in several: from ``least`` to ``most``; hashes: the smallest."""
 
     least: int
     most: int
@@ -50,13 +44,11 @@ class ValueSample(NamedTuple):
 
     @classmethod
     def of(cls, parts: Mapping[Kind, ColumnPart]) -> ValueSample:
-        """Return the sample of one shard, given the parts of its column."""
         count = sum(len(part.values) for part in parts.values())
         return cls(count, count, heapq.nsmallest(K, _hashes(parts)))
 
     @classmethod
     def merged(cls, samples: Iterable[ValueSample]) -> ValueSample:
-        """Return the sample of several shards."""
         samples = list(samples)
         hashes = sorted({one for sample in samples for one in sample.hashes})[:K]
         least = max((sample.least for sample in samples), default=0)
@@ -87,19 +79,13 @@ Bounds = Mapping[Kind, tuple[float, float] | None]
 
 
 class FieldFacts(NamedTuple):
-    """About the values of a field, in one shard or in all.
-
-    Attributes:
-        sample: Of its different values.
-        bounds: Of each kind of its values.
-    """
+    """A sample of the values of a field, in one shard or in all, and the bounds of each kind of them."""
 
     sample: ValueSample
     bounds: Bounds
 
     @classmethod
     def of(cls, column: Column) -> FieldFacts:
-        """Return those of the column of a shard."""
         bounds = {kind: bounds_of(kind, part) for kind, part in column.parts.items()}
         return cls(ValueSample.of(column.parts), bounds)
 
@@ -107,13 +93,11 @@ class FieldFacts(NamedTuple):
     def parse(
         cls, sample: Sequence[Any], bounds: Mapping[Kind, Sequence[float] | None]
     ) -> FieldFacts:
-        """Read both from their JSON."""
         found = {kind: None if own is None else (own[0], own[1]) for kind, own in bounds.items()}
         return cls(ValueSample(*sample), found)
 
     @classmethod
     def merged(cls, shards: Sequence[FieldFacts]) -> FieldFacts:
-        """Return those of all shards."""
         bounds: dict[Kind, tuple[float, float] | None] = {}
         for kind in _KINDS:
             found = [facts.bounds[kind] for facts in shards if kind in facts.bounds]
@@ -126,7 +110,6 @@ class FieldFacts(NamedTuple):
 
     @property
     def outline(self) -> FieldOutline:
-        """The outline of the field."""
         return field_outline(self.bounds, self.sample.distinct)
 
 
@@ -135,13 +118,9 @@ class Facts:
     """About the documents of one shard, or of all.
 
     Attributes:
-        columns: Kinds of the values of each stored field, or why it cannot be filtered by:
-            name → ["number"] or {"refused": reason}.
-        time_fields: Text fields with a time among their values, sorted.
-        has_ads: Whether a document has an ad.
+        columns, time_fields, has_ads: As of ``SetManifest``.
         values: How many different values each stored field has; for all shards the sum, so at most so many.
-        fields: Of each field that filters and facets can read a sample of its values, and the bounds of each kind as
-            ``fullrank_service.models.outline.bounds_of`` returns them.
+        fields: Of each field that filters and facets can read.
         examples: Short titles, to try as queries.
     """
 
@@ -154,7 +133,6 @@ class Facts:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Facts:
-        """Return those of a bundle."""
         columns: dict[str, Any] = {}
         for own in (bundle.manifest.columns or {}).get("fields", ()):
             refused = own.get("refused")
@@ -176,14 +154,12 @@ class Facts:
 
     @classmethod
     def parse(cls, content: bytes) -> Facts:
-        """Read what ``dump`` returned."""
         value = json.loads(content)
         fields = {name: FieldFacts.parse(*found) for name, found in value.pop("fields").items()}
         examples = tuple(value.pop("examples"))
         return cls(**value, fields=fields, examples=examples)
 
     def dump(self) -> bytes:
-        """Return the facts as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @staticmethod
@@ -220,6 +196,5 @@ class Facts:
 
     @property
     def outline(self) -> Outline:
-        """The outline of all documents."""
         fields = {name: found.outline for name, found in self.fields.items()}
         return Outline(fields, tuple(self.examples))

@@ -34,10 +34,7 @@ class SetResult:
     """A written set.
 
     Attributes:
-        address: Of its folder.
-        version: Of the set.
         parent: Version of the bundle whose model encoded it.
-        documents: Their number.
         shards: Their number, with those that have no documents.
         seconds: Of the whole command.
     """
@@ -75,9 +72,8 @@ def index_set(
         out: Address of the folder of bundles.
         name: Of the new bundle; by default that of ``bundle``.
         shards: 1 to 4,096.
-        runner: Runs the tasks.
         queries: Address of a file of typical queries, queries.jsonl, as for ``fullrank_trainer.indexing``.
-        reporter: Receives progress; by default it prints to stderr.
+        reporter: By default it prints to stderr.
 
     Raises:
         BundleError: The bundle cannot be read, or the name cannot name one.
@@ -132,11 +128,9 @@ class ShardPlan:
 
     Attributes:
         bundle: Address of the bundle whose model encodes.
-        name: Of the model.
         folder: Address of the folder of the job.
         target: Address of the sharded bundle.
         has_queries: Whether the job has a file of typical queries.
-        shards: Number of shards of the set.
         created: UTC time of all its bundles, ISO 8601, so that a task that runs again writes the same.
     """
 
@@ -150,16 +144,7 @@ class ShardPlan:
 
 
 def build_shard(plan: ShardPlan, number: int, partitions: range, lines: Sequence[str]) -> Shard:
-    """Build the bundle of one shard, unless it is committed already.
-
-    Args:
-        plan: Of the job.
-        number: Of the shard.
-        partitions: Which it owns.
-        lines: The objects with its lines.
-
-    Returns:
-        What set.json records of it.
+    """Build the bundle of one shard from the objects with its lines, unless it is committed already.
 
     Raises:
         CollectionError: A document is malformed, or two have the same id.

@@ -33,7 +33,7 @@ class Job:
 
     Attributes:
         folder: Its working folder, removed when it is finished.
-        version: The version that the job writes.
+        version: That the job writes.
         created: UTC time of the version and of all its bundles, ISO 8601, so that a task that runs again writes the
             same.
         facts: The other facts that ``begin`` returned.
@@ -51,8 +51,6 @@ class Job:
         """Go on with the job of a folder, or begin it.
 
         Args:
-            folder: The job's working folder.
-            name: The set's name.
             begin: Prepares a new job; returns the text that its version hashes, and facts to keep.
 
         Raises:
@@ -73,15 +71,7 @@ class Job:
 
 
 class SortedLines:
-    """Lines sorted by shard, written to one object or more for each.
-
-    Args:
-        folder: For the objects.
-        prefix: Of their names.
-
-    Attributes:
-        files: For each shard that has lines the names of the objects with them, in their order.
-    """
+    """Lines sorted by shard, written to one object or more for each; ``files`` has their names, in their order."""
 
     def __init__(self, folder: Folder, prefix: str = "") -> None:
         self._folder, self._prefix = folder, prefix
@@ -97,7 +87,6 @@ class SortedLines:
             self.write()
 
     def write(self) -> None:
-        """Write what is in memory. Raises RemoteError."""
         for shard, content in self._buffers.items():
             names = self.files.setdefault(shard, [])
             names.append(f"{self._prefix}{shard:05}-{len(names):03}.jsonl")
@@ -108,13 +97,7 @@ class SortedLines:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a job keeps of a shard until set.json is written.
-
-    Attributes:
-        documents: Their number.
-        model_id: Of its model; None: it has no documents.
-        facts, words, titles: Of the documents.
-    """
+    """What a job keeps of a shard until set.json is written; without documents it has no model."""
 
     documents: int
     model_id: str | None
@@ -124,7 +107,6 @@ class About:
 
     @classmethod
     def read(cls, folder: Folder, number: int) -> About | None:
-        """Read what ``write`` wrote; None if it was not. Raises RemoteError."""
         content = (folder / "about").read(_name(number))
         if content is None:
             return None
@@ -134,7 +116,6 @@ class About:
         )
 
     def write(self, folder: Folder, number: int) -> None:
-        """Write it to the folder of the job. Raises RemoteError."""
         values = [self.documents, self.model_id, self.facts.dump().decode()]
         content = json.dumps([*values, self.words.dump().decode(), self.titles.dump().decode()])
         (folder / "about").write(_name(number), content.encode())
@@ -170,9 +151,6 @@ def commit(
 
     Returns:
         What set.json records of the shard.
-
-    Raises:
-        RemoteError: An object cannot be written.
     """
     count, titles = len(bundle.documents), SetTitles.of(bundle, shards)
     own = model_id(bundle.manifest)
@@ -185,7 +163,6 @@ def commit(
 
 
 def empty_entry(partitions: range) -> Shard:
-    """Return the entry of a shard without documents."""
     return Shard(partitions.start, partitions.stop, None, None, 0, 0)
 
 
@@ -201,8 +178,6 @@ def finish(
 
     Args:
         target: Folder of the set.
-        name: The set's name.
-        job: The job.
         entries: Of all shards.
         card: As of ``SetManifest``.
         position: Which live documents it contains; None: it was not compacted, so it has no words of them.

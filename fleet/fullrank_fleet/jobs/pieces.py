@@ -24,12 +24,7 @@ _CORPUS = re.compile(r"corpus(-[A-Za-z0-9._-]+)?\.jsonl(\.gz)?")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The lines of a file that begin at the bytes start..end - 1; gzipped files are one piece each.
-
-    Attributes:
-        folder: Address of the folder.
-        name: Of the file.
-    """
+    """The lines of a file that begin at the bytes start..end - 1; gzipped files are one piece each."""
 
     folder: str
     name: str
@@ -130,18 +125,9 @@ SplitFiles = dict[int, list[str]]
 
 
 def split_piece(piece: Piece, number: int, shards: int, folder: str) -> SplitFiles:
-    """Write the lines of a piece to one object or more for each shard.
+    """Write the lines of a piece to one object or more for each shard, and return their names.
 
     The last object written, split/<number>.json, names the others; if it is there, nothing is done.
-
-    Args:
-        piece: Where the lines are.
-        number: Of the piece, in the order of the corpus.
-        shards: How many there are.
-        folder: Address of the folder of the job.
-
-    Returns:
-        The objects.
 
     Raises:
         CollectionError: A line has no id; the message names file and byte. Its other fields are checked by the shard.

@@ -30,7 +30,6 @@ class Runner(Protocol):
         Args:
             task: A function of a module, whose arguments and result can be pickled and are small: numpy arrays go
                 through files.
-            calls: The arguments of each call.
 
         Yields:
             (number of the call, its result), in the order in which they end.
@@ -47,7 +46,7 @@ def run_all(
     reporter: Reporter,
     name: str,
 ) -> list[Result]:
-    """Run tasks as a stage of a report; return their results in the order of the calls. Arguments as of ``run``."""
+    """Run tasks as a stage of a report; return their results in the order of the calls."""
     found: dict[int, Result] = {}
     with reporter.stage(name, total=len(calls)) as stage:
         for number, result in runner.run(task, calls):
@@ -75,11 +74,7 @@ class InProcess:
 
 
 class OnRay:
-    """Runs tasks on a cluster, one for each core, wherever one is free; processes that serve there go first.
-
-    Args:
-        ray: The module, joined to a cluster (``fullrank_fleet.cluster.joined``).
-    """
+    """Runs tasks on a joined cluster, one for each core, wherever one is free; processes that serve there go first."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray

@@ -33,9 +33,6 @@ _log = getLogger(__name__)
 class BundleCache:
     """A folder of downloaded bundles, each under the sha256 of its manifest; processes of a user may share it.
 
-    Args:
-        root: The folder; it is created.
-
     Example:
         >>> path = BundleCache(Path("/var/cache/fullrank")).fetch(Folder("s3://bundles/shop/shop-1/shard-00007"))
         >>> bundle = open_bundle(path)
@@ -51,10 +48,7 @@ class BundleCache:
         Args:
             source: The folder of the bundle.
             sha256: Of its manifest; None: any.
-            is_whole: Whether the documents are needed, not only what training wrote.
-
-        Returns:
-            A folder as ``open_bundle`` takes it, or ``open_trained``. Every file has had the hash of the manifest.
+            is_whole: Whether the documents are needed, not only what training wrote (``open_trained``).
 
         Raises:
             BundleNotFound: There is no manifest.
@@ -109,7 +103,6 @@ class BundleCache:
         shutil.rmtree(hidden, ignore_errors=True)
 
     def _make(self) -> None:
-        """Create the folder, or check that it is private."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self._root.lstat()
         is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
@@ -166,14 +159,12 @@ class BundleCache:
 
 
 def _wanted(content: bytes, is_whole: bool) -> Manifest:
-    """Return a manifest with the files that are needed."""
     manifest = parse_manifest(content.decode())
     files = {name: file for name, file in manifest.files.items() if is_whole or is_of_model(name)}
     return replace(manifest, files=files)
 
 
 def _check(folder: Path, manifest: Manifest) -> None:
-    """Check the files of a copy against its manifest. Raises BundleError."""
     check_folder(folder, manifest)
     for name, entry in manifest.files.items():
         check_hash(folder, name, entry)
@@ -181,7 +172,6 @@ def _check(folder: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
-    """Keep a folder locked while the block runs; flags: of ``fcntl.flock``. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | flags)

@@ -33,21 +33,14 @@ class RemoteError(FullrankError):
 
 
 def absolute(address: str) -> str:
-    """Return an address that means the same in every process; nodes have other working folders than a command.
-
-    Example:
-        >>> absolute("/srv/sets"), absolute("s3://bundles")
-        ('/srv/sets', 's3://bundles')
-    """
+    """Return an address that means the same in every process; nodes have other working folders than a command."""
     return address if "://" in address else os.path.abspath(address)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of objects.
-
-    Attributes:
-        address: A path, or an address that fsspec knows, such as s3://bucket/prefix.
+    """A folder of objects, at a path or an address that fsspec knows. What cannot be read or written raises
+    RemoteError.
 
     Example:
         >>> folder = Folder("s3://bundles") / "shop"
@@ -71,7 +64,7 @@ class Folder:
         return Path(path) if isinstance(system, LocalFileSystem) else None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object; None if it does not exist. Raises RemoteError."""
+        """Return the content of an object; None if it does not exist."""
         with self._at(name) as (system, path):
             try:
                 content: bytes = system.cat_file(path)
@@ -80,7 +73,6 @@ class Folder:
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small object. Raises RemoteError."""
         with self._at(name) as (system, path):
             if isinstance(system, LocalFileSystem):
                 with _replacing(Path(path)) as temporary:
@@ -89,7 +81,6 @@ class Folder:
                 system.pipe_file(path, content)
 
     def upload(self, source: Path, name: str) -> None:
-        """Copy a file of this machine into the folder. Raises RemoteError."""
         with self._at(name) as (system, path):
             if isinstance(system, LocalFileSystem):
                 with (
@@ -102,26 +93,21 @@ class Folder:
                 system.put_file(str(source), path)
 
     def download(self, name: str, target: Path) -> None:
-        """Copy an object to a file of this machine. Raises RemoteError."""
         with self._at(name) as (system, path):
             system.get_file(path, str(target))
 
     def open(self, name: str) -> IO[bytes]:
-        """Open an object to read it in pieces. Raises RemoteError."""
+        """Open an object to read it in pieces."""
         with self._at(name) as (system, path):
             file: IO[bytes] = system.open(path, "rb")
         return file
 
     def has(self, name: str) -> bool:
-        """Return whether an object exists. Raises RemoteError."""
         with self._at(name) as (system, path):
             return bool(system.isfile(path))
 
     def files(self) -> dict[str, str]:
-        """Return what is directly in the folder: name → a text that changes when the content does.
-
-        A folder that does not exist has no files. Raises RemoteError.
-        """
+        """Return what is directly in the folder, if it exists: name → a text that changes when the content does."""
         with self._at() as (system, _):
             return {
                 _last(item): f"{item['size']}-{system.ukey(item['name'])}"
@@ -129,25 +115,21 @@ class Folder:
             }
 
     def size(self, name: str) -> int:
-        """Return the bytes of an object. Raises RemoteError."""
         with self._at(name) as (system, path):
             return int(system.size(path))
 
     def folders(self) -> list[str]:
-        """Return the names of the folders directly in this one, sorted. Raises RemoteError."""
+        """Return the names of the folders directly in this one, sorted."""
         return sorted(map(_last, self._items("directory")))
 
     def remove(self) -> None:
-        """Remove the folder with everything in it; nothing happens if it does not exist. Raises RemoteError."""
+        """Remove the folder with everything in it, if it exists."""
         with self._at() as (system, root):
             if system.exists(root):
                 system.rm(root, recursive=True)
 
     def remove_unfinished(self) -> None:
-        """Remove the files that writers left unfinished when they were killed; object storage has none.
-
-        A writer that is still at work fails. Raises RemoteError.
-        """
+        """Remove the files that writers left unfinished when they were killed. A writer that is still at work fails."""
         if self.local is not None:
             with self._at():
                 for path in self.local.rglob(f".*{_UNFINISHED}"):
@@ -190,7 +172,6 @@ def _last(item: dict[str, Any]) -> str:
 
 
 def unfinished(path: Path) -> Path:
-    """Return where a file is written before it gets its name."""
     # Another machine may write the same file over a network disk, so a process id would not be unique.
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")
 
@@ -224,18 +205,7 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def read_as_file(folder: Folder, name: str) -> Iterator[Path | None]:
-    """Yield a file with the content of an object, which may only be read inside the block.
-
-    Args:
-        folder: That has the object. One on a disk gives its own file.
-        name: Of the object.
-
-    Yields:
-        The file; None if there is no such object.
-
-    Raises:
-        RemoteError: The object cannot be read.
-    """
+    """Yield a file with the content of an object, to be read inside the block; None without such an object."""
     if (local := folder.local) is not None:
         yield local / name if (local / name).exists() else None
         return
@@ -252,9 +222,6 @@ def write_as_file(folder: Folder, name: str) -> Iterator[Path]:
     """Yield the path of a file to write; when the block ends, the object appears whole.
 
     Two tasks may write the same object at once, if a machine was only believed to be dead: the last one stays.
-
-    Raises:
-        RemoteError: The object cannot be written.
     """
     if (local := folder.local) is None:
         with tempfile.TemporaryDirectory() as scratch:

@@ -102,14 +102,7 @@ def result_of(reference: Any) -> Any:
 
 
 class ShardActor:
-    """A process that holds one shard, of each version that is in use.
-
-    Args:
-        number: Of the shard.
-        cache: Folder of downloaded bundles, shared by the processes of a machine; None: one in the system's folder of
-            temporary files.
-        log: Of live documents.
-    """
+    """A process that holds one shard, of each version that is in use; without ``cache``, bundles are in /tmp."""
 
     def __init__(self, number: int, cache: str | None, log: LogSource | None) -> None:
         folder = Path(cache) if cache else default_cache()
@@ -134,29 +127,18 @@ class ShardActor:
 
     @ray.method(concurrency_group="ping")
     def node(self) -> str:
-        """Return the id of the node."""
         return str(ray.get_runtime_context().get_node_id())
 
     @ray.method(concurrency_group="rank")
     def answer(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
-        """Answer requests of a router."""
         return self._server.answers(payloads, left_s)
 
     @ray.method(concurrency_group="ping")
     def pid(self) -> int:
-        """Return the id of the process."""
         return os.getpid()
 
 
 class CoordinatorActor(Coordinator):
-    """The coordinator of a folder of sharded bundles.
-
-    Args:
-        root: Address of the folder.
-        replicas: Of each shard.
-        cache, log: As for ``ShardActor``.
-    """
-
     def __init__(self, root: str, replicas: int, cache: str | None, log: LogSource | None) -> None:
         fingerprint = None if log is None else log.fingerprint
         # The fleet may have been scaled since it was started.
@@ -164,7 +146,6 @@ class CoordinatorActor(Coordinator):
         super().__init__(root, replicas, Spawner(replicas, cache, log), fingerprint, able_nodes)
 
     async def pid(self) -> int:
-        """Return the id of the process."""
         return os.getpid()
 
 
@@ -175,19 +156,13 @@ _SHARD = _remote(concurrency_groups={"rank": _CALLS, "control": 1, "ping": 1})(S
 
 @dataclass(frozen=True, slots=True)
 class Spawner:
-    """Starts the replicas of shards, those of one shard on different nodes if there are as many at that time.
-
-    Attributes:
-        replicas: Of each shard.
-        cache, log: As for ``ShardActor``.
-    """
+    """Starts the replicas of shards, those of one shard on different nodes if there are as many at that time."""
 
     replicas: int
     cache: str | None
     log: LogSource | None = None
 
     def __call__(self, number: int, place: int, node: str | None = None) -> ActorReplica:
-        """Find or start a replica; node: where to start it, if that is possible."""
         with suppress(ValueError):
             return running_replica(number, place)
         nodes = able_nodes()
@@ -217,7 +192,6 @@ def able_nodes() -> list[str]:
 
 
 def _running() -> int:
-    """Return how many replicas of each shard run; 0 without a fleet."""
     names = [name.split("-") for name in ray.util.list_named_actors()]
     return max((int(name[2]) + 1 for name in names if name[0] == _SHARD_NAME), default=0)
 
@@ -254,11 +228,7 @@ def coordinator_of(
 
 
 def running_coordinator() -> Any:
-    """Find the coordinator of the cluster that this process has joined.
-
-    Raises:
-        FullrankError: No fleet runs there.
-    """
+    """Find the coordinator of the cluster that this process has joined. Raises FullrankError: no fleet runs there."""
     try:
         return ray.get_actor(COORDINATOR)
     except ValueError:

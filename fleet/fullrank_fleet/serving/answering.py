@@ -57,15 +57,7 @@ MAX_FACET_VALUES = 100_000
 
 
 class OpenShard:
-    """The open bundle of a shard in one set.
-
-    Args:
-        bundle: The bundle.
-        manifest: Of the set.
-        tail: Follows the log for this bundle; None: there is no log.
-        bitmaps: Results of filters.
-        policy: Chooses the mode of a search.
-    """
+    """The open bundle of a shard in one set; without ``tail``, there is no log."""
 
     def __init__(
         self,
@@ -85,7 +77,6 @@ class OpenShard:
         self._in_set: tuple[View, NewFields, View] | None = None
 
     def reply(self, ask: Ask) -> Answer | Behind | LacksClicks:
-        """Answer a question. Raises FilterError."""
         followed = self._followed
         if followed.seq < ask.min_seq:
             if self._tail is not None:
@@ -114,13 +105,11 @@ class OpenShard:
         return found.of_one(sent.key, sent.clicked)
 
     def close(self) -> None:
-        """Stop following the log."""
         if self._tail is not None:
             self._tail.close()
 
     @property
     def _followed(self) -> Followed:
-        """The documents now."""
         return self._bundle if self._tail is None else self._tail.views()[0]
 
     def _content(self, view: View, question: Question) -> Any:
@@ -250,7 +239,6 @@ def _first(search: Search, unordered: int) -> tuple[Hits, bool]:
 
 
 def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int]]]:
-    """Return all values of the facets, and the counts of the ranges."""
     request = search.request
     parts = columns_to_count(search.view, search.counted)
     facets = []

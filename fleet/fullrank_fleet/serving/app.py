@@ -37,11 +37,9 @@ def create_router(
     """Create the app of a router.
 
     Args:
-        settings: Of the service. Its folder of bundles holds what this router writes: rules, pages, events.
-        make_shards: Called with the metrics of the app; makes what reaches the shards of a set.
-        cache: Where bundles of object storage are downloaded to.
-        make_models: Called with the sets of the app, its shards and its metrics; makes what adds sets and switches to
-            one when the app starts, and later.
+        settings: Its folder of bundles holds what this router writes: rules, pages, events.
+        make_shards: Makes what reaches the shards of a set.
+        make_models: Makes what adds sets and switches to one, when the app starts and later.
     """
 
     def make_backend(settings: Settings, metrics: Metrics) -> Backend:
@@ -59,7 +57,6 @@ def create_router(
 
 
 def _live(settings: Settings, metrics: Metrics) -> LiveDocuments | None:
-    """Return what writes and follows the log; None without one."""
     log = LogSource.of(settings)
     if log is None:
         return None

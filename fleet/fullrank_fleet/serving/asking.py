@@ -29,11 +29,7 @@ from fullrank_service.http.admission import Slot, current_slot
 
 
 class Failure(NamedTuple):
-    """A shard that has not answered.
-
-    Attributes:
-        reason: Why, for the log and for operators.
-    """
+    """Why a shard has not answered, for the log and for operators."""
 
     reason: str
 
@@ -44,15 +40,11 @@ class Shards(Protocol):
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
-        """Ask some shards at once.
-
-        Args:
-            payloads: What to send to each shard: an Ask, packed (wire.py).
-            deadline_s: Seconds until a shard that has not answered counts as failed.
+        """Ask some shards at once, each with an ``Ask``, packed (wire.py).
 
         Returns:
-            For each shard asked what ``ShardServer.answers`` returned, or why there is no answer. No failure of a
-            shard raises. If the caller is cancelled, calls that have not begun never do.
+            For each shard asked what ``ShardServer.answers`` returned, or why there is no answer within the deadline.
+            No failure of a shard raises. If the caller is cancelled, calls that have not begun never do.
         """
 
 
@@ -69,8 +61,8 @@ class Patience:
     """How long a request waits for shards.
 
     Attributes:
-        deadline_s: Seconds until a shard that has not answered is missing.
-        visible_s: Seconds until a shard must have read the operations of the log that the request asks for.
+        deadline_s: Until a shard that has not answered is missing.
+        visible_s: Until a shard must have read the operations of the log that the request asks for.
     """
 
     deadline_s: float
@@ -79,13 +71,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What the rankings of one HTTP request have in common.
-
-    Attributes:
-        end: When a shard that has not answered is missing, by the event loop's clock.
-        visible_end: When a shard must have read the operations of the log.
-        missing: Why shards have not answered, by number; by set.
-    """
+    """What the rankings of one HTTP request have in common: when they end, and why shards have not answered, by set."""
 
     end: float
     visible_end: float
@@ -106,8 +92,6 @@ class Asking:
     """The shards of a set, for one ranking.
 
     Args:
-        shards: Reaches them.
-        manifest: Of the set.
         patience: How long the HTTP request waits for them, from its first ranking on.
         partial: Go on without shards that are missing, and wait less long for them; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
@@ -150,13 +134,8 @@ class Asking:
         return await self.each(dict.fromkeys(self.numbers, question))
 
     async def each(self, questions: Mapping[int, Question]) -> dict[int, Any]:
-        """Ask shards, each its own question.
-
-        Args:
-            questions: By number of the shard.
-
-        Returns:
-            The contents of the answers, by number; without shards that are missing, if the request may do without.
+        """Ask shards, each its own question; return the contents of the answers, without missing shards if it may do
+        without.
 
         Raises:
             DocumentsMissing: A shard has not answered.
@@ -219,7 +198,6 @@ class Asking:
 
 
 def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | LacksClicks | Failure:
-    """Return an answer of the set, or why there is none. Raises FilterError."""
     if isinstance(outcome, Failure):
         return outcome
     match unpack_reply(outcome):

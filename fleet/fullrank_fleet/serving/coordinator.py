@@ -77,13 +77,9 @@ class Snapshot:
     Attributes:
         epoch: Grows with every change.
         generation: Counts activations, and starts and ends of experiments; 0: nothing was activated.
-        version: That serves.
-        set_address: Of its folder.
         replicas: By shard, those that have loaded the version and answer; all that have loaded it where none answers.
         log: Fingerprint of the log that shards follow; None: they follow none.
-        previous: The version that was active before.
-        further: Other versions that every router loads, each with the address of its folder.
-        experiment: Against the version that serves; its candidate is one of the further versions.
+        further: Other versions that every router loads, each with its address; the candidate is one of them.
         root: Address of the folder of sharded bundles.
         per_shard: Replicas that the fleet was started with.
     """
@@ -102,7 +98,6 @@ class Snapshot:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """All versions that routers load."""
         active = () if self.version is None else (self.version,)
         return (*active, *(version for version, _ in self.further))
 
@@ -111,9 +106,7 @@ class Coordinator:
     """Changes what the fleet serves.
 
     Args:
-        root: Folder of sharded bundles; has ``active.json``.
         replicas: Of each shard.
-        spawn: Finds or starts a replica.
         log: As in ``Snapshot``.
         nodes: Returns the ids of the nodes that can hold replicas; the replicas of a shard are spread over them.
     """
@@ -149,8 +142,7 @@ class Coordinator:
         again.
 
         Raises:
-            StateDamaged: ``active.json`` cannot be read.
-            BundleNotFound, BundleError, RemoteError: The active version cannot be read.
+            StateDamaged, BundleNotFound, BundleError, RemoteError: What is active cannot be read.
         """
         if self._started is None or (self._started.done() and self._started.exception()):
             self._started = asyncio.ensure_future(self._start())
@@ -168,10 +160,9 @@ class Coordinator:
         self._watcher = asyncio.ensure_future(self._watch_always())
 
     async def ping(self) -> None:
-        """Return at once: the coordinator is alive, whatever else it waits for."""
+        """Return at once, whatever else the coordinator waits for."""
 
     async def close(self) -> None:
-        """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
 
@@ -181,9 +172,6 @@ class Coordinator:
         Args:
             name_or_version: A version, or a name for its newest version.
             is_version: Whether it must be a version.
-
-        Returns:
-            The new state; if the version serves already, the present one.
 
         Raises:
             SwapUnderWay, SwapRefused, StateDamaged, BundleNotFound, BundleError, RemoteError: Nothing was changed.
@@ -196,7 +184,7 @@ class Coordinator:
         return await self._run(lambda: find(self._root, name_or_version), change)
 
     async def load(self, version: str) -> Snapshot:
-        """Load a version in every replica and router; the one that serves stays. Returns and raises as ``activate``."""
+        """Load a version in every replica and router; the one that serves stays. Raises as ``activate``."""
 
         def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
             if state.version is None:
@@ -206,15 +194,7 @@ class Coordinator:
         return await self._run(lambda: find_version(self._root, version), change)
 
     async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
-        """Interleave a version with the one that serves; this ends an experiment with another: propose, commit.
-
-        Args:
-            candidate: Its version.
-            share: Of the searches.
-            max_days: After which the active version stays.
-
-        Returns and raises as ``activate``.
-        """
+        """Interleave a version with the one that serves, in a share of the searches. Raises as ``activate``."""
 
         def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
             if state.version in (None, found.version) or state.manifest_sha256 is None:
@@ -227,7 +207,7 @@ class Coordinator:
         return await self._run(lambda: find_version(self._root, candidate), change)
 
     async def stop_experiment(self) -> Snapshot:
-        """End the experiment; the active version stays. Without one, change nothing. Raises as ``activate``."""
+        """End the experiment, if there is one; the active version stays. Raises as ``activate``."""
         async with self._changing():
             state = await asyncio.to_thread(self._read_state)
             after = without_experiment(state, state.generation + 1)
@@ -253,7 +233,6 @@ class Coordinator:
         Args:
             report: Of the router; None: the caller is another program.
             epoch: Of the snapshot that it has.
-            wait_s: The longest wait.
         """
         await self.start()
         if report is not None:
@@ -268,14 +247,13 @@ class Coordinator:
         await self._routers.forget(id)
 
     async def routers(self) -> list[Report]:
-        """Return the reports of all routers."""
         return self._routers.reports
 
     async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
-        """Wait until every router follows a snapshot and has loaded its versions.
+        """Wait, but no longer than ten seconds, until every router follows a snapshot and has loaded its versions.
 
         Returns:
-            The number of routers, and whether all do after ten seconds.
+            The number of routers, and whether all do.
         """
         return await self._routers.settled(epoch, versions, _SETTLE_S)
 
@@ -315,14 +293,13 @@ class Coordinator:
             return self._snapshot
 
     async def _commit(self, state: ActiveState, after: ActiveState, *new: PlacedSet) -> None:
-        """Write a state, which commits it, and tell routers; new: a set that it names. Raises RemoteError."""
+        """Write a state, which commits it, and tell routers; new: a set that it names."""
         if after != state:
             await asyncio.to_thread(self._root.write, STATE, dump_state(after).encode())
             # What is known already is not read again: that could fail, and nothing may after the commit.
             await self._publish(after, await asyncio.to_thread(self._placed, after, *new))
 
     async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
-        """Let routers follow a committed state; sets: as ``_placed`` returns them."""
         self._sets = sets
         active, *others = sets
         further = tuple((one.version, one.address) for one in others)
@@ -341,11 +318,7 @@ class Coordinator:
         await self._refresh(is_forced=True)
 
     def _placed(self, state: ActiveState, *new: PlacedSet) -> list[PlacedSet]:
-        """Return the sets that routers load for a state: the active one, and further ones that can be read.
-
-        Raises:
-            BundleNotFound, BundleError, RemoteError: The active one cannot be read.
-        """
+        """Return the active set first, then further ones that can be read. Raises if the active one cannot."""
         assert state.version is not None
         known = {own.version: own for own in (*self._sets, *new)}
         found = [known.get(state.version) or self._read(state.version)]

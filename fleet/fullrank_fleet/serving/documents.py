@@ -29,12 +29,7 @@ from fullrank_service.documents.sqlitelog import LogPlace
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """The log of a fleet.
-
-    Attributes:
-        address: postgresql://…; may have a password.
-        poll_s: How often to look for new operations.
-    """
+    """The log of a fleet; its address (postgresql://…) may have a password."""
 
     address: str = field(repr=False)
     poll_s: float = 0.05
@@ -57,7 +52,7 @@ class LogSource:
 
 
 def check_same(of_router: LogSource | None, of_shards: str | None) -> None:
-    """Check that a router writes the log that the shards follow; of_shards: its fingerprint. Raises FullrankError."""
+    """Check that a router writes the log with the fingerprint that its shards follow. Raises FullrankError."""
     own = None if of_router is None else of_router.fingerprint
     if own != of_shards:
         raise FullrankError(
@@ -71,13 +66,7 @@ def _described(fingerprint: str | None) -> str:
 
 
 class SetDocuments:
-    """The documents of sets; see ``fullrank_service.documents.live``.
-
-    Args:
-        shards: Reaches the shards of a set.
-        patience: How long to wait for them.
-        live: Writes the log and follows it; None: there is no log.
-    """
+    """The documents of sets; see ``fullrank_service.documents.live``. Without ``live``, there is no log."""
 
     def __init__(self, shards: Shards, patience: Patience, live: LiveDocuments | None) -> None:
         self._shards, self._patience, self._live = shards, patience, live
@@ -85,7 +74,6 @@ class SetDocuments:
 
     @property
     def takes_writes(self) -> bool:
-        """Whether there is a log."""
         return self._live is not None
 
     def prepare(self, bundle: Bundle) -> None:
@@ -96,14 +84,12 @@ class SetDocuments:
             self._live.prepare(bundle)
 
     def release(self, bundle: Bundle) -> None:
-        """Stop following for a head."""
         if self._live is None:
             self._heads.pop(id(bundle), None)
         else:
             self._live.release(bundle)
 
     def start(self) -> None:
-        """Start following the log."""
         if self._live is not None:
             self._live.start()
 
@@ -124,12 +110,7 @@ class SetDocuments:
         return view.waiting_for(min_seq)
 
     async def stored(self, view: View, id: str) -> Stored:
-        """Return the stored fields of a document, as its shard has them.
-
-        Raises:
-            DocumentsMissing: The shard of the document does not answer.
-            NotYetVisible: It has not read the log so far.
-        """
+        """Return the stored fields of a document, as its shard has them. Raises DocumentsMissing, NotYetVisible."""
         head = view.bundle
         assert isinstance(head, Head)
         assert isinstance(view, HeadView)
@@ -142,18 +123,15 @@ class SetDocuments:
         return Stored(fields, asking.seqs[number])
 
     def views(self, name: str | None = None) -> Sequence[Followed]:
-        """Return the views of the heads of a collection, or of all."""
         if self._live is not None:
             return self._live.views(name)
         found = [Followed(view, 0, 0) for view in self._heads.values()]
         return [one for one in found if name in (None, one.view.bundle.name)]
 
     async def write(self, submission: Submission) -> Kept:
-        """Store the writes of one request; see ``LiveDocuments.write``."""
         return await self._log_of(submission.collection).write(submission)
 
     async def head(self, collection: str) -> int:
-        """Return the number of the last acknowledged write."""
         return await self._log_of(collection).head(collection)
 
     def _log_of(self, collection: str) -> LiveDocuments:

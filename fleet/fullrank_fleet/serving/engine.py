@@ -67,14 +67,7 @@ _BITMAPS = 1 << 20
 
 
 class SetEngine:
-    """Ranks the documents of sets.
-
-    Args:
-        shards: Reaches the shards of a set.
-        patience: How long to wait for them.
-        threads: That check and encode long requests.
-        clicks: Counts new clicks; None: they wait for the next training.
-    """
+    """Ranks the documents of sets; without ``clicks``, new clicks wait for the next training."""
 
     def __init__(
         self,
@@ -90,11 +83,7 @@ class SetEngine:
     async def rank(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Ranked]:
-        """Rank; as ``fullrank_service.search.ranker.Engine`` describes, and:
-
-        Raises:
-            DocumentsMissing: A shard does not answer, and the request asks for all documents.
-        """
+        """Rank as ``fullrank_service.search.ranker.Engine``. Raises DocumentsMissing if a shard does not answer."""
         head = view.bundle
         assert isinstance(head, Head)
         assert isinstance(view, HeadView)
@@ -127,7 +116,6 @@ class SetEngine:
     def _prepared(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Widened]:
-        """Check a request, and return its query: encoded, and widened. Raises FilterError."""
         checked = check(view, request, self._bitmaps)
         if request.is_counted:
             counts_of(view, request, checked.deleted)
@@ -142,16 +130,6 @@ class SetEngine:
 
 @dataclass(frozen=True, slots=True)
 class _SetSearch:
-    """One search over the shards of a set.
-
-    Attributes:
-        view: Of the head.
-        head: What the router has of the set.
-        request: What is asked for; it fits the fields of the set.
-        query: Encoded and widened.
-        asking: Asks the shards.
-    """
-
     view: View
     head: Head
     request: RankRequest
@@ -159,7 +137,6 @@ class _SetSearch:
     asking: Asking
 
     async def run(self, stages: Stages) -> Ranked:
-        """Rank, and show the hits."""
         request, ordering = self.request, self.request.ordering
         if request.filling is not None:
             return await self._filled(request.filling, stages)
@@ -200,7 +177,6 @@ class _SetSearch:
 
     @property
     def _stage(self) -> SecondStage | None:
-        """The second stage that reorders the first hits; None: none does."""
         request = self.request
         # As on one machine: groups are read from the first place on, a page below the first hits alone is not.
         is_below = request.ordering is None and request.offset >= REORDERED
@@ -209,7 +185,6 @@ class _SetSearch:
 
     @property
     def _wanted(self) -> int:
-        """How many of its first hits each shard must return."""
         request = self.request
         return request.limit if request.after is not None else request.offset + request.limit
 
@@ -234,7 +209,7 @@ class _SetSearch:
     def _rank(
         self, depth: int, page: Conditions | None = None, wanted: Wanted | None = None
     ) -> Rank:
-        """Return the question for the first hits of a shard, and of those that a page lacks."""
+        """Return the question for the first hits of a shard, or for those that a page lacks."""
         request, is_reordered = self.request, self._stage is not None
         if is_reordered:
             depth = max(depth, REORDERED)
@@ -261,7 +236,6 @@ class _SetSearch:
         )
 
     async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:
-        """Return the first hits that their groups leave in."""
         assert self.request.ordering is not None
         group_by = self.request.ordering.group_by
         asked = depth if self._stage is None else max(depth, REORDERED)
@@ -275,7 +249,6 @@ class _SetSearch:
             asked *= _STEP
 
     async def _diverse(self, merged: Merged, places: list[Place], diversity: float) -> list[Place]:
-        """Put the first hits into the order of their variety."""
         first = places[:DEPTH]
         if not first:
             return places
@@ -299,7 +272,6 @@ class _SetSearch:
         return [first[place] for place in chosen.tolist()] + places[DEPTH:]
 
     async def _filled(self, filling: PageFilling, stages: Stages) -> Ranked:
-        """Fill the placements of a page, and show their hits."""
         page = SetPage(self.view, self.request, filling, self.asking, self._stage)
         filled, found = await page.fill(
             lambda asked, wanted: self._rank(wanted.limit, asked, wanted)

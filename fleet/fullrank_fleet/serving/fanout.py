@@ -17,9 +17,6 @@ _PAUSE_S = 2.0
 class ReplicatedShards:
     """The shards of a set, each with replicas; implements ``fullrank_fleet.serving.asking.Shards``.
 
-    Args:
-        metrics: Count the calls of replicas.
-
     Example:
         >>> shards = ReplicatedShards(Metrics())
         >>> shards.update([[replica_of_0, other_of_0], [replica_of_1]])
@@ -35,7 +32,6 @@ class ReplicatedShards:
 
     @property
     def replicas(self) -> list[list[Replica]]:
-        """The replicas of each shard."""
         return [own.replicas for own in self._sets]
 
     def update(self, replicas: Sequence[Sequence[Replica]]) -> None:

@@ -45,12 +45,6 @@ class SetModels:
     """The sets of one router.
 
     A swap calls ``add`` on every router, once all shards have the version open, and then ``switch``.
-
-    Args:
-        cache: Where bundles of object storage are downloaded to.
-        metrics: Shows what serves.
-        documents: Follows the log of live documents for each set.
-        max_loaded: Sets kept loaded, besides pinned ones.
     """
 
     def __init__(
@@ -65,19 +59,14 @@ class SetModels:
 
     @property
     def serving(self) -> Serving:
-        """What serves now; read it once for a request."""
         return self._models.serving
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Why sets do not serve; a swap that fails adds none."""
         return self._models.failures
 
     async def add(self, address: str) -> Head:
-        """Load a set; requests can name it from then on. No shard needs to answer for that.
-
-        Args:
-            address: Of the folder of the set, <root>/<name>/<version>.
+        """Load the set at an address; requests can name it from then on. No shard needs to answer for that.
 
         Raises:
             BundleError: The set or its model is missing or damaged, or the log of live documents cannot be read.
@@ -104,7 +93,6 @@ class SetModels:
         self._models.pinned = tuple(versions)
 
     def refuse(self, version: str, reason: str) -> None:
-        """Note why a set that other routers may have is not loaded here."""
         if self._models.failures.get(version) != reason:
             _log.error("cannot load %s: %s", version, reason)
         self._models.failures[version] = reason
@@ -116,14 +104,7 @@ class SetModels:
         previous: str | None = None,
         experiment: Experiment | None = None,
     ) -> None:
-        """Make a loaded set the default, as a generation; nothing happens if it is already.
-
-        Args:
-            version: Of the set.
-            generation: Its number.
-            previous: The version that was the default before.
-            experiment: Against the version; its candidate is loaded.
-        """
+        """Make a loaded set the default, as a generation; nothing happens if it is already."""
         serving = self.serving
         now = serving.generation, serving.active, serving.previous, serving.experiment
         if now == (generation, version, previous, experiment):
@@ -134,7 +115,6 @@ class SetModels:
         self._metrics.bundle_bytes.set(sum(shard.bytes for shard in head.set.shards))
 
     def available(self) -> list[BundleInfo]:
-        """Return the loaded sets, newest first."""
         heads = [head for head in self.serving.models.values() if isinstance(head, Head)]
         found = [
             BundleInfo(
@@ -151,7 +131,6 @@ class SetModels:
 
 
 def _warm(head: Head) -> None:
-    """Build the tables that the first request would build."""
     warm(head.model)
     head.known_words.warm()
     head.prefixes.of("warm")
@@ -178,11 +157,8 @@ class Following:
     """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.registry``.
 
     Args:
-        coordinator: Knows what serves. One in another process raises ConnectionError if it is dead, and keeps callers
-            waiting if it is frozen.
-        models: Of the router; get the versions.
-        shards: Of the router; get the replicas.
-        metrics: Count swaps.
+        coordinator: One in another process raises ConnectionError if it is dead, and keeps callers waiting if it is
+            frozen.
         log: That this router writes; None: it takes no writes.
         rejoin: Called when the coordinator is dead or does not answer; finds it where Ray would not.
     """
@@ -206,38 +182,32 @@ class Following:
 
     @property
     def serving(self) -> Serving:
-        """What serves now; read it once for a request."""
         return self._models.serving
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Why sets do not serve; a swap that fails adds none."""
         return self._models.failures
 
     async def start(self) -> None:
         """Switch to what serves now, then follow in the background.
 
         Raises:
-            Exception: The coordinator does not answer, the version cannot be opened, or shards follow another log: the
-                router does not start.
+            Exception: The coordinator does not answer, the version cannot be opened, or shards follow another log.
         """
         await self._step(0.0)
         self._task = asyncio.ensure_future(self._always())
 
     async def close(self) -> None:
-        """Stop following, so that no swap waits for this router."""
         if self._task is not None:
             self._task.cancel()
             with suppress(Exception):
                 await asyncio.wait_for(self._coordinator.leave(self._id), _REPORTS_S)
 
     async def outline(self, bundle: Bundle) -> Outline:
-        """Return the outline of a loaded set; an empty one of a set that was written before sets had one."""
         assert isinstance(bundle, Head)
         return bundle.set.outline or Outline({}, ())
 
     async def available(self) -> list[BundleInfo]:
-        """Return the loaded sets, newest first."""
         return self._models.available()
 
     async def workers(self) -> list[Report]:
@@ -268,15 +238,12 @@ class Following:
         return self.serving.resolve(version)
 
     async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
-        """Interleave a version with the one that serves in every router. Raises as ``activate``."""
         return await self._run(self._coordinator.start_experiment(candidate, share, max_days))
 
     async def stop_experiment(self) -> Swapped:
-        """End the experiment in every router. Raises as ``activate``."""
         return await self._run(self._coordinator.stop_experiment())
 
     async def _run(self, change: Awaitable[Snapshot]) -> Swapped:
-        """Wait until the coordinator has made a change and the routers follow it."""
         try:
             found = await self._answered(change, CHANGE_S)
         except SwapUnderWay:
@@ -305,13 +272,11 @@ class Following:
         return Swapped(found.generation, found.version, found.previous, routers, is_done)
 
     async def _follows(self, epoch: int) -> None:
-        """Wait until this router follows a snapshot, or a later one, but no longer than it may take to load it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOAD_S), self._followed:
                 await self._followed.wait_for(lambda: self._epoch >= epoch)
 
     async def _answered(self, answer: Awaitable[Answer], limit_s: float) -> Answer:
-        """Wait for the coordinator for as long as it answers pings. Raises NoAnswer, and what it raises."""
         return await answered(answer, self._coordinator.ping, limit_s=limit_s)
 
     @property
@@ -360,7 +325,6 @@ class Following:
             self._followed.notify_all()
 
     async def _apply(self, found: Snapshot) -> None:
-        """Load what a snapshot names, and switch to it."""
         assert found.version is not None
         assert found.set_address is not None
         self._models.pin(found.versions)

@@ -100,12 +100,6 @@ class Head(Bundle):
 
     Encoding a query, checking a request and correcting a word are the same for all shards, so a router does them with
     the code that does them for an ordinary bundle. The second stage reorders what shards have found.
-
-    Attributes:
-        set: The manifest of the set.
-        takes_writes: Whether there is a log of live documents.
-        words: Of compacted documents that training did not see.
-        titles: Of documents of the set.
     """
 
     set: SetManifest = field(kw_only=True)
@@ -128,7 +122,7 @@ class Head(Bundle):
 
     @cached_property
     def live_model(self) -> OpenModel | None:
-        """As of ``Bundle``; None without a log, which shards share."""
+        """None without a log, which shards share."""
         return live_model(self.model) if self.takes_writes else None
 
     @property
@@ -151,7 +145,6 @@ class Head(Bundle):
 
     @property
     def shards(self) -> list[int]:
-        """The numbers of the shards that have documents."""
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
 
     @staticmethod
@@ -212,17 +205,14 @@ class HeadView(View):
 
     @classmethod
     def of(cls, bundle: Bundle, seq: int = 0) -> HeadView:
-        """As of ``View``."""
         assert isinstance(bundle, Head)
         return replace(super().of(bundle, seq), of_set=bundle.titled)
 
     @property
     def titled(self) -> tuple[Part, ...]:
-        """As of ``View``."""
         return self.added if self.of_set is None else (self.of_set, *self.added)
 
     def apply(self, operations: Iterable[Operation]) -> HeadView:
-        """As of ``View``."""
         operations = list(operations)
         view = super().apply(operations)
         assert isinstance(view, HeadView)
@@ -233,7 +223,7 @@ class HeadView(View):
         return replace(view, of_set=self.of_set.remove(rows))
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
-        """As of ``View``; without a log every document is refused."""
+        """Check as ``View``; without a log every document is refused."""
         head = self.bundle
         assert isinstance(head, Head)
         if not head.takes_writes:
@@ -253,7 +243,6 @@ class HeadView(View):
 
 
 def refusal(collection: str) -> str:
-    """Say why a collection takes no writes."""
     return (
         f"{collection} is a sharded bundle, which takes live documents only with FULLRANK_DOCUMENTS_URL;"
         " without it, index its corpus again"

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
     Attributes:
         key: What it is sorted by: its score, negative, or the keys of ``sort``.
-        id: Its id, which breaks ties.
+        id: Breaks ties.
         shard: Number of its shard.
         row: Its place in the answer of the shard.
     """
@@ -45,8 +45,6 @@ class SetHit(NamedTuple):
     """A hit of the whole.
 
     Attributes:
-        shard: Number of its shard.
-        id: Its id.
         scores: Score, dense, lexical, bias and boost.
         shown: As an answer shows it, if its shard was asked for that.
         features: float32 (K,), what the second stage ordered it by; None if it did not.
@@ -82,7 +80,6 @@ class Merged:
         """Merge answers by (−score, id), or by (keys, id).
 
         Args:
-            found: By number of the shard.
             stage: Reorders the first hits then; each shard has sent the features of its own first ones.
             most: Hits that are needed; None: all.
         """
@@ -117,18 +114,12 @@ class Merged:
 
     @property
     def mode(self) -> str:
-        """The mode: "fast" if any shard was."""
         return "fast" if any(answer.mode == "fast" for answer in self.found.values()) else "exact"
 
     def kept(self, limit: int, count: int) -> tuple[list[Place], bool]:
-        """Return the first hits that leave their groups within the limit.
+        """Return up to ``count`` hits, at most ``limit`` of a group, and whether they are those of the whole.
 
-        Args:
-            limit: Most hits of a group.
-            count: Most hits.
-
-        Returns:
-            The hits, and whether they are those of the whole. They are not if a shard ended before, and has others.
+        They are not if a shard ended before, and has others.
         """
         kept = within(map(self.groups_of, self.places), limit)[:count]
         found = [self.places[row] for row in kept]
@@ -141,7 +132,6 @@ class Merged:
         return found, not ends or (len(found) == count and found[-1] <= min(ends))
 
     def groups_of(self, place: Place) -> Sequence[Group]:
-        """Return the groups of a hit."""
         groups = self.found[place.shard].groups
         return () if groups is None else groups[place.row]
 
@@ -151,13 +141,11 @@ class Merged:
         return found
 
     def hit(self, place: Place) -> SetHit:
-        """Return a hit."""
         shown = self.found[place.shard].shown
         own = None if shown is None else shown[place.row]
         return SetHit(place.shard, place.id, self.scores(place), own, self.features.get(place))
 
     def ad(self, place: Place) -> Ad | None:
-        """Return the ad of a hit for a page."""
         return self.found[place.shard].ads[place.row]
 
     def total(
@@ -167,7 +155,6 @@ class Merged:
 
         Args:
             page: The hits of the answer.
-            request: What was asked for.
             is_capped: Documents that reach a floor were counted, up to ``COUNTED``.
         """
         if is_capped and self.mode == "fast":
@@ -185,7 +172,6 @@ class Merged:
         return total, is_total
 
     def facets(self, request: RankRequest) -> dict[str, Any]:
-        """Return the facets of the request, ready for JSON."""
         return {
             name: facet_json(
                 merged(
@@ -197,7 +183,6 @@ class Merged:
         }
 
     def ranges(self, request: RankRequest) -> dict[str, Any]:
-        """Return the counts of ranges of the request, ready for JSON."""
         return {
             name: ranges_json(
                 ranges,
@@ -211,7 +196,6 @@ class Merged:
 
 
 def _places(number: int, answer: Found, first: int = 0) -> Iterator[Place]:
-    """Yield the hits of a shard in their order, from the first row that is asked for."""
     scores = answer.hits.scores[first:, 0].tolist()
     keys = ((-score,) for score in scores) if answer.keys is None else answer.keys[first:]
     for row, (key, id) in enumerate(zip(keys, answer.hits.ids[first:], strict=True), first):
@@ -219,6 +203,5 @@ def _places(number: int, answer: Found, first: int = 0) -> Iterator[Place]:
 
 
 def scored(hits: Sequence[SetHit]) -> Scored:
-    """Return hits for a question to their shards."""
     scores = np.array([hit.scores for hit in hits], np.float64).reshape(-1, 5)
     return Scored([hit.id for hit in hits], scores)

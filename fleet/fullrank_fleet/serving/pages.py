@@ -22,15 +22,7 @@ Rank = Callable[[Conditions, Wanted], Question]
 
 
 class SetPage:
-    """One page, filled with documents of a set.
-
-    Args:
-        view: Of the router.
-        request: What is asked for.
-        filling: The placements.
-        asking: Asks the shards.
-        stage: The second stage that reorders the first documents of each ranking; None: none does.
-    """
+    """One page, filled with documents of a set; ``stage`` reorders the first documents of each ranking."""
 
     def __init__(
         self,
@@ -53,11 +45,7 @@ class SetPage:
         """The mode: "fast" if a shard was."""
 
     async def fill(self, rank: Rank) -> tuple[Placed, list[SetHit]]:
-        """Fill the placements.
-
-        Returns:
-            The page, whose hits have no rows; and the same hits as shards gave them.
-        """
+        """Return the page, whose hits have no rows; and the same hits as shards gave them."""
         steps = self._filling.steps(has_ads=self._has_ads, is_reordered=self._stage is not None)
         try:
             wanted = next(steps)
@@ -69,7 +57,6 @@ class SetPage:
         return filled, [self._hits[hit.id] for hit in placed.hits.hits]
 
     async def _candidates(self, rank: Rank, wanted: Wanted) -> Candidates:
-        """Return the first documents of all shards that may still be placed."""
         merged = Merged.of(await self._asking.all(rank(self._conditions, wanted)), self._stage)
         if merged.mode == "fast":
             self.mode = "fast"
@@ -87,7 +74,6 @@ class SetPage:
         )
 
     async def _counted(self, placed: Placed) -> Placed:
-        """Count the ads that are left out, if these are asked for."""
         if not self._filling.counting:
             return placed
         ids = [hit.id for hit in placed.hits.hits]

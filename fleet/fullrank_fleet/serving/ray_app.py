@@ -32,14 +32,7 @@ VARIABLE = "FLEET"
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Where a fleet is.
-
-    Attributes:
-        ray: Address of the cluster.
-        bundles: Address of the folder of sharded bundles.
-        replicas: Of each shard.
-        cache: Folder of downloaded bundles; None: one in the system's folder of temporary files.
-    """
+    """Where a fleet is: its cluster, its sharded bundles, and the cache of downloaded ones."""
 
     ray: str
     bundles: str
@@ -47,23 +40,16 @@ class FleetSettings:
     cache: str | None = None
 
     def as_json(self) -> str:
-        """Return the value of the environment variable that passes these to worker processes."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of_environment(cls) -> FleetSettings:
-        """Return those of the process that started this one."""
         return cls(**json.loads(os.environ[VARIABLE]))
 
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """The cluster of a fleet, as a router joins it. The methods may wait for the network.
-
-    Attributes:
-        fleet: Where it is.
-        log: As for ``coordinator_of``.
-    """
+    """The cluster of a fleet, as a router joins it. The methods may wait for the network."""
 
     fleet: FleetSettings
     log: LogSource | None
@@ -78,7 +64,6 @@ class RayCluster:
         join(self.fleet.ray)
 
     def coordinator(self) -> Any:
-        """Find the coordinator; start it if it does not run."""
         own = self.fleet
         return coordinator_of(own.bundles, own.replicas, own.cache, self.log)
 
@@ -104,7 +89,6 @@ class Rejoining:
     """Joins a cluster again if its head is another one than before.
 
     Args:
-        cluster: That this process has joined.
         shards: Whose calls wait meanwhile; get new handles.
         found: Called with the new handle of the coordinator.
     """
@@ -116,7 +100,6 @@ class Rejoining:
         self._head = cluster.head()
 
     async def __call__(self) -> None:
-        """Join again, if the head answers and was started again."""
         head = await asyncio.to_thread(self._cluster.head)
         if head in (None, self._head):
             return
@@ -163,7 +146,6 @@ class ActorCoordinator:
 
 
 def create() -> App:
-    """Join the cluster and create the app of a router."""
     own = FleetSettings.of_environment()
     join(own.ray)
     settings = Settings()

@@ -37,16 +37,6 @@ class Breaker:
 
     Closed, it lets every call pass. After ``FAILURES`` failures in a row it opens: no call passes for a while, then one
     trial at a time, until one succeeds.
-
-    Args:
-        clock: Seconds that only grow.
-
-    Example:
-        >>> breaker = Breaker()
-        >>> for _ in range(FAILURES):
-        ...     breaker.failed()
-        >>> breaker.allows()
-        False
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +48,6 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the last calls failed and none has succeeded since."""
         return self._failures >= FAILURES
 
     def allows(self) -> bool:
@@ -72,12 +61,11 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """Note an answer: the breaker closes."""
         self._failures, self._on_trial = 0, False
         self._open_s = OPEN_S
 
     def failed(self) -> None:
-        """Note a failure or a timeout. While the breaker is open, only that of a trial counts, not of earlier calls."""
+        """Note a failure. While the breaker is open, only that of a trial counts, not of earlier calls."""
         self._failures += 1
         if self._failures == FAILURES:
             self._opens_until = self._clock() + self._open_s
@@ -114,10 +102,6 @@ class Batcher:
     Args:
         send: Sends requests in one call, with the seconds that each may still wait; returns for each the answer, or the
             exception that it caused.
-
-    Example:
-        >>> batcher = Batcher(replica.call)
-        >>> answer = await batcher.ask(payload, until=loop.time() + 1.0, wanted=loop.create_future())
     """
 
     def __init__(
@@ -130,15 +114,11 @@ class Batcher:
     def ask(
         self, payload: bytes, until: float, wanted: asyncio.Future[bytes]
     ) -> asyncio.Future[bytes]:
-        """Send a request, as soon as a call may begin.
+        """Send a request as soon as a call may begin.
 
         Args:
-            payload: The request.
             until: When the call that carries it ends without an answer, by the event loop's clock.
-            wanted: Once it is done, nobody waits any more, and a request that still waits here is not sent.
-
-        Returns:
-            The answer, or the exception that ``send`` raised or returned for it; cancelled if it was not sent.
+            wanted: Once it is done, nobody waits any more, and a request that still waits here is cancelled, not sent.
         """
         loop = asyncio.get_running_loop()
         asked = _Waiting(payload, until, wanted, loop.create_future())
@@ -149,7 +129,6 @@ class Batcher:
         return asked.answer
 
     def _start(self) -> None:
-        """Send what waits, if a call may begin."""
         while self._waiting and len(self._calls) < _CALLS:
             batch = self._next()
             if batch:
@@ -158,7 +137,6 @@ class Batcher:
                 call.add_done_callback(self._ended)
 
     def _next(self) -> list[_Waiting]:
-        """Take the requests of the next call from those that wait."""
         batch = list[_Waiting]()
         while self._waiting and len(batch) < _MOST:
             asked = self._waiting.popleft()
@@ -218,7 +196,6 @@ class Latencies:
         self._added = 0
 
     def add(self, seconds: float) -> None:
-        """Note how long an answer took."""
         self._seconds.append(seconds)
         self._added += 1
         if self._added >= _NEEDED and self._added % 16 == 4:
@@ -226,7 +203,6 @@ class Latencies:
 
     @property
     def p95(self) -> float | None:
-        """None until there are enough answers."""
         return self._p95
 
 
@@ -237,11 +213,9 @@ class HedgeBudget:
     left: float = _HEDGE_BURST
 
     def count_call(self) -> None:
-        """Note a first call."""
         self.left = min(_HEDGE_BURST, self.left + _HEDGE_SHARE)
 
     def take(self) -> bool:
-        """Take one hedge from the budget; False: there is none left."""
         if self.left < 1:
             return False
         self.left -= 1
@@ -262,12 +236,7 @@ class _Tracked:
 
 @dataclass(eq=False)
 class ReplicaSet:
-    """The replicas of one shard.
-
-    Attributes:
-        metrics: Count its calls.
-        budget: Of its hedges.
-    """
+    """The replicas of one shard."""
 
     metrics: Metrics
     budget: HedgeBudget = field(default_factory=HedgeBudget)
@@ -278,7 +247,6 @@ class ReplicaSet:
 
     @property
     def replicas(self) -> list[Replica]:
-        """The replicas that may be asked."""
         return [own.replica for own in self._tracked]
 
     def update(self, replicas: Sequence[Replica]) -> None:
@@ -294,13 +262,8 @@ class ReplicaSet:
     def ask(self, payload: bytes, deadline_s: float) -> asyncio.Future[bytes]:
         """Return the first answer of a replica.
 
-        Args:
-            payload: The request.
-            deadline_s: Seconds until the caller gives up.
-
-        Returns:
-            The answer. Its exception is Unavailable if no replica has answered before the deadline, or all have failed.
-            If it is cancelled, calls that have not begun never do.
+        Its exception is Unavailable if no replica has answered before the deadline, or all have failed. If it is
+        cancelled, calls that have not begun never do.
         """
         self.metrics.shard_calls["first"].inc()
         self.budget.count_call()
@@ -328,11 +291,9 @@ class ReplicaSet:
 
     @property
     def late_s(self) -> float:
-        """Seconds after which an answer is late."""
         return max(_MIN_LATE_S, _LATE_P95S * (self.p95 or 0.0))
 
     def answered(self, own: _Tracked, seconds: float, *, is_late: bool) -> None:
-        """Note an answer and how long it took."""
         # Late answers count too: if all replicas become slow, none is late any more.
         own.latencies.add(seconds)
         if not is_late:
@@ -340,7 +301,6 @@ class ReplicaSet:
             self._count_breakers()
 
     def failed(self, own: _Tracked) -> None:
-        """Note a failure, or that an answer is late."""
         own.breaker.failed()
         self.metrics.shard_failures.inc()
         self._count_breakers()
@@ -354,23 +314,13 @@ class ReplicaSet:
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """A request on its way to one replica."""
-
     own: _Tracked
     began: float
     is_late: bool = False
 
 
 class _Request:
-    """A request to a shard, which ends with the first answer of a replica.
-
-    Args:
-        replicas: Of the shard.
-        payload, deadline_s: As for ``ReplicaSet.ask``.
-
-    Attributes:
-        answer: As ``ReplicaSet.ask`` returns it.
-    """
+    """A request to a shard, which ends with the first answer of a replica."""
 
     def __init__(self, replicas: ReplicaSet, payload: bytes, deadline_s: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -390,7 +340,6 @@ class _Request:
             self._fail()
 
     def _try_next(self) -> None:
-        """Call the next replica."""
         call, late_s = _Call(self._untried.pop(0), self._loop.time()), self._replicas.late_s
         # A late answer still counts, even after the deadline.
         until = max(self._end, call.began + late_s)
@@ -411,14 +360,12 @@ class _Request:
             self._hedging = self._loop.call_later(wait_s, self._hedge)
 
     def _hedge(self) -> None:
-        """Call another replica as well, if the budget allows it."""
         # The answer may have come in the same round of the loop, before the timer was cancelled.
         if not self.answer.done() and self._replicas.budget.take():
             self._replicas.metrics.shard_calls["hedge"].inc()
             self._try_next()
 
     def _late(self, call: _Call) -> None:
-        """Note that a replica is late, and call another one."""
         call.is_late = True
         self._waited -= 1
         self._replicas.failed(call.own)
@@ -426,7 +373,6 @@ class _Request:
             self._retry()
 
     def _ended(self, call: _Call, late: asyncio.TimerHandle, answer: asyncio.Future[bytes]) -> None:
-        """Take the outcome of a call."""
         late.cancel()
         self._running -= 1
         self._waited -= not call.is_late
@@ -456,12 +402,10 @@ class _Request:
         self._try_next()
 
     def _fail(self) -> None:
-        """End without an answer: at the deadline, or because all have failed."""
         if not self.answer.done():
             self.answer.set_exception(Unavailable(self._reason))
 
     def _stop(self, answer: asyncio.Future[bytes]) -> None:
-        """Cancel what would happen later."""
         self._deadline.cancel()
         if self._hedging is not None:
             self._hedging.cancel()

@@ -35,11 +35,6 @@ _KEPT_COPIES = 2
 class ShardServer:
     """The versions of one shard that this process has open. Any thread may call any method.
 
-    Args:
-        number: Of the shard.
-        cache: Where bundles of object storage are downloaded to.
-        log: Where live documents are written; None: the fleet takes none.
-
     Example:
         >>> server = ShardServer(7, BundleCache(Path("/var/cache/fullrank")))
         >>> version = server.load("s3://bundles/shop/shop-1")
@@ -69,17 +64,10 @@ class ShardServer:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of sets that can be asked for."""
         return tuple(self._open)
 
     def load(self, address: str) -> str:
-        """Download, verify, open and warm the bundle of this shard in a set; nothing happens if it is open already.
-
-        Args:
-            address: Of the folder of the set, <root>/<name>/<version>.
-
-        Returns:
-            The version of the set.
+        """Open the bundle of this shard in the set at an address, unless it is open, and return the version of the set.
 
         Raises:
             BundleError: The set or the bundle is missing or damaged, or has no documents in this shard; or the log of
@@ -114,11 +102,8 @@ class ShardServer:
             trim_heap()
 
     def release_idle(self, versions: Sequence[str], idle_s: float = SILENT_S) -> tuple[str, ...]:
-        """Forget versions, except those that somebody asks for: a router that cannot reach the coordinator still may.
-
-        Args:
-            versions: That no router uses, as far as the coordinator knows.
-            idle_s: Seconds since the last question about a version.
+        """Forget versions, but keep those that somebody has asked for since: a router that cannot reach the
+        coordinator.
 
         Returns:
             The versions that can be asked for.
@@ -133,12 +118,12 @@ class ShardServer:
         """Answer requests that came together, each by itself, once few enough other calls are being answered.
 
         Args:
-            payloads: The requests.
             left_s: Seconds from now until nobody waits for the answer of each: it is not begun later.
 
         Returns:
             For each the answer, or why another replica must be asked: a defect, or the process was just started again
-            and has no version yet; or TimeoutError.
+                and
+            has no version yet; or TimeoutError.
         """
         now = time.monotonic()
         with self._answering:
@@ -170,7 +155,6 @@ class ShardServer:
             return Refused(error.path, error.reason)
 
     def _tail(self, bundle: Bundle, manifest: SetManifest) -> Tail | None:
-        """Bring the bundle up to date with the log, and follow it. Raises BundleError."""
         if self._log is None:
             return None
         place = self._log.place(manifest.owned[self.number])

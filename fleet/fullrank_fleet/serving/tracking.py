@@ -34,8 +34,6 @@ class _Heard:
 
 
 class Routers:
-    """What routers have reported."""
-
     def __init__(self) -> None:
         self._heard: dict[str, _Heard] = {}
         self._last_used: dict[str, float] = {}
@@ -48,7 +46,7 @@ class Routers:
         self._complete_at = time.monotonic() + _RETURN_S
 
     async def note(self, report: Report, epoch: int) -> None:
-        """Note the report of a router; epoch: of the snapshot that it follows."""
+        """Note the report of a router that follows the snapshot of an epoch."""
         now = time.monotonic()
         self._heard[report.id] = _Heard(report, epoch, now)
         self._last_used |= dict.fromkeys(report.loaded, now)
@@ -56,14 +54,12 @@ class Routers:
             self._changed.notify_all()
 
     async def forget(self, id: str) -> None:
-        """Forget a router that stops."""
         self._heard.pop(id, None)
         async with self._changed:
             self._changed.notify_all()
 
     @property
     def reports(self) -> list[Report]:
-        """Those of the routers that live, in the order of their ids."""
         return [heard.report for _, heard in sorted(self._alive.items())]
 
     @property
@@ -78,16 +74,7 @@ class Routers:
     async def settled(
         self, epoch: int, versions: Collection[str], wait_s: float
     ) -> tuple[int, bool]:
-        """Wait until every router follows a snapshot, or a later one, and has loaded its versions.
-
-        Args:
-            epoch: Of the snapshot.
-            versions: Of the snapshot.
-            wait_s: The longest wait.
-
-        Returns:
-            The number of routers, and whether all follow.
-        """
+        """As ``Coordinator.settled``."""
 
         def is_done() -> bool:
             return all(
@@ -123,12 +110,7 @@ class SwapRefused(FullrankError):
 
 @dataclass(frozen=True, slots=True)
 class PlacedSet:
-    """A set, and where it is.
-
-    Attributes:
-        manifest: Of the set.
-        address: Of its folder.
-    """
+    """A set, and the address of its folder."""
 
     manifest: SetManifest
     address: str
@@ -147,21 +129,10 @@ class ReplicaHandle(Protocol):
     """A replica process, as the coordinator drives it."""
 
     async def load(self, address: str) -> Sequence[str]:
-        """Download, verify and warm a shard of the set at an address; at once if it has it.
-
-        Returns:
-            All versions that the replica has open.
-
-        Raises:
-            BundleError: The version cannot serve.
-        """
+        """Download, verify and warm a shard of a set; return all versions that are open. Raises BundleError."""
 
     async def release(self, versions: Sequence[str]) -> Sequence[str]:
-        """Drop versions that nobody asks the replica for.
-
-        Returns:
-            All versions that the replica has open.
-        """
+        """Drop versions that nobody asks the replica for; return all versions that are open."""
 
     async def ping(self) -> str:
         """Return a text that is another one after the process was started again."""
@@ -174,16 +145,14 @@ class ReplicaHandle(Protocol):
 
 
 class Spawn(Protocol):
-    """Starts replicas."""
+    """Finds or starts replicas."""
 
     def __call__(self, number: int, place: int, node: str | None = None) -> ReplicaHandle:
-        """Find or start a replica of a shard; node: where, if that is possible; None: on any."""
+        """Find or start a replica of a shard, on a node if that is possible."""
 
 
 @dataclass(eq=False)
 class _Tracked:
-    """A replica, what it has loaded, and since when it has not answered."""
-
     handle: ReplicaHandle
     instance: str | None = None
     loaded: set[str] = field(default_factory=set)
@@ -191,11 +160,7 @@ class _Tracked:
     loading: asyncio.Task[None] | None = None
 
     async def ping(self, *, start_s: float = _PING_S) -> None:
-        """Find out whether the replica answers, and whether it was started again since.
-
-        Args:
-            start_s: Longest wait for a replica that has never answered.
-        """
+        """Find out whether the replica answers (within ``start_s`` if it never has) and was started again."""
         limit = start_s if self.instance is None else _PING_S
         try:
             instance = await asyncio.wait_for(self.handle.ping(), limit)
@@ -207,12 +172,7 @@ class _Tracked:
         self.is_up = True
 
     async def load(self, wanted: PlacedSet) -> None:
-        """Load a version.
-
-        Raises:
-            NoAnswer: The replica answers no pings while it loads, or the time is over.
-            Exception: As the replica raises it.
-        """
+        """Load a version. Raises NoAnswer if the replica answers no pings meanwhile, or as the replica does."""
         if wanted.version not in self.loaded:
             instance, loading = self.instance, self.handle.load(wanted.address)
             versions = await answered(loading, self.handle.ping, limit_s=LOAD_S)
@@ -228,25 +188,18 @@ class _Tracked:
             self.loaded.update(set(versions).intersection(kept))
 
     def load_soon(self, wanted: PlacedSet) -> None:
-        """Load a version in the background; an error is logged, and the next round tries again."""
         if self.loading is None or self.loading.done():
             self.loading = asyncio.ensure_future(_all([self.load(wanted)]))
 
 
 class Replicas:
-    """The replicas of all shards.
-
-    Args:
-        count: Of each shard.
-        spawn: Finds or starts a replica.
-    """
+    """The replicas of all shards, ``count`` of each."""
 
     def __init__(self, count: int, spawn: Spawn) -> None:
         self._count, self._spawn = count, spawn
         self._tracked: dict[tuple[int, int], _Tracked] = {}
 
     async def ping(self) -> None:
-        """Find out which replicas answer."""
         await _all(own.ping() for own in list(self._tracked.values()))
 
     async def propose(self, wanted: PlacedSet) -> None:
@@ -279,10 +232,7 @@ class Replicas:
             raise SwapRefused(f"{wanted.version}: no replica of the shards {missing} answers")
 
     async def load(self, wanted: PlacedSet) -> None:
-        """Load a set that was proposed before in every replica that answers; errors are logged.
-
-        Replicas that have it already, because only the coordinator was started again, return at once.
-        """
+        """Load a set that was proposed before in every replica that answers; errors are logged."""
         owners = await self._started(wanted)
         await _all(own.load(wanted) for found in owners.values() for own in found if own.is_up)
 
@@ -294,7 +244,6 @@ class Replicas:
                 own.load_soon(missing[0])
 
     async def release(self, keep: Collection[str]) -> None:
-        """Drop all other versions."""
         # Versions are named, and taken from what is loaded before anything waits: a swap that begins meanwhile loads
         # a version that no release drops.
         releases = []
@@ -308,8 +257,8 @@ class Replicas:
     def askable(self, wanted: Sequence[PlacedSet]) -> tuple[tuple[ReplicaHandle, ...], ...]:
         """Return the replicas of each shard that routers may ask for some sets.
 
-        These are the ones that answer and have all of the sets; else those that have the first of them. If none of
-        a shard answers pings, all that have the sets: they may only be slow, and routers can try.
+        These are the ones that answer and have all of the sets; else those that have the first of them. If none of a
+        shard answers pings, all that have the sets: they may only be slow, and routers can try.
         """
         count = max(len(one.manifest.shards) for one in wanted)
         return tuple(self._askable(number, wanted) for number in range(count))
@@ -329,13 +278,9 @@ class Replicas:
         return tuple(own.handle for own in having_any)
 
     async def spread(self, nodes: Collection[str], wanted: Sequence[PlacedSet]) -> None:
-        """Move a replica that shares its node with another one of its shard to a node that has none.
+        """Move a replica that shares its node with another one of its shard to one of ``nodes`` that has none.
 
         All replicas must answer and have loaded everything, so the shard stays served and one moves at a time.
-
-        Args:
-            nodes: That can hold replicas.
-            wanted: The sets that replicas load.
         """
         serving = dict(self._tracked)
         for (number, _), own in serving.items():
@@ -363,11 +308,7 @@ class Replicas:
                 self._tracked[number, place] = _Tracked(self._spawn(number, place, node))
 
     async def scale(self, count: int, wanted: Sequence[PlacedSet]) -> Sequence[ReplicaHandle]:
-        """Change how many replicas each shard has; new ones load the sets.
-
-        Returns:
-            Those that are not used any more; they run on.
-        """
+        """Change how many replicas each shard has; new ones load the sets. Return those that are not used any more."""
         self._count = count
         unused = [key for key in self._tracked if key[1] >= count]
         stopping = [self._tracked.pop(key).handle for key in unused]
@@ -394,12 +335,10 @@ async def _node(own: _Tracked) -> str:
 
 
 async def _all(calls: Iterable[Awaitable[Any]]) -> None:
-    """Run calls together; those that fail are logged."""
     for error in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(error, Exception):
             _log.warning("a replica failed: %s: %s", type(error).__name__, error)
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Return whether an error says that the replica is dead or does not answer."""
     return isinstance(error, TimeoutError | ConnectionError)

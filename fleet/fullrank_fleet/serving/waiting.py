@@ -32,7 +32,6 @@ async def answered(
     """Wait for an answer, but give up on a process that answers no pings.
 
     Args:
-        answer: Of the process.
         ping: Asks the process for an answer that takes no time.
         limit_s: Longest wait while the process answers pings.
         silent_s: Longest wait for the answer of a ping; None: ``SILENT_S``.
@@ -57,7 +56,6 @@ async def answered(
 
 
 async def _until_silent(ping: Callable[[], Awaitable[object]], silent_s: float) -> None:
-    """Ping a process until it has not answered for some seconds."""
     heard = time.monotonic()
     while (left := heard + silent_s - time.monotonic()) > 0:
         # Most answers come before the first ping.

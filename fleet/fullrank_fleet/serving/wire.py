@@ -41,17 +41,15 @@ class Rank:
     """Asks for the first documents of a ranking.
 
     Attributes:
-        request: What is asked for; its offset, its limit and its mode are read, and all that decides the ranking.
+        request: Of which offset, limit and mode are read, and all that decides the ranking.
         query: Encoded and widened by the router.
         is_shown: Whether to return the hits as an answer shows them too.
-        floor: What a document must reach to be found; None: every document is found.
         fields: What live documents have added to the fields of the set.
         page: Which ads a page to be filled may show, without a taxonomy; None: the hits are one list.
         wanted: The documents that the page lacks.
-        is_reordered: Whether a second stage reorders the first documents of the merged ranking, for which the shard
-            sends their features.
-        required: Words that a document must have; None: none.
-        choice: Of these words, by all shards; None: by this shard alone.
+        is_reordered: Whether to send what the second stage reads: it reorders the first documents of the merged
+            ranking.
+        choice: Of the required words, by all shards; None: by this shard alone.
     """
 
     request: RankRequest
@@ -67,24 +65,14 @@ class Rank:
 
 
 class Scored(NamedTuple):
-    """Documents and their scores, score = dense + lexical + bias + boost.
-
-    Attributes:
-        ids: Their ids.
-        scores: float64 (n, 5): score, dense, lexical, bias, boost.
-    """
+    """Documents, and float64 (n, 5) their scores: score, dense, lexical, bias, boost."""
 
     ids: Sequence[str]
     scores: Float64
 
 
 class Shown(NamedTuple):
-    """A hit as an answer shows it.
-
-    Attributes:
-        fields: JSON of the stored fields that are asked for.
-        explanation, highlight: As of ``fullrank_service.search.presenting.shown``.
-    """
+    """A hit as an answer shows it; fields: JSON of the stored fields that are asked for."""
 
     fields: bytes
     explanation: dict[str, Any] | None
@@ -113,12 +101,10 @@ class Found:
         is_all: Whether there are no others.
         certified, total, is_total, mode: As of ``fullrank_service.search.request.Ranked``.
         facets: All values of each field, in the order of the request; several counts of a field are added.
-        ranges: The count of each range, by field.
         shown: The hits, if they were asked for.
         ads: The ad of each hit, for a page; None: the document has no ad.
         dearest: As of ``fullrank_service.ads.placing.Candidates``.
-        features: float32 (R, K), what the second stage reads of the first hits, as far as it may reorder them; None: it
-            was not asked for, or there are no hits.
+        features: float32 (R, K), what the second stage reads of the first hits, as far as it may reorder them.
         choice: Of the required words, that was asked for or of this shard; None: none is required.
     """
 
@@ -144,12 +130,10 @@ class CountAds:
     """Asks how many ads a filled page leaves out.
 
     Attributes:
-        request: What was asked for.
-        page: As of ``Rank``.
-        placed: Ids of the documents that are on it.
+        page, fields: As of ``Rank``.
+        placed: Ids of the documents that are on the page.
         full: Domains of the advertisers without a free place.
         floors: Of the placements.
-        fields: As of ``Rank``.
     """
 
     request: RankRequest
@@ -172,8 +156,6 @@ class Show:
     """Asks for hits as an answer shows them.
 
     Attributes:
-        request: What to show.
-        query: As of ``Rank``.
         terms: What widening added, for explanations.
         hits: Documents of any shards; the shard shows its own.
     """
@@ -186,12 +168,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Asks for the encodings of documents.
-
-    Attributes:
-        ids: Of documents of the shard.
-        width: Number of sparse features.
-    """
+    """Asks for the encodings of documents; width: number of sparse features."""
 
     ids: Sequence[str]
     width: int
@@ -199,12 +176,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Encodings of documents.
-
-    Attributes:
-        ids: Of those that the shard still has.
-        encoded: Of these.
-    """
+    """Encodings of the documents that the shard still has."""
 
     ids: Sequence[str]
     encoded: Encoded
@@ -212,8 +184,6 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Asks for the stored fields of a document."""
-
     id: str
 
 
@@ -237,7 +207,6 @@ class SentClicks(NamedTuple):
 
     @classmethod
     def of(cls, clicks: NewClicks, text: str) -> SentClicks:
-        """Return those for the text of a query."""
         key = clicks.key(text)
         clicked = {} if key is None else clicks.clicked(key)
         return cls(key, clicked, clicks.fingerprint, clicks.of_document)
@@ -250,7 +219,6 @@ class Ask:
     Attributes:
         version: Of the set that must answer: that of the request's generation.
         set_id: Of the same set, which tells two sets of one version apart.
-        question: The question.
         min_seq: Operation of the log that the answer must contain.
         clicks: That the set has not learned.
     """
@@ -264,13 +232,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of a shard.
-
-    Attributes:
-        set_id: Of the set that answers.
-        content: As the question describes.
-        seq: The last operation of the log that the answer contains.
-    """
+    """An answer of a set; seq: the last operation of the log that it contains."""
 
     set_id: str
     content: Any
@@ -279,11 +241,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The shard has not read the log so far; it does so now.
-
-    Attributes:
-        seq: The last operation that it has read.
-    """
+    """The shard has read the log up to this operation only; it reads on now."""
 
     seq: int
 
@@ -305,17 +263,14 @@ Reply = Answer | Behind | LacksClicks | Refused
 
 
 def pack(message: Ask | Reply) -> bytes:
-    """Return a message as bytes."""
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_ask(payload: bytes) -> Ask:
-    """Return the question of a router that is trusted."""
     message: Ask = pickle.loads(payload)
     return message
 
 
 def unpack_reply(payload: bytes) -> Reply:
-    """Return the answer of a shard that is trusted."""
     message: Reply = pickle.loads(payload)
     return message

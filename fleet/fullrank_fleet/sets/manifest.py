@@ -39,12 +39,7 @@ def write_checked(folder: Folder, name: str, content: bytes) -> str:
 
 
 def read_checked(folder: Folder, name: str, sha256: str) -> bytes:
-    """Read an object.
-
-    Raises:
-        BundleError: It is missing or damaged.
-        RemoteError: It cannot be read.
-    """
+    """Read an object. Raises BundleError if it is missing or damaged, and RemoteError."""
     content = folder.read(name)
     if content is None:
         raise BundleError(f"{folder}/{name}: is missing")
@@ -59,15 +54,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def shard_folder(number: int) -> str:
-    """Return the name of a shard's folder: shard-00007."""
     return f"shard-{number:05}"
 
 
 def model_id(manifest: Manifest) -> str:
-    """Return the sha256 (hex) of a bundle's model and its second stage: their settings and the hashes of their files.
-
-    Shards of one set have the same, whatever documents they have.
-    """
+    """Return the sha256 (hex) of a bundle's model and its second stage, which all shards of a set share."""
     hashes = {p: entry.sha256 for p, entry in manifest.files.items() if is_of_model(p)}
     content = [hashes, manifest.model]
     if manifest.rerank is not None:
@@ -77,14 +68,7 @@ def model_id(manifest: Manifest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard: the documents of the partitions first..end - 1.
-
-    Attributes:
-        bundle_id: Of its bundle; None: no document belongs to it, so it has no folder.
-        manifest_sha256: Of its bundle's manifest; None as ``bundle_id``.
-        documents: Their number.
-        bytes: Of its bundle.
-    """
+    """One shard: the documents of the partitions first..end - 1; without documents it has no folder, and no hashes."""
 
     first: int
     end: int
@@ -99,21 +83,16 @@ class SetManifest:
     """The fields of set.json.
 
     Attributes:
-        name: Of the model, as in ``Manifest``.
-        version: Names the folder.
         created: UTC time, ISO 8601.
         model_id: Of the model and the second stage of every shard.
-        shards: By number.
         columns: Kinds of the values of each stored field over all shards, or why it cannot be filtered by:
             name → ["number"] or {"refused": reason}.
         time_fields: Text fields with a time among their values, in any shard; they are sorted and counted by time.
-        has_ads: Whether a document has an ad.
         values: The sum over all shards of how many different values each stored field has.
         card: Free JSON: the card of the training, the corpus.
         log_position: Which live documents every shard contains; None: no live documents.
         words_sha256: Of words.json; None: the set has none, because it was not compacted.
-        outline: Of all documents; None: the set was written before sets had one.
-        titles_sha256: Of titles.json; None as ``outline``.
+        outline, titles_sha256: None: the set was written before sets had one.
     """
 
     name: str
@@ -139,12 +118,10 @@ class SetManifest:
 
     @property
     def documents(self) -> int:
-        """Number of documents of all shards."""
         return sum(shard.documents for shard in self.shards)
 
     @property
     def runs(self) -> list[range]:
-        """The partitions of each shard."""
         return [range(shard.first, shard.end) for shard in self.shards]
 
     @cached_property
@@ -167,7 +144,7 @@ class SetManifest:
         return numbers[shard_of(partition_of(id), list(self.owned.values()))]
 
     def dump(self) -> str:
-        """Format set.json, indented, with sorted keys and a checksum of the other fields."""
+        """Format set.json, with a checksum of the other fields."""
         value = {"format_version": FORMAT_VERSION, "set_id": self.set_id, **asdict(self)}
         value = {name: own for name, own in value.items() if own is not None}
         value["time_fields"] = sorted(self.time_fields)
@@ -176,11 +153,7 @@ class SetManifest:
 
 
 def parse_set(text: str | bytes) -> SetManifest:
-    """Parse set.json strictly: every field is present and of its type, and there is no other field.
-
-    Raises:
-        BundleError: The message names the field and the reason.
-    """
+    """Parse set.json strictly. Raises BundleError, which names the field and the reason."""
     try:
         value = parse_object(text)
     except JsonError as error:
@@ -281,10 +254,7 @@ def _refused(reason: str) -> BundleError:
 
 
 def read_set(folder: Folder) -> SetManifest:
-    """Read the set.json of a sharded bundle.
-
-    Args:
-        folder: <root>/<name>/<version>.
+    """Read the set.json of a sharded bundle, <root>/<name>/<version>.
 
     Raises:
         BundleNotFound: There is none: no such bundle, or one that is still being written.
@@ -311,12 +281,7 @@ def write_set(folder: Folder, manifest: SetManifest) -> None:
 
 
 def find_set(root: Folder, name_or_version: str) -> Folder:
-    """Find the folder of a version, or of the newest version of a name.
-
-    Raises:
-        BundleNotFound: The root has neither.
-        RemoteError: The root cannot be read.
-    """
+    """Find the folder of a version, or of the newest version of a name. Raises BundleNotFound, RemoteError."""
     if is_name(name_or_version):
         versions = _complete(root / name_or_version)
         if versions:
@@ -327,12 +292,7 @@ def find_set(root: Folder, name_or_version: str) -> Folder:
 
 
 def find_version(root: Folder, version: str) -> Folder:
-    """Find the folder of a version.
-
-    Raises:
-        BundleNotFound: The root has no such version.
-        RemoteError: The root cannot be read.
-    """
+    """Find the folder of a version. Raises BundleNotFound, RemoteError."""
     for name in root.folders() if is_name(version) else ():
         if is_name(name) and (root / name / version).read(SET) is not None:
             return root / name / version
@@ -340,12 +300,7 @@ def find_version(root: Folder, version: str) -> Folder:
 
 
 def newest_set(root: Folder) -> Folder:
-    """Find the folder of the newest version of all names.
-
-    Raises:
-        BundleNotFound: The root has no sharded bundle.
-        RemoteError: The root cannot be read.
-    """
+    """Find the folder of the newest version of all names. Raises BundleNotFound, RemoteError."""
     found = [
         (created, name, version)
         for name in root.folders()
@@ -359,12 +314,7 @@ def newest_set(root: Folder) -> Folder:
 
 
 def sets_of(folder: Folder) -> list[SetManifest]:
-    """Read all complete sharded bundles of a name; folder: <root>/<name>.
-
-    Raises:
-        BundleError: One is damaged.
-        RemoteError: The folder cannot be read.
-    """
+    """Read all complete sharded bundles in <root>/<name>. Raises BundleError if one is damaged, and RemoteError."""
     found = []
     for version in folder.folders():
         with suppress(BundleNotFound):

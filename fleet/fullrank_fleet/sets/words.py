@@ -36,38 +36,29 @@ class SetWords:
 
     @classmethod
     def of(cls, bundle: Bundle) -> SetWords:
-        """Return those of a compacted bundle."""
         return cls(list(bundle.new_words), sorted(bundle.unseen_features))
 
     @classmethod
     def merged(cls, shards: Sequence[SetWords]) -> SetWords:
-        """Return those of all shards."""
         new = merge(*(words.new for words in shards))
         features = merge(*(words.features for words in shards))
         return cls([word for word, _ in groupby(new)], [number for number, _ in groupby(features)])
 
     def dump(self) -> bytes:
-        """Return the words as JSON."""
         return orjson.dumps(asdict(self))
 
     @classmethod
     def parse(cls, content: bytes) -> SetWords:
-        """Read what ``dump`` returned."""
         return cls(**orjson.loads(content))
 
 
 def write_words(folder: Folder, words: SetWords) -> str:
-    """Write words.json, before set.json, and return its sha256 (hex), which set.json records. Raises RemoteError."""
+    """Write words.json, before set.json, and return its sha256 (hex). Raises RemoteError."""
     return write_checked(folder, WORDS, words.dump())
 
 
 def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
-    """Read the words of a set; a set that was not compacted has none.
-
-    Raises:
-        BundleError: words.json is missing or damaged.
-        RemoteError: It cannot be read.
-    """
+    """Read the words of a set, if it was compacted. Raises BundleError, RemoteError."""
     if manifest.words_sha256 is None:
         return SetWords()
     return SetWords.parse(read_checked(folder, WORDS, manifest.words_sha256))
@@ -83,19 +74,14 @@ TITLES = "titles.json"
 
 @dataclass(frozen=True, slots=True)
 class SetTitles:
-    """Titles of documents of a shard, or of a set.
-
-    Attributes:
-        ids: Of the documents, ascending.
-        titles: Of each.
-    """
+    """Titles of documents of a shard, or of a set, by ascending id."""
 
     ids: Sequence[str] = ()
     titles: Sequence[str] = ()
 
     @classmethod
     def of(cls, bundle: Bundle, shards: int) -> SetTitles:
-        """Return those of a shard; shards: their number in the set."""
+        """Return those of one of so many shards."""
         store = bundle.documents
         # Shards are about equally large, so this is enough where the set has few documents.
         most = 2 * MAX_TITLES // shards + 1_000
@@ -120,28 +106,21 @@ class SetTitles:
         return cls([id for id, _ in pairs], [title for _, title in pairs])
 
     def dump(self) -> bytes:
-        """Return the titles as JSON."""
         # Not by orjson, which refuses lone surrogates.
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def parse(cls, content: bytes | str) -> SetTitles:
-        """Read what ``dump`` returned."""
         return cls(**json.loads(content))
 
 
 def write_titles(folder: Folder, titles: SetTitles) -> str:
-    """Write titles.json, before set.json, and return its sha256 (hex), which set.json records. Raises RemoteError."""
+    """Write titles.json, before set.json, and return its sha256 (hex). Raises RemoteError."""
     return write_checked(folder, TITLES, titles.dump())
 
 
 def read_titles(folder: Folder, manifest: SetManifest) -> SetTitles:
-    """Read the titles of a set; a set that was written before sets had titles has none.
-
-    Raises:
-        BundleError: titles.json is missing or damaged.
-        RemoteError: It cannot be read.
-    """
+    """Read the titles of a set, unless it was written before sets had titles. Raises BundleError, RemoteError."""
     if manifest.titles_sha256 is None:
         return SetTitles()
     return SetTitles.parse(read_checked(folder, TITLES, manifest.titles_sha256))

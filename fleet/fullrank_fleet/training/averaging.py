@@ -53,15 +53,15 @@ _PLAIN_STATE = ("state.start", _LOG_FACTORS, "state.rate")
 
 
 def changes(before: Arrays, after: Arrays) -> dict[str, Array]:
-    """Return what a slice changed.
+    """Return what a slice changed between two states.
 
     Args:
-        before: The arrays at the start of the round.
-        after: Those at its end: parameters with the prefix "now.", the rest with "state.".
+        before, after: Parameters have the prefix "now.", the rest of a learner's arrays "state.".
 
     Returns:
         Two arrays for each: the changed rows, "<name>.rows", and their values, "<name>.values". Factors and the
-        diagonals that they belong to are whole, because other slices may change the factors.
+            diagonals
+        that they belong to are whole, because other slices may change the factors.
     """
     whole = (_D, _LOG_FACTORS) if _LOG_FACTORS in after else ()
     found: dict[str, Array] = {}
@@ -86,7 +86,6 @@ def average(
     """Change the arrays at the start of a round, in place, to those of all slices together.
 
     Args:
-        arrays: As the learner has them.
         slices: What each slice changed, in their order, at least one (``changes``).
         squares: How AdaGrad's sums of squares are combined.
         steps: How far all else moves: as the mean, or √k times as far but at most 2.
@@ -109,15 +108,7 @@ def average(
 def _average_diagonals(
     D: Array, slices: Sequence[Arrays], before: Float64, factors: Float64, steps: Steps
 ) -> None:
-    """Average D in place.
-
-    Args:
-        D: At the start of the round.
-        slices: What each slice changed.
-        before: The log factors at the start of the round.
-        factors: The log factors of all slices together.
-        steps: See ``average``.
-    """
+    """Average D in place; before: the log factors at the start of the round, factors: those of all slices together."""
     flat = _rows_of(_D, D)
     changed, every = _Total.of(flat), _Total.of(flat)
     for found in slices:
@@ -145,12 +136,10 @@ class _Total:
 
     @classmethod
     def of(cls, array: Array) -> _Total:
-        """Return an empty one for an array of rows."""
         # -0.0 is the sum of nothing that keeps the bits of what is added, also those of -0.0.
         return cls(np.full(array.shape, -0.0), np.zeros(len(array), np.int64))
 
     def add(self, rows: Int64, values: Array) -> None:
-        """Add one slice, whose rows are distinct."""
         self.sums[rows] += values
         self.counts[rows] += 1
 
@@ -158,10 +147,9 @@ class _Total:
         """Set the rows that slices changed.
 
         Args:
-            array: To write into.
-            start: Its values at the start of the round.
-            how: How many times as far as the mean the rows move: "mean" once, "root" √k times but at most 2,
-                "sum" k times.
+            start: The values at the start of the round.
+            how: How many times as far as the mean the rows move: "mean" once, "root" √k times but at most 2, "sum" k
+                times.
         """
         rows = np.flatnonzero(self.counts)
         k = self.counts[rows].reshape(-1, *(1,) * (array.ndim - 1))

@@ -44,10 +44,6 @@ def cut_queries(queries: Int64, ids: Sequence[str], slices: int) -> list[Int64]:
 
     Raises:
         FullrankError: There cannot be so many slices.
-
-    Example:
-        >>> cut_queries(np.arange(4), ["apple", "pear", "plum", "fig"], 2)
-        [array([2, 3]), array([0, 1])]
     """
     runs = runs_of(slices)
     owners = np.array([shard_of(partition_of(ids[row]), runs) for row in queries.tolist()], int)
@@ -55,14 +51,7 @@ def cut_queries(queries: Int64, ids: Sequence[str], slices: int) -> list[Int64]:
 
 
 def part_of(queries: Int64, part: int, parts: int, seed: Sequence[int]) -> Int64:
-    """Return the queries of one part of an epoch, ascending; the parts are random and differ by a query at most.
-
-    Args:
-        queries: Those of a slice.
-        part: Which, from 0.
-        parts: Their number.
-        seed: Of the epoch and the slice.
-    """
+    """Return the queries of one part of an epoch, ascending; the parts are random and differ by a query at most."""
     if parts == 1:
         return queries
     return np.sort(np.random.default_rng(seed).permutation(queries)[part::parts])
@@ -78,15 +67,11 @@ def write_inputs(features: Features, slices: Sequence[Int64], root: Folder) -> F
     """Write what slices train on, unless it is there already.
 
     Args:
-        features: Of the fit.
         slices: The rows of each slice's queries.
         root: Gets a folder that is named by a hash of the content.
 
     Returns:
         That folder.
-
-    Raises:
-        RemoteError: An object cannot be written.
     """
     buffers: list[memoryview] = []
 
@@ -119,15 +104,7 @@ def write_inputs(features: Features, slices: Sequence[Int64], root: Folder) -> F
 
 
 def read_inputs(folder: Folder, number: int) -> Features:
-    """Return the features of one slice; matrices stay in their file until they are read.
-
-    Args:
-        folder: That ``write_inputs`` returned.
-        number: Of the slice.
-
-    Raises:
-        RemoteError: An object cannot be read.
-    """
+    """Return the features of one slice; matrices stay in their file until they are read."""
     here = folder.local or _fetched(folder)
     sizes, content = pickle.loads((here / _FEATURES).read_bytes())
     # Numba compiles kernels for arrays that can be written; what is written would stay in this process.

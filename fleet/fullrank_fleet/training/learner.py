@@ -51,7 +51,6 @@ class Slices:
 
     Args:
         folder: Of the job; every node must be able to read and write it.
-        runner: Runs the tasks.
         count: Number of slices, 1 to 4,096.
         rounds: An epoch.
         squares: How AdaGrad's sums of squares are combined (``averaging``).
@@ -228,12 +227,10 @@ class SlicedLearner:
 
 
 def _takes_steps(recipe: Recipe) -> bool:
-    """Return whether the learner of a recipe, without those of its parts, is one that slices train."""
     return learns(recipe) and not recipe.train.monolingual
 
 
 def _remove_others(folder: Folder, kept: str) -> None:
-    """Remove the folders inside a folder but one."""
     for name in folder.folders():
         if f"{folder}/{name}" != kept:
             (folder / name).remove()

@@ -28,7 +28,6 @@ class Round:
     Attributes:
         folder: Address of the folder of the round, which has the learner at its start.
         inputs: Address of what ``write_inputs`` wrote.
-        train: Settings of a slice's steps.
         pairs: Training pairs of all slices.
         part: Which part of the epoch, from 0.
         parts: How many rounds an epoch has.
@@ -50,7 +49,6 @@ class Round:
     generator: Mapping[str, Any]
 
     def generator_of(self, number: int) -> np.random.Generator:
-        """Return the random numbers of a slice."""
         rng = np.random.default_rng([*self.seed, number, self.part])
         if self.generator:
             rng.bit_generator.state = self.generator
@@ -59,10 +57,6 @@ class Round:
 
 def train_slice(plan: Round, number: int) -> dict[str, Any]:
     """Train one slice for one round and commit its changes; skip it if they are committed.
-
-    Args:
-        plan: The round.
-        number: Of the slice.
 
     Returns:
         "losses": (items, mean loss) of each step; "generator": the state of the random numbers.
@@ -88,13 +82,7 @@ def train_slice(plan: Round, number: int) -> dict[str, Any]:
 
 
 def learner_at(plan: Round, number: int, start: StoredArrays) -> LinearLearner:
-    """Return the learner of one slice at the start of a round.
-
-    Args:
-        plan: The round.
-        number: Of the slice.
-        start: The arrays of the learner, as ``arrays_of`` names them.
-    """
+    """Return the learner of one slice at the start of a round, given its arrays as ``arrays_of`` names them."""
     features = read_inputs(Folder(plan.inputs), number)
     seed = [*plan.seed, number]
     queries = part_of(features.pairs.queries, plan.part, plan.parts, seed)
@@ -119,7 +107,6 @@ def arrays_of(learner: LinearLearner) -> dict[str, Array]:
 
 
 def slice_name(number: int) -> str:
-    """Return the name of the object that has what a slice changed."""
     return f"slice-{number:05}.npz"
 
 
