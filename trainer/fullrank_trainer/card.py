@@ -29,11 +29,7 @@ MAX_CHARACTERS = 400
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Draws queries, evenly spread.
-
-    Attributes:
-        valid: Its validation queries; None without a validation split.
-    """
+    """Draws queries, evenly spread."""
 
     corpus: Corpus
     model: Model
@@ -56,11 +52,7 @@ class Sampled:
         return texts[::2] + (self._typed.spread(TUNING // 2).texts or [])
 
     def floor(self, documents: Encoded) -> CalibratedFloor | None:
-        """Choose the evidence that a document needs to be found, by validation queries if there are any.
-
-        Args:
-            documents: Of the collection, encoded.
-        """
+        """Choose the evidence that a document needs to be found, by validation queries if there are any."""
         if self._typed is not None:
             typed = self._typed.spread(CALIBRATING)
             return calibrate_floor(self.model, documents, typed.texts or [], typed.judgements)

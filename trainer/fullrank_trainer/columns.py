@@ -46,12 +46,7 @@ _CHOOSING = 1_000  # training queries whose clicks choose the weight of populari
 
 @dataclass(frozen=True)
 class Column:
-    """The clicks of one kind.
-
-    Attributes:
-        name: known, new, cold or all.
-        clicks: their number, or the sum of their weights.
-    """
+    """The clicks of one kind: known, new, cold or all; and their number, or the sum of their weights."""
 
     name: str
     clicks: float
@@ -72,15 +67,9 @@ def measure_columns(
 ) -> list[Column]:
     """Measure a bundle and the baselines on the clicks of a split, by column; a column without clicks is left out.
 
-    Args:
-        collection: the collection; its split `train` says what training knew, and what is popular.
+    There are none if the split has no weights, so that its judgements are no clicks, or without the split `train`.
 
-    Returns:
-        The columns; none if the split has no weights, so that its judgements are no clicks, or without `train`.
-
-    Raises:
-        CollectionError: see ``judge``.
-        TrainingError: no document has text.
+    Raises CollectionError, TrainingError.
     """
     if split not in collection.weights or "train" not in collection.splits:
         return []

@@ -17,11 +17,7 @@ HELPERS = (
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function when it is called first, and keep the machine code on disk.
-
-    Args:
-        options: Of numba, such as ``parallel=True``.
-    """
+    """Compile a function when it is called first, and keep the machine code on disk."""
 
     def wrap(function: Callable[..., Any]) -> Any:
         return kept(function, fingerprint(*HELPERS), **options)

@@ -44,11 +44,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class IndexResult:
-    """A written bundle.
-
-    Attributes:
-        parent: version of the bundle whose model encoded it.
-    """
+    """A written bundle."""
 
     path: Path
     parent: str
@@ -82,17 +78,13 @@ def index(
     """Encode a corpus with the model of a bundle and write the bundle out/name/version.
 
     Args:
-        bundle: whose model encodes.
         corpus: corpus.jsonl[.gz], or a folder with one.
-        out: folder of bundles.
         name: of the new bundle; by default that of ``bundle``.
         queries: queries.jsonl[.gz], or a folder with one: typical queries, to tune the fast mode and to check the
             bundle whenever it is opened. By default titles and other words of documents.
         batch: documents encoded in one step; the result does not depend on it.
         processes: to use, this one among them; by default as many as cores.
         exported_from: the bundle that the corpus was exported from, if it was.
-        created: UTC time of the new bundle; by default now.
-        reporter: receives progress; by default it prints to stderr.
 
     Raises:
         BundleError: the bundle cannot be read or written.
@@ -146,7 +138,6 @@ def _cores() -> int:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder or its nearest existing parent, which is on the disk that the bundle goes to."""
     folder = folder.resolve()
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
@@ -231,18 +222,9 @@ class _Taken:
 def encode_batches(
     batches: Iterable[Documents], model: Model, bundle: Path, processes: int
 ) -> Generator[Batch, None, None]:
-    """Encode batches in order; each worker has at most one of them.
+    """Yield (batch, its encoding) in order; each worker has at most one.
 
-    Args:
-        bundle: where worker processes find the same model.
-        processes: p.
-
-    Returns:
-        An iterator over (batch, its encoding).
-
-    Raises:
-        FullrankError: a worker died.
-        Exception: any error of the model.
+    Workers find the same model in ``bundle``. Raises FullrankError if a worker died, and any error of the model.
     """
     rest, taken = iter(batches), deque[_Taken]()
     with ExitStack() as stack:
@@ -277,7 +259,6 @@ def encode_batches(
 
 
 def _receive(one: _Taken, idle: list[Worker]) -> None:
-    """Wait for the encoding of a batch; its worker is idle then."""
     worker = one.encoded
     if isinstance(worker, Worker):
         one.encoded = worker.receive()

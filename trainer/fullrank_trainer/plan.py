@@ -55,15 +55,7 @@ class Plan:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as 500M or 4G.
-
-    Raises:
-        RecipeError: the text is no size above zero.
-
-    Example:
-        >>> parse_size("1.5G")
-        1610612736
-    """
+    """Return the bytes of a size such as 500M or 4G. Raises RecipeError."""
     found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*([KMGT])(?:i?B)?", text.strip(), re.I)
     size = 0 if found is None else int(float(found[1]) * _UNITS[found[2].upper()])
     if not size:
@@ -81,9 +73,6 @@ def make_plan(
     """Estimate a training, and lower what it holds at once until it fits.
 
     Args:
-        corpus: the collection, counted.
-        recipe: what to fit.
-        threads: of the kernels.
         seconds: time limit from now on until the bundle is written; None: the recipe's own.
         limit: the most memory, bytes; None: any.
 
@@ -203,7 +192,6 @@ def _small_batches(corpus: Corpus, recipe: Recipe) -> tuple[Recipe, str]:
 
 
 def _with(corpus: Corpus, recipe: Recipe, changes: list[str]) -> Recipe:
-    """Override settings of every part that learns, separated by spaces."""
     key, texts = _texts_of(corpus, recipe)
     if not key:
         return recipe.override(changes[0].split())

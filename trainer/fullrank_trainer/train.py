@@ -45,11 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """A written bundle.
-
-    Attributes:
-        table: the model's line, then those of the baselines; empty without a validation split.
-    """
+    """A written bundle."""
 
     path: Path
     table: list[ResultRow]
@@ -102,14 +98,10 @@ def train(
     """Train a recipe on a collection and write the bundle out/name/version.
 
     Args:
-        collection: folder of the collection.
-        out: folder of bundles.
-        name: of the model.
         recipe: itself, its name, or the path of a .toml file; by default that of ``start``, or auto.
         overrides: "key=value" settings of the recipe.
         start: a bundle of the same recipe, whose weights training goes on from in a few epochs; by default it starts
             anew.
-        seed: of all random numbers.
         threads: of the kernels, and processes that count text; by default all cores. One thread and one seed
             reproduce the same bits.
         resume: continue an interrupted run of the same name, recipe, seed and collection.
@@ -184,7 +176,6 @@ def train(
 
 
 def _can_gain_by_reordering(collection: Collection, recipe: Recipe, reporter: Reporter) -> bool:
-    """Return whether a second stage is worth a try unasked."""
     system = system_of(recipe)
     if not system.reorders or system.learns_valid(recipe) or collection.queries is None:
         return False
@@ -301,12 +292,7 @@ class Trainer:
         return replace(best, fitted=replace(best.fitted, facts=facts))
 
     def fit(self, recipe: Recipe, trial: int, seconds: float, label: str = "") -> Candidate:
-        """Fit one model and measure it on validation.
-
-        Args:
-            trial: number of the trial, names its checkpoint.
-            seconds: time limit; 0 keeps the recipe's own.
-        """
+        """Fit one model and measure it on validation; 0 seconds keep the recipe's own limit."""
         if seconds:
             recipe = replace(recipe, train=replace(recipe.train, seconds=seconds))
         run = TrainingRun(
@@ -384,13 +370,7 @@ class Trainer:
         log_position: LogPosition | None,
         second: Decision | None = None,
     ) -> Path:
-        """Write the bundle and its model card, and remove the checkpoints.
-
-        Args:
-            began: start of the training, by the monotonic clock.
-            log_position: which live documents the collection contains.
-            second: the second stage; the bundle gets it if it is on.
-        """
+        """Write the bundle and its model card, and remove the checkpoints; ``began`` is of the monotonic clock."""
         fitted = best.fitted
         card = {
             **model_card(self.collection, best.recipe, fitted.facts, table),

@@ -37,11 +37,7 @@ _MAX_DEPTH = 4
 
 
 def read_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Map the tensors of a file into memory; bfloat16 is converted to float32.
-
-    Raises:
-        TrainingError: the file is truncated, has a gap or a number type that is not supported.
-    """
+    """Map the tensors of a file into memory; bfloat16 is converted to float32. Raises TrainingError."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -110,17 +106,7 @@ _WORD_STARTS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies ma
 
 
 def read_model2vec(path: Path, collector: Collector) -> str:
-    """Read a model into the collector.
-
-    Args:
-        path: of the safetensors file; tokenizer.json must lie in the same folder.
-
-    Returns:
-        The sha256 of both files, hexadecimal.
-
-    Raises:
-        TrainingError: a file is missing or damaged, or they do not fit each other.
-    """
+    """Read a safetensors file, with tokenizer.json in its folder; return the sha256 of both. Raises TrainingError."""
     tensors, tokenizer = read_tensors(path), path.with_name("tokenizer.json")
     name = next((name for name in _NAMES if name in tensors), None)
     if name is None:
@@ -210,14 +196,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_text(path: Path, collector: Collector) -> str:
-    """Read a text file, plain or gzipped, into the collector.
-
-    Returns:
-        The sha256 of the uncompressed content, hexadecimal.
-
-    Raises:
-        TrainingError: the file cannot be read; the message names the line.
-    """
+    """Read a text file, plain or gzipped; return the sha256 of its content. Raises TrainingError."""
     lines = Lines(path)
     try:
         _read(lines, collector)
@@ -279,7 +258,6 @@ class WordVectors:
     """Vectors of known words.
 
     Attributes:
-        fingerprint: sha256 of its content, hexadecimal.
         words: the words of the collection that it has, as the featuriser writes them.
         vectors: float32 (words, width), finite and not zero.
     """
@@ -316,11 +294,7 @@ class Collector:
         self._tokens[word], self._vectors[word] = token, vector
 
     def collect(self, path: Path, fingerprint: str) -> WordVectors:
-        """Return the vectors, without those that are zero.
-
-        Raises:
-            TrainingError: no word has a vector, or a number is not finite.
-        """
+        """Return the vectors, without those that are zero. Raises TrainingError."""
         words = sorted(self._vectors)
         if words:
             vectors = np.array([self._vectors[word] for word in words], np.float32)
@@ -349,14 +323,9 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     Args:
         path: a model2vec ``model.safetensors`` with its ``tokenizer.json`` in the same folder, or a text file of
             word2vec, GloVe or fastText (``.vec``, ``.txt``), plain or gzipped.
-        wanted: the words, as the featuriser writes them.
 
     Raises:
         TrainingError: the file is damaged or of another format, or it has a vector for no wanted word.
-
-    Example:
-        >>> read_vectors(Path("wiki.en.vec"), ["ant", "bee"]).vectors.shape
-        (2, 300)
     """
     collector = Collector(wanted)
     read = read_model2vec if path.suffix == ".safetensors" else read_text

@@ -111,13 +111,7 @@ def write_collection(
     """Write votes as a collection. The folder appears when it is complete.
 
     Args:
-        votes: of all splits.
-        propensities: p_k.
         corpus: folder whose corpus.jsonl has the documents; votes on others are left out when it is read.
-        folder: to write; it must not exist.
-        rule: how clicks become weights.
-        recent_share, after, final: see split_votes.
-        options: position_1 and dwell of ``weigh``.
 
     Returns:
         The number of judgements in each split.

@@ -67,10 +67,7 @@ def read_table(
     """Read the lists and clicks of a table. Rows of one list must follow each other.
 
     Args:
-        path: .csv or .tsv, plain or .gz.
         now: time of rows without one, in seconds since 1970.
-        refused: counts rows that cannot be read, by reason.
-        first_position: position of the first document: 0 or 1.
 
     Raises:
         FullrankError: the file cannot be read, or its header lacks a column.
@@ -139,7 +136,6 @@ def _list(
     placed: Mapping[int, tuple[str, bool]],
     only_clicked: bool,
 ) -> Iterator[ServedList | Event]:
-    """Make a list of each run of neighbouring places, and its clicks."""
     user = asked.get("user")
     texts = {"user_id": user} if user else {}
     runs = groupby(enumerate(sorted(placed)), lambda item: item[1] - item[0])
@@ -193,8 +189,6 @@ def store(
 
     Args:
         records: in any order; their lines are in memory until all are read.
-        folder: of the log; created if need be.
-        now: in seconds since 1970; their retention begins.
 
     Raises:
         FullrankError: the log would be larger; nothing was stored.
@@ -229,11 +223,7 @@ _MAX_AGE_S = float("inf")  # a log may be as old as it likes
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file by its name and first characters.
-
-    Raises:
-        FullrankError: the file cannot be read or is of another format.
-    """
+    """Return the format of a file by its name and first characters. Raises FullrankError."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".csv", ".tsv")):
         return "table"
@@ -257,11 +247,7 @@ def read_records(
     """Read the lists and events of a file.
 
     Args:
-        path: plain or .gz.
-        form: "ubi", "algolia" or "table".
         now: in seconds since 1970; records without a time get it, and those from later are refused.
-        refused: counts what cannot be read, by reason.
-        first_position: of tables, the position of the first document: 0 or 1.
 
     Raises:
         FullrankError: the file cannot be read, or its header lacks a column.

@@ -47,17 +47,13 @@ class Votes:
     Votes of lists without what else was shown are counts: they say nothing about places.
 
     Attributes:
-        queries: normalised texts.
-        documents: ids.
         query, document: int64, places in ``queries`` and ``documents``.
         person: int64, without gaps or not; equal numbers are one person, numbers below zero one whom nobody names.
         place: int64, 0 is the first document of all: the offset of a list is added.
         time: float64, when the list was shown, in seconds since 1970.
-        clicked: bool.
         dwell_s: float64, how long the document was looked at, NaN if unknown.
         shown: int64, number of the list; two votes of one list have the same.
         is_listed: bool, whether the list has all that was shown; in a log of clicks alone no list has.
-        coins: pairs whose order a coin decided.
         counts: of what was joined and, by reason, of clicks that were left out.
         text_rank: int64, how many documents fit the query better by their text (`texts`), −1 where that is unknown;
             None: it is unknown everywhere.
@@ -98,8 +94,6 @@ def join(lists: Iterable[ServedList], events: Iterable[Event], name: str | None 
     Programs are left out, and so are votes beyond the caps, and documents that a rule pinned.
 
     Args:
-        lists: in any order.
-        events: in any order; only clicks and what follows them count.
         name: only lists of versions of this model count, and those that name no version; None: all.
 
     Example:
@@ -249,8 +243,6 @@ def _votes(
 
 
 class _Codes(dict[str, int]):
-    """Numbers of normalised texts, by the texts as they were typed."""
-
     def __init__(self) -> None:
         super().__init__()
         self._known: dict[str, int] = {}

@@ -61,7 +61,6 @@ class Clicked:
         pairs: int64, query · width + document, ascending and without repetition.
         query: int64, of each pair, ascending: 0 for the first query that has a pair, and so on.
         pair: int64, of each row, place in ``pairs``.
-        place: int64, of each row; 0 is the first.
         views: float64, of each row, votes.
         clicks: float64, of each row, votes with a click; fractions where dwell time counts.
         text: int64, of each pair, its group by text, below TEXTS.
@@ -79,11 +78,7 @@ class Clicked:
 
     @staticmethod
     def of(votes: Votes, c: Float64) -> Clicked:
-        """Count votes.
-
-        Args:
-            c: float64, of each vote, from 0 to 1: whether it is a click.
-        """
+        """Count votes; c, float64 from 0 to 1, says of each vote whether it is a click."""
         width = max(1, len(votes.documents))
         pairs, at = np.unique(votes.query * width + votes.document, return_inverse=True)
         _, query = np.unique(pairs // width, return_inverse=True)
@@ -117,7 +112,6 @@ class Mixture:
         epsilon: ε_k, float64, of each place that was seen.
         prior: π_b, float64 (TEXTS, places), of each group by text and each place that was seen.
         odds: o_b, the same.
-        propensities: p_k.
     """
 
     alpha: float
@@ -139,14 +133,7 @@ class Mixture:
 
 
 class _Explained(NamedTuple):
-    """The E step.
-
-    Attributes:
-        one, many: γ¹ and γ*, float64, of each pair.
-        of_one: r, float64, of each pair: that of its query.
-        total: 1 + Σ o, float64, of each pair: that of its query.
-        one_answer: the mean of r over the queries.
-    """
+    """The E step, float64 of each pair: γ¹, γ*, then r and 1 + Σ o of its query; and the mean of r over the queries."""
 
     one: Float64
     many: Float64
@@ -197,11 +184,7 @@ def _explain(mixture: Mixture, counted: Clicked) -> _Explained:
 
 
 def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
-    """Fit α, ε, π, o and ρ by EM.
-
-    Args:
-        propensities: p_k.
-    """
+    """Fit α, ε, π, o and ρ by EM."""
     places = int(counted.place.max(initial=0)) + 1
     p = propensities.of(counted.place)
     looked = counted.views * p

@@ -54,13 +54,8 @@ def rank_by_text(
     needs an explanation.
 
     Args:
-        votes: of all splits.
-        propensities: p_k.
-        corpus: folder whose corpus.jsonl has the documents.
         scratch: folder for large arrays, in files without a name.
-        reporter: receives progress.
         learned: those of the votes whose clicks teach; None: all.
-        seed: of everything random.
 
     Raises:
         CollectionError: the corpus cannot be read.
@@ -86,7 +81,6 @@ def rank_by_text(
 
 
 def _collection(votes: Votes, propensities: Propensities, corpus: Path) -> Collection:
-    """Return the documents with the queries of the votes, in their order, and with judgements by their clicks alone."""
     collection = read_collection(corpus)
     known = collection.document_ids.rows
     judged = weigh(votes, propensities, "mixture", least=MIN_WEIGHT)
@@ -109,7 +103,6 @@ def _collection(votes: Votes, propensities: Propensities, corpus: Path) -> Colle
 
 
 def _fit_without(context: TrainingContext, half: Bool, scratch: Path) -> FittedModel | None:
-    """Learn from the queries that are not in a half; None if none of them is judged."""
     corpus = context.corpus
     pairs = corpus.pairs.keep(lambda query, rows: np.full(len(rows), not half[query]))
     if not len(pairs):
@@ -129,14 +122,7 @@ def _rank(
     found: Int64,
     advance: Callable[[int], None],
 ) -> None:
-    """Set the ranks of the votes on some queries.
-
-    Args:
-        queries: int64, ascending.
-        query, document: int64, of each vote: rows of the collection; −1 for a document that it lacks.
-        found: int64, of each vote, written: how many documents fit better.
-        advance: takes the number of queries that are done.
-    """
+    """Set the ranks of the votes on some queries; ``document`` is −1 for a document that the collection lacks."""
     retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
     order = np.argsort(query, kind="stable")
     order = order[document[order] >= 0]

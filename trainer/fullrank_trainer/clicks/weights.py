@@ -41,7 +41,6 @@ class Judged:
     """Documents that are relevant to queries. All arrays have one row a pair, by query and document.
 
     Attributes:
-        queries, documents: names, as in Votes.
         query, document: int64, places in them.
         weight: float64, above zero.
         people: int64, how many clicked.
@@ -76,17 +75,11 @@ def weigh(
     """Weigh judgements that train.
 
     Args:
-        votes: of one split.
-        propensities: p_k.
-        rule: how clicks become weights.
         mixture: of all splits; None: fitted to these votes.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
         least: judgements with a smaller γ, scaled, are left out.
-
-    Example:
-        >>> judged = weigh(votes, fit_propensities(votes.coins))
     """
     every = votes
     votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
@@ -115,9 +108,6 @@ def measure(
 
     γ Σ c is divided by how likely a document that answers would have been clicked at all in the places it had. So a
     mean over clicks is what it were if people looked at every place alike.
-
-    Args:
-        position_1, dwell, least: as for ``weigh``.
     """
     every = votes
     votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
@@ -184,7 +174,6 @@ def _people(at: Int64, person: Int64, clicked: Bool, pairs: int) -> Int64:
 
 
 def _scaled(weight: Float64, query: Int64) -> Float64:
-    """Scale weights so that the squares of a query sum to 1 on average."""
     if not len(weight):
         return weight
     squares = np.bincount(query, weight**2)

@@ -70,11 +70,7 @@ def no_collection(message: str) -> CollectionError:
 
 
 def find_corpus(folder: Path) -> Path:
-    """Find the corpus file of a collection, in its folder or one folder up.
-
-    Raises:
-        CollectionError: there is none, or a plain one and a gzipped one.
-    """
+    """Find the corpus file of a collection, in its folder or one folder up. Raises CollectionError."""
     found = find_file(folder, "corpus.jsonl") or find_file(folder / "..", "corpus.jsonl")
     if found is None:
         raise no_collection(f"{folder}: no corpus.jsonl or corpus.jsonl.gz, here or one folder up")
@@ -83,14 +79,7 @@ def find_corpus(folder: Path) -> Path:
 
 
 def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Document]]:
-    """Read the documents of a corpus in the order of the file.
-
-    Returns:
-        An iterator over (line number, document).
-
-    Raises:
-        CollectionError: lines are no valid documents, or the file has none.
-    """
+    """Yield (line number, document) in the order of the file. Raises CollectionError."""
     seen: dict[str, int] = {}
     for number, item in read_objects(lines, report):
         try:
@@ -141,17 +130,12 @@ class CorpusFile:
 
     Attributes:
         fingerprint: sha256 of its content; compression does not change it.
-
-    Example:
-        >>> with CorpusFile("shop") as corpus:
-        ...     ids = [document.id for document in corpus.documents()]
     """
 
     def __init__(self, path: str | Path, *, scratch: Path | None = None) -> None:
         """Read and check the file.
 
         Args:
-            path: a corpus file, or a collection's folder.
             scratch: folder for the copy of gzipped input and pipes; by default the system's
                 folder of temporary files.
 
@@ -178,11 +162,7 @@ class CorpusFile:
         return len(self._line_starts)
 
     def document(self, row: int) -> Document:
-        """Return the document of a row; rows ascend by id.
-
-        Raises:
-            CollectionError: the file has changed since it was checked.
-        """
+        """Return the document of a row, by id. Raises CollectionError if the file has changed since."""
         assert self._file is not None
         self._file.seek(int(self._line_starts[row]))
         try:
@@ -227,7 +207,6 @@ class _PositionedLines(Lines):
 
 
 def _line_starts(lines: _PositionedLines, report: ReadReport) -> Int64:
-    """Return where each document's line begins, int64 (documents,), in ascending order of id."""
     ids: list[str] = []
     starts = array("q")
     in_order = True
@@ -257,12 +236,7 @@ _MOST = 50  # texts of a document
 
 @dataclass(frozen=True)
 class Anchors:
-    """What links say.
-
-    Attributes:
-        learned: document → the texts that training reads, and how many links have each.
-        held_out: text that training does not read → documents that its links lead to.
-    """
+    """What links say: texts by document and how often, and texts that training does not read with where they lead."""
 
     learned: Mapping[str, Counter[str]] = field(default_factory=dict)
     held_out: Mapping[str, list[str]] = field(default_factory=dict)
@@ -278,11 +252,7 @@ class Anchors:
 
 
 def read_anchors(folder: Path, digests: list[tuple[str, str]]) -> Anchors:
-    """Read the anchors of a folder that may have some.
-
-    Raises:
-        CollectionError: the header or a line is malformed.
-    """
+    """Read the anchors of a folder that may have some. Raises CollectionError."""
     path = find_file(folder, "anchors.tsv")
     if path is None:
         return Anchors()

@@ -55,7 +55,6 @@ class Docstring:
     Attributes:
         name: the shortest qualified public name of the object.
         aliases: every qualified name with this docstring, `name` included.
-        sentence: the first sentence, on one line.
         text: the rest without See Also.
     """
 
@@ -113,7 +112,6 @@ def read_docstrings() -> list[Docstring]:
 
 
 def _public_docstrings() -> Iterator[tuple[str, str]]:
-    """Iterate over (qualified name, docstring) of public functions and classes, aliases included."""
     with warnings.catch_warnings():
         # Deprecated namespaces warn when they are read.
         warnings.simplefilter("ignore")
@@ -130,7 +128,6 @@ def _public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def _public_modules(name: str) -> Iterator[ModuleType]:
-    """Iterate over a package and its public modules; modules that fail to import are skipped."""
     try:
         module = importlib.import_module(name)
     except Exception:
@@ -142,7 +139,6 @@ def _public_modules(name: str) -> Iterator[ModuleType]:
 
 
 def _parse_docstring(docstring: str, names: list[str]) -> Docstring | None:
-    """Return the parts of a docstring; None if no text would be left to index."""
     docstring = docstring.strip()
     head, _, body = docstring.partition("\n\n")
     while _SIGNATURE.match(head) and body:
@@ -159,7 +155,6 @@ def _parse_docstring(docstring: str, names: list[str]) -> Docstring | None:
 
 
 def _without_see_also(body: str) -> tuple[str, tuple[str, ...]]:
-    """Return a docstring's body without its See Also section, and the names in that section."""
     start = _SEE_ALSO.search(body)
     if start is None:
         return body, ()

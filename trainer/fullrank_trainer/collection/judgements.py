@@ -46,12 +46,7 @@ class QrelsReader:
     report: ReadReport
 
     def read(self, lines: Lines, split: str) -> PairTable[int]:
-        """Read the judgements of one split.
-
-        Raises:
-            CollectionError: a line is malformed, a pair has two different grades, or, if strict,
-                an id is unknown.
-        """
+        """Read the judgements of one split. Raises CollectionError."""
         report = self.report
         query_rows, document_rows = self.query_ids.rows, self.document_ids.rows
         pairs = PairReader(self.query_ids, self.document_ids, int)
@@ -83,7 +78,6 @@ class QrelsReader:
         return table
 
     def _is_unknown(self, lines: Lines, number: int, query: str, document: str) -> bool:
-        """Return whether an id of a line is unknown, and count it; strict reading refuses the line."""
         known_queries = self.document_ids if self.has_mates else self.query_ids
         if query not in known_queries.rows:
             name, id = "query-id", query
@@ -98,14 +92,7 @@ class QrelsReader:
 
 
 def find_splits(folder: Path) -> list[tuple[str, Path]]:
-    """Find the files of splits in a folder.
-
-    Returns:
-        (split, file): train, valid, test, then other splits by name.
-
-    Raises:
-        CollectionError: a split has a plain file and a gzipped one.
-    """
+    """Return (split, file) of a folder: train, valid, test, then other splits by name. Raises CollectionError."""
     names = {
         file.name.removesuffix(".gz").removesuffix(".tsv")
         for pattern in ("*.tsv", "*.tsv.gz")
@@ -124,17 +111,9 @@ def find_splits(folder: Path) -> list[tuple[str, Path]]:
 def find_inherited_qrels(
     queries: Path, parent: Path, query_ids: Ids, document_ids: Ids
 ) -> list[tuple[str, Path]]:
-    """Find the parent folder's qrels for queries that describe its documents.
+    """Return (split, file) of the parent's qrels if the queries describe its documents; else nothing.
 
-    Args:
-        queries: queries file of a folder without its own qrels.
-        query_ids: ids in ``queries``.
-
-    Returns:
-        (split, file); empty if the parent's qrels judge queries or no query id is a document's.
-
-    Raises:
-        CollectionError: some queries have the id of a document and some do not.
+    Raises CollectionError if some queries have the id of a document and some do not.
     """
     is_above = queries.parent.resolve() != parent.resolve()
     if (
@@ -196,15 +175,9 @@ def read_values(
     report: ReadReport,
     digests: MutableSequence[tuple[str, str]],
 ) -> dict[str, Values]:
-    """Read the values of all splits of a collection.
+    """Read the weights or people of all splits of a collection; unless ``strict``, skip pairs without a judgement.
 
-    Args:
-        folder: ``weights`` or ``people``, which need not exist.
-        strict: refuse values of pairs without a judgement; otherwise count and skip them, as the judgement of a
-            document that was deleted since is skipped.
-
-    Raises:
-        CollectionError: a line is malformed, a value is not above zero, a pair has two values, or a split has no qrels.
+    A document that was deleted since has none. Raises CollectionError.
     """
     found: dict[str, Values] = {}
     for split, file in find_splits(folder):
@@ -256,12 +229,7 @@ KINDS: dict[type, npt.DTypeLike] = {int: np.int32, float: np.float64}
 
 
 class Ids(list[str]):
-    """The distinct ids of the queries or documents of a collection, by row.
-
-    Example:
-        >>> Ids(["b", "a"]).rows["a"]
-        1
-    """
+    """The distinct ids of the queries or documents of a collection, by row."""
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -307,7 +275,6 @@ class PairTable(Mapping[str, Mapping[str, Value]], Generic[Value]):
 
     @cached_property
     def _places(self) -> Int32:
-        """The place of each query of the collection in ``queries``; -1 if it has no pair."""
         places = np.full(len(self.query_ids), -1, np.int32)
         places[self.queries] = np.arange(len(self.queries), dtype=np.int32)
         return places

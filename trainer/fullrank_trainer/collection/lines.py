@@ -36,22 +36,7 @@ _REMARKS = {
 
 @dataclass
 class ReadReport:
-    """Counts of one read collection.
-
-    Attributes:
-        judgements: judgements kept, by split.
-        unknown_ids: judgements skipped because the corpus or the queries file lacks their id.
-        unknown_examples: the first few of them, as "'id' (file:line)".
-        empty_documents: documents with an empty text; they are kept.
-        empty_queries: queries with an empty text; they are kept.
-        repeated_judgements: judgements given more than once; one is kept.
-        other_queries: inherited judgements of queries that this folder lacks; they are left out.
-        self_links: links from a document to itself; they are left out.
-        zero_grades: grades of zero or below; they are kept as "judged, not relevant".
-        values_without_judgement: weights and counts of people of pairs that are not judged relevant; left out.
-        queries_without_judgements: queries that no split judges; they are kept.
-        blank_lines: blank lines; they are skipped.
-    """
+    """Counts of one read collection; ``_REMARKS`` says what each means."""
 
     documents: int = 0
     queries: int = 0
@@ -108,14 +93,7 @@ _MAX_REFUSED = 10  # lines that an error names
 
 
 def find_file(folder: Path, name: str) -> Path | None:
-    """Find a file, plain or gzipped.
-
-    Returns:
-        The path of ``name`` or of ``name.gz``; None if the folder has neither.
-
-    Raises:
-        CollectionError: the folder has both.
-    """
+    """Return the path of a file, plain or .gz; None if there is neither. Raises CollectionError if there are both."""
     found = [file for file in (folder / name, folder / f"{name}.gz") if file.is_file()]
     if len(found) == 2:
         raise CollectionError(f"{folder}: both {name} and {name}.gz; keep one")
@@ -177,14 +155,7 @@ def open_bytes(path: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def read_objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read one JSON object from each line; blank lines are counted and skipped.
-
-    Returns:
-        An iterator over (line number, object).
-
-    Raises:
-        CollectionError: lines are no strict JSON objects; see fullrank.storage.strict_json.
-    """
+    """Yield (line number, object); count blank lines. Raises CollectionError after the last line if some are wrong."""
     for number, line in lines:
         if not line.strip():
             report.blank_lines += 1
@@ -227,11 +198,7 @@ def id_problem(id: str) -> str | None:
 
 
 def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
-    """Return the "_id" of a line and add it to ``seen`` (id → line number).
-
-    Raises:
-        CollectionError: the id is missing, empty, has control characters or was seen before.
-    """
+    """Return the "_id" of a line and add it to ``seen`` (id → line number). Raises CollectionError."""
     id = string_field(lines, number, item, "_id")
     if problem := id_problem(id):
         raise lines.error(number, f"field '_id': {problem}")
@@ -244,14 +211,7 @@ def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str,
 def read_pairs(
     lines: Lines, header: tuple[str, str, str], report: ReadReport
 ) -> Iterator[tuple[int, str, str, str]]:
-    """Read a table of pairs: a header, then two ids and a value, tab-separated.
-
-    Returns:
-        An iterator over (line number, query id, document id, value).
-
-    Raises:
-        CollectionError: the header is missing or another one, or lines have not 3 columns.
-    """
+    """Yield (line number, query id, document id, value) of a table with a header. Raises CollectionError."""
     header_seen = False
     for number, raw in lines:
         try:

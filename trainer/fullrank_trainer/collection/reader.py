@@ -64,17 +64,12 @@ class Collection:
     """A collection: judgements and queries in memory, documents in a file.
 
     Attributes:
-        path: its folder.
         documents: in ascending id order, so that "ties by id" is "ties by row"; each is read when it is asked for.
         queries: in the order of the file; None if the documents are the queries.
         has_mates: a query is, or describes, the document of the same id, its mate, which is never
             its answer: true if the documents are the queries or the qrels are the parent's.
-        splits: names of the qrels files: train, valid, test, then others by name.
-        report: counts of the lines, documents and irregularities read.
         fingerprint: sha256 over the content of every file and the fields asked for; compression does not
             change it.
-        judgements: qrels by split.
-        fields: which fields of the documents are read, and why.
         weights: by split, of judged pairs, above zero; empty without weights/<split>.tsv.
         people: by split, how many people clicked a judged pair; empty without people/<split>.tsv.
         anchors: text of links that no document has in its anchors → ids of the documents that it leads to.
@@ -135,11 +130,7 @@ class Collection:
         return self.queries is None
 
     def qrels(self, split: str) -> Qrels:
-        """Return the judgements of one split.
-
-        Raises:
-            CollectionError: there is no such split; the message names the existing ones.
-        """
+        """Return the judgements of one split."""
         try:
             return self.judgements[split]
         except KeyError:
@@ -155,14 +146,10 @@ def read_collection(
     """Read a collection folder.
 
     Args:
-        path: the folder.
         strict: refuse judgements of unknown queries or documents. By default they are skipped and
             counted, because a click on a document that was deleted since is no reason to stop.
         fields: the fields to read, in this order; by default schema.json and the rule of ``schema``
             decide.
-
-    Returns:
-        The collection, documents in ascending id order.
 
     Raises:
         CollectionError: a file is missing or malformed; the message names file, line and field.
@@ -240,7 +227,6 @@ def read_collection(
 def _read_schema(
     folder: Path, corpus_folder: Path, digests: list[tuple[str, str]]
 ) -> Schema | None:
-    """Read the schema of a collection: its own, or the one next to its corpus; None without one."""
     for place in (folder, corpus_folder):
         if (place / SCHEMA).is_file():
             lines = Lines(place / SCHEMA)

@@ -78,13 +78,7 @@ class Kind(StrEnum):
 
 
 def kind_of(value: str) -> Kind | None:
-    """Tell what a value is.
-
-    Args:
-        value: text; only its first 400 characters are read.
-
-    Returns:
-        Its kind; None for a value without a letter or digit, and for placeholders such as "n/a".
+    """Tell what a value is; None for one without a letter or digit, and for placeholders such as "n/a".
 
     Example:
         >>> kind_of("Nike Air"), kind_of("AB-1234"), kind_of("2024-01-05")
@@ -123,7 +117,7 @@ def _plain(text: str) -> str:
 
 
 def _has_no_case(character: str) -> bool:
-    """Check for a letter of a script without capitals (Han, Kana, Arabic, Thai): codes contain none."""
+    """Check for a letter of a script without capitals (Han, Kana, Arabic, Thai)."""
     return character.isalpha() and character.lower() == character.upper()
 
 
@@ -162,7 +156,6 @@ def _is_written_date(parts: list[str]) -> bool:
 
 
 def _is_short_code(token: str) -> bool:
-    """Check for a code of letters: en, de-AT, USD, XL."""
     if any(map(_has_no_case, token)):
         return False
     return all(
@@ -205,12 +198,7 @@ _TYPE_NAMES = {bool: "true or false", int: "numbers", float: "numbers", list: "l
 
 @dataclass(frozen=True)
 class FieldVerdict:
-    """The use of one field.
-
-    Attributes:
-        is_read: true if searches find its words; false if it is only stored.
-        reason: why, in a few words.
-    """
+    """The use of one field: searches find its words, or it is only stored; and why."""
 
     name: str
     is_read: bool
@@ -223,11 +211,7 @@ class FieldVerdict:
 
 @dataclass(frozen=True)
 class Schema:
-    """A parsed schema.json.
-
-    Attributes:
-        uses: field → true for text, false for stored; fields that it leaves out follow the rule.
-    """
+    """A parsed schema.json: field → true for text, false for stored. Fields that it leaves out follow the rule."""
 
     path: Path
     uses: Mapping[str, bool]
@@ -235,13 +219,7 @@ class Schema:
 
 @dataclass
 class _Values:
-    """The values of one field.
-
-    Attributes:
-        first: hash of each distinct text → the row of the first document with it. The texts themselves would be the
-            whole corpus in memory.
-        types: of the values that are not text.
-    """
+    """The values of one field: the first row of each distinct text, by hash, and the types of the others."""
 
     texts: int = 0
     first: dict[bytes, int] = field(default_factory=dict)
@@ -251,12 +229,7 @@ class _Values:
 
 
 def field_uses(fields: Iterable[FieldVerdict]) -> dict[str, str]:
-    """Return which fields are read and which are only stored, and why, as two lines of a report.
-
-    Example:
-        >>> field_uses([FieldVerdict("title", True, "always read"), FieldVerdict("sku", False, "codes")])
-        {'read': 'title (always read)', 'stored': 'sku (codes)'}
-    """
+    """Return which fields are read and which are only stored, and why, as two lines of a report."""
     found: dict[str, list[str]] = {"read": [], "stored": []}
     for verdict in fields:
         use = "read" if verdict.is_read else "stored"
@@ -265,11 +238,7 @@ def field_uses(fields: Iterable[FieldVerdict]) -> dict[str, str]:
 
 
 def parse_schema(path: Path, content: bytes) -> Schema:
-    """Parse a schema.json.
-
-    Raises:
-        CollectionError: it is no JSON object of the documented form; the message names file and field.
-    """
+    """Parse a schema.json. Raises CollectionError."""
     try:
         value = strict_json.parse_object(content, max_depth=3)
     except JsonError as error:
@@ -300,17 +269,13 @@ def choose_fields(
     """Decide which fields of the documents are read.
 
     Args:
-        documents: in ascending id order.
-        schema: of the collection, if it has one.
         asked: the fields to read, in this order; None leaves the choice to the schema and the rule.
 
     Returns:
-        A verdict on every field: those of ``asked`` first, or title, text and the others in order of
-        appearance.
+        A verdict on every field: those of ``asked`` first, or title, text and the others in order of appearance.
 
     Raises:
-        CollectionError: the schema or ``asked`` names a field that no document has, or whose values are
-            not all text; or ``asked`` is empty or repeats a field.
+        CollectionError: a field does not exist, comes twice, or has values that are not text.
     """
     values = _collect(documents)
     order = [name for name in _DEFAULT if name in values]

@@ -34,11 +34,7 @@ Item = TypeVar("Item")
 
 
 class Records:
-    """Bytes in an anonymous file, in the order in which they come.
-
-    Attributes:
-        starts, sizes: of each record in the file, int64 (records,).
-    """
+    """Bytes in an anonymous file; starts and sizes are those of each record, int64."""
 
     def __init__(self, records: Iterable[bytes]) -> None:
         ends = array("q", [0])
@@ -176,11 +172,7 @@ class StoredQueries(Stored[Query]):
     """Queries in the order of their file; the text of each is read when it is asked for."""
 
     def __init__(self, lines: Lines, report: ReadReport) -> None:
-        """Read queries, and count them.
-
-        Raises:
-            CollectionError: a line is malformed, or there is no query.
-        """
+        """Read queries, and count them. Raises CollectionError."""
         seen: dict[str, int] = {}
 
         def texts() -> Iterator[bytes]:
@@ -212,14 +204,7 @@ class StoredQueries(Stored[Query]):
 
 
 def read_queries(path: str | Path) -> Sequence[Query]:
-    """Read queries.
-
-    Args:
-        path: a queries.jsonl[.gz], or a folder that holds one.
-
-    Raises:
-        CollectionError: the file is missing or malformed.
-    """
+    """Read a queries.jsonl[.gz], or that of a folder. Raises CollectionError."""
     given = Path(path)
     found = find_file(given, "queries.jsonl") if given.is_dir() else given
     if found is None:

@@ -87,9 +87,6 @@ def judge(
     """Collect the queries of a split that have a relevant candidate.
 
     Args:
-        collection: the collection.
-        split: its queries are measured.
-        exclude_splits: their relevant documents are no candidates.
         rows: document id → row of the ranked documents; by default the collection's own rows.
 
     Returns:
@@ -189,9 +186,7 @@ class Evaluation:
     """The measures of one bundle on one split.
 
     Attributes:
-        queries: number of measured queries: those with a relevant candidate.
         left_out: queries of the split without a relevant candidate.
-        measures: mean and standard error of each measure.
         per_query: measure → float64 (queries,), in the order of query_ids.
     """
 
@@ -242,12 +237,9 @@ def measure_rankings(
     """Rank documents for queries and measure each ranking.
 
     Args:
-        queries: B encoded queries, one a judgement.
-        documents: number of documents that the retriever ranks.
         with_rank_loss: False leaves out rank_loss, the only measure that needs every score.
         reorder: the second stage, called with the place of a query and its ranking. It changes no score, so rank_loss
             stays that of the first stage.
-        on_ranking: called with each judgement and ranking, in order.
 
     Returns:
         measure → float64 (B,), in the order of the judgements.
@@ -283,15 +275,9 @@ def rank_in_batches(
     depth: int,
     start: int = 0,
 ) -> Iterator[tuple[Ranking, Float32, npt.NDArray[np.bool_] | None]]:
-    """Rank the candidates of each query, in batches.
+    """Yield of each query its ranking, the scores of all documents, and which are no candidates (None: all are).
 
-    Args:
-        start: row of the retriever's first document in the judgements.
-        Others: see ``measure_rankings``.
-
-    Returns:
-        For each query its ranking, the scores of all documents, float32 (documents,), and which of them are no
-        candidates, bool (documents,), None if all are candidates of all queries of the batch.
+    The retriever's first document has the row ``start`` in the judgements.
     """
     step = max(1, min(256, _BATCH_CELLS // max(1, documents)))
     for first in range(0, len(judgements), step):
@@ -310,7 +296,7 @@ def measures_of(rows: Int64, judgement: Judgement) -> dict[str, float]:
 
 
 def _mask(batch: Sequence[Judgement], documents: int, start: int) -> npt.NDArray[np.bool_] | None:
-    """Return bool (len(batch), documents), True for no candidate; None if all are candidates."""
+    """Return bool (batch, documents), True for no candidate; None if all are candidates."""
     if not any(len(j.excluded) or j.shown is not None for j in batch):
         return None
     return np.array([judgement.left_out(documents, start) for judgement in batch])
@@ -347,14 +333,8 @@ def evaluate(
     """Measure a bundle on a split of a collection.
 
     Args:
-        bundle: an open bundle.
-        collection: the collection.
-        split: its queries are measured.
-        exclude_splits: their relevant documents are no candidates.
         run: file to write the rankings to as a TREC run. Given the split's qrels, ir-measures and trec_eval compute
             the same measures from it.
-        depth: documents ranked per query.
-        progress: receives progress.
 
     Raises:
         CollectionError: see ``judge``.

@@ -53,12 +53,7 @@ _LEAST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What makes a query familiar.
-
-    Attributes:
-        share: The least share of known letters of one of its words.
-        odds: The least odds of a typing error that counts as known.
-    """
+    """What makes a query familiar: the least share of known letters of a word, and the least odds of a typing error."""
 
     share: float
     odds: float
@@ -150,7 +145,6 @@ class CalibratedFloor:
     """A floor and the numbers that it was chosen by, for the model card; None where nothing was measured.
 
     Attributes:
-        floor: What a document must reach.
         words: The s·t that all but a few words of real queries get from the document that fits them best.
         random: The u·v that all but a few random documents stay below, for real queries.
         noise: The largest u·v of made-up words.
@@ -186,7 +180,6 @@ def calibrate_floor(
     """Choose the floors of a model.
 
     Args:
-        documents: All documents, encoded.
         texts: Real queries, if possible not trained on; with judgements, the queries of these.
 
     Returns:
@@ -279,7 +272,6 @@ def _some_rows(count: int, judgements: Sequence[Judgement], rng: np.random.Gener
 
 
 def _made_up(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Return queries like real ones, of letters that real ones have, drawn at random."""
     letters = sorted({letter for text in texts for letter in text if letter.isalpha()})
     lengths = [[len(word) for word in text.split()] for text in texts if text.split()]
     if not letters:
@@ -321,11 +313,7 @@ class _Looked:
     def parts(
         self, texts: Sequence[str], *, unknown: bool = False
     ) -> Iterator[tuple[Float64, Float64]]:
-        """Yield u·v and s·t of all documents for each query, to about the precision of float32.
-
-        Args:
-            unknown: Leave out queries that have a feature.
-        """
+        """Yield u·v and s·t of all documents for each query (``unknown``: without features only), to about float32."""
         everything = np.arange(len(self.documents))
         for start in range(0, len(texts), _BLOCK):
             queries = self.model.encode_queries(texts[start : start + _BLOCK])

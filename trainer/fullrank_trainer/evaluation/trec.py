@@ -24,11 +24,7 @@ from fullrank_trainer.collection import Qrels
 
 
 def strictly_descending(scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Convert scores in ranked order to float32, each below the previous one.
-
-    Raises:
-        ValueError: a score is not finite, or above the previous one.
-    """
+    """Convert scores in ranked order to float32, each below the previous one. Raises ValueError."""
     exact = np.asarray(scores, dtype=np.float64)
     if not np.all(np.isfinite(exact)):
         raise ValueError("a score is not finite")
@@ -44,12 +40,7 @@ def strictly_descending(scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 
 class RunWriter:
-    """Write a run query by query; the file gets its name when it is complete.
-
-    Example:
-        >>> with RunWriter("shop.run", "bm25") as run:
-        ...     run.write("q1", ["d7", "d2"], [3.5, 1.25])
-    """
+    """Write a run query by query; the file gets its name when it is complete."""
 
     def __init__(self, path: str | Path, tag: str = "fullrank") -> None:
         self._path = Path(path)
@@ -96,7 +87,6 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
 
 
 def _word(text: str, what: str) -> str:
-    """Return the text if it is one word. Raises CollectionError."""
     if len(text.split()) != 1 or text != text.strip():
         raise CollectionError(
             f"{what} {text!r} is not one word; TREC's formats separate columns by spaces"

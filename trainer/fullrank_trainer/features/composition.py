@@ -45,7 +45,6 @@ class Composition:
 
     Attributes:
         labels: of the trained rows; equal labels on both sides mean the same.
-        words: (words, labels); None is the identity.
         second_table: the rows of the second table; empty if there is one table.
     """
 
@@ -54,11 +53,7 @@ class Composition:
     second_table: slice = field(default_factory=lambda: slice(0))
 
     def composer(self, side: DenseSide, unseen: Sequence[str]) -> Callable[[Rows], Rows]:
-        """Return a function from x to x C: φ over trained rows.
-
-        Returns:
-            A function of φ over the side's words, then over ``unseen``, (texts, words + unseen).
-        """
+        """Return a function from x, over the side's words and then ``unseen``, to x C: φ over trained rows."""
         known = len(side.words)
         if self.words is None and not len(side.trigrams):
             return lambda x: x
@@ -81,12 +76,7 @@ class Composition:
         table: Float32,
         zeros: Callable[[tuple[int, int]], Float32] = np.zeros,
     ) -> DenseSide:
-        """Return the side that serves: C U, and the trigrams' rows for unseen words.
-
-        Args:
-            table: U, float32 (trained rows, N).
-            zeros: makes an array of a shape, which gets the sum of words and trigrams.
-        """
+        """Return the side that serves: C U, whose array ``zeros`` makes, and the trigrams' rows for unseen words."""
         rows, letters = table[: len(self.labels)], table[len(self.labels) :]
         if self.words is not None:
             rows = np.asarray(self.words @ rows)
@@ -155,12 +145,7 @@ def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
 
 @dataclass(frozen=True, eq=False)
 class Phi:
-    """φ of texts.
-
-    Attributes:
-        words: x, (texts, words).
-        parts: C, (words, trained rows); None if each word is a trained row.
-    """
+    """φ of texts: x, (texts, words), and C, (words, trained rows); None if each word is a trained row."""
 
     words: Rows
     parts: Rows | None = None
@@ -238,17 +223,13 @@ def frequent_bigrams(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> list[str]:
-    """Find the 2-grams that occur in at least ``min_texts`` texts.
+    """Find the 2-grams that occur in at least ``min_texts`` texts, as "word word", ascending.
+
+    A line end separates words. Beyond 8 million distinct 2-grams the rarest are dropped, so one that becomes frequent
+    late may be missed.
 
     Args:
-        texts: a line end separates words, so no 2-gram spans it.
-        known: words that 2-grams may consist of → distinct numbers below 2³¹. A 2-gram is no more frequent than its
-            words, so leave out words of fewer than ``min_texts`` texts to save time and memory.
-        progress: called with the number of texts done since.
-
-    Returns:
-        2-grams as "word word", ascending. The result is exact up to 8 million distinct 2-grams of known words; beyond
-        that the rarest are dropped, so a 2-gram that becomes frequent late may be missed.
+        known: words that 2-grams may consist of → distinct numbers below 2³¹.
     """
     counter = _BigramCounter()
     for text in texts:
@@ -262,7 +243,6 @@ def frequent_bigrams(
 
 
 def _keys(text: str, known: Mapping[str, int]) -> Int64:
-    """Return the distinct 2-grams of a text, as integers: the first word's number · 2³² + the second's."""
     found = []
     for line in text.split("\n"):
         numbers = np.array([known.get(word, -1) for word in words(line)], np.int64)
@@ -294,7 +274,6 @@ class Neighbours:
 
     Attributes:
         bins: the F frequent words, most frequent first.
-        index: word or 2-gram → its row.
         places: int32 (words, k): S_1 … S_k as places in ``bins``; -1 if there are fewer.
     """
 
@@ -307,13 +286,9 @@ class Neighbours:
 def _nearest_row(  # type: ignore[no-untyped-def]
     contexts, starts, frequent, occur, occurs, counts, touched, best, score
 ):
-    """Write the frequent words of largest DICE with one word into ``best`` and ``score``.
+    """Write the frequent words of largest DICE with one word, of ``occur`` contexts, into ``best`` and ``score``.
 
-    Args:
-        contexts: those that contain the word; ``occur`` is their number.
-        starts, frequent: the frequent words of context c are frequent[starts[c]:starts[c + 1]].
-        counts: zero before and after, int32 (frequent words,).
-        touched: scratch, int32 (frequent words,).
+    The frequent words of context c are frequent[starts[c]:starts[c + 1]]; counts is zero before and after.
     """
     found = 0
     for c in contexts:
@@ -345,7 +320,7 @@ def _nearest_row(  # type: ignore[no-untyped-def]
 def _nearest(  # type: ignore[no-untyped-def]
     wanted, word_starts, contexts, starts, frequent, occurs, shards, best, scores
 ):
-    """Do every wanted word; shard i does every ``shards``-th, so one thread makes each row."""
+    """Do every wanted word; one thread makes each row."""
     for i in prange(shards):
         counts = np.zeros(len(occurs), np.int32)
         touched = np.empty(len(occurs), np.int32)
@@ -376,11 +351,9 @@ def nearest(
         contexts: (contexts, words); a word occurs in a context if it has an entry there, of any value.
         frequent: columns of the F words that may be chosen; ties go to the first of them.
         wanted: columns (T,). S_1 of a frequent word is itself or a word that always occurs with it (DICE = 1).
-        progress: called with the number of words done since.
 
     Returns:
-        Places in ``frequent``, int32 (T, k), -1 if a word occurs with fewer than k, and the coefficients,
-        float64 (T, k).
+        Places in ``frequent``, int32 (T, k), -1 where there are fewer, and the coefficients, float64 (T, k).
     """
     place = np.full(contexts.width, -1, np.int32)
     place[frequent] = np.arange(len(frequent), dtype=np.int32)
@@ -417,13 +390,7 @@ def neighbours(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> Neighbours:
-    """Find S_1 … S_k of every word and 2-gram of a collection, among its ``count`` most frequent words.
-
-    Args:
-        contexts: (contexts, words).
-        count: F.
-        progress: called with the number of words done since.
-    """
+    """Find S_1 … S_k of every word and 2-gram of a collection, among its F = ``count`` most frequent words."""
     occur = np.bincount(contexts.indices, minlength=len(words)).astype(np.int64)
     single = np.array([not is_bigram(word) for word in words], np.bool_)
     frequent = most_frequent(np.where(single, occur, 0), count)

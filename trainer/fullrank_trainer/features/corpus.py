@@ -40,12 +40,7 @@ _COUNTED = 1 << 22  # entries at once
 
 @dataclass(eq=False)
 class Totals:
-    """Sums of counts, each made when it is first needed; corpora of the same counts share them.
-
-    Attributes:
-        documents: word counts of all fields together, (documents, words).
-        frequency: in how many documents each word occurs, int64 (words,).
-    """
+    """Sums of counts that corpora share: all fields, (documents, words), and in how many documents each word occurs."""
 
     documents: Rows | None = None
     frequency: Int64 | None = None
@@ -56,13 +51,10 @@ class Corpus:
     """A counted collection.
 
     Attributes:
-        sources: the fields of the documents that are read, in order.
         counts: one matrix of word counts per source field, then one of the queries if they are
             not the documents.
         mates: int64 (queries,): the document that each query is or describes, which is never its
             answer; -1 if it has none.
-        cache: further counts, keyed by the settings that they depend on.
-        totals: sums of ``counts``.
         vocabularies: those of models, kept so that models with equal ones share them.
     """
 
@@ -175,15 +167,7 @@ def count_collection(
     counting: Counting | None = None,
     zeros: Zeros = np.zeros,
 ) -> Corpus:
-    """Count the words of all texts of a collection.
-
-    Args:
-        counting: counts the texts; by default these processes do.
-        zeros: makes the arrays of counts that are put together from parts.
-
-    Raises:
-        TrainingError: no document has a text field.
-    """
+    """Count the words of all texts of a collection; by default these processes do. Raises TrainingError."""
     sources = text_fields(collection)
     counting = counting or InThisProcess(processes)
     counts, frequency = counting.words(collection, sources, zeros)
@@ -193,11 +177,7 @@ def count_collection(
 
 
 def text_fields(collection: Collection) -> list[str]:
-    """Return the fields of the documents that are read, in order.
-
-    Raises:
-        TrainingError: there is none, or no document has any text in them.
-    """
+    """Return the fields that are read, in order. Raises TrainingError if no document has text in them."""
     names = [verdict.name for verdict in collection.fields if verdict.is_read]
     if any(has_text(document.fields, names) for document in collection.documents):
         return names
@@ -245,11 +225,7 @@ class Counting(Protocol):
 
 
 class InThisProcess:
-    """Counts in this process and in helpers that it starts.
-
-    Args:
-        processes: their number, this one among them.
-    """
+    """Counts in this process and in helpers that it starts."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes

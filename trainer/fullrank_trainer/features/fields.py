@@ -32,7 +32,6 @@ class TextFields:
     Attributes:
         names: (field, the source fields it joins).
         weights: of each field in the dense part; clicked text has 0.
-        counts: of each field, (documents, words).
         clicks: clicked text, the last field; None if the model has none.
         phrase_field: the source field whose whole text is a phrase; empty if the model has none.
     """
@@ -47,14 +46,7 @@ class TextFields:
 def cut_fields(
     corpus: Corpus, settings: ModelSettings, queries: Rows, documents: int
 ) -> TextFields:
-    """Cut documents into the fields of a model.
-
-    Args:
-        corpus: the collection, counted.
-
-    Raises:
-        TrainingError: the documents have a field of their own named like clicked text, or no titles to join.
-    """
+    """Cut documents into the fields of a model. Raises TrainingError."""
     place = {name: i for i, name in enumerate(corpus.sources)}
     joined = settings.fields == "joined"
     names = [("all", list(corpus.sources))] if joined else [(s, [s]) for s in corpus.sources]
@@ -104,13 +96,7 @@ CLICKED = "clicked"
 
 @dataclass(frozen=True, eq=False)
 class Clicks:
-    """Word counts of clicked text.
-
-    Attributes:
-        texts: of each query, (queries, words).
-        judged: 1 where a training query led to a document, (documents, queries).
-        counts: of each document's field, (documents, words).
-    """
+    """Word counts of clicked text: of queries, and of documents, as the queries that led to them have it."""
 
     texts: Rows
     judged: sp.csr_array[np.float32]
@@ -118,12 +104,7 @@ class Clicks:
 
     @staticmethod
     def of(relevant: Lists, documents: int, texts: Rows) -> Clicks:
-        """Count clicked text.
-
-        Args:
-            relevant: query row → rows of the documents it led to.
-            texts: word counts of the queries, (queries, words).
-        """
+        """Count clicked text, given the documents that each query led to."""
         queries, found = relevant.owners, relevant.entries
         judged = sp.csr_array(
             (np.ones(len(found), np.float32), (found, queries)),
@@ -134,12 +115,7 @@ class Clicks:
     def without(
         self, queries: Int64, documents: Int64, cold: npt.NDArray[np.bool_] | None = None
     ) -> Rows:
-        """Return the field of some documents without the texts of some queries.
-
-        Args:
-            queries: rows of the queries to leave out.
-            cold: bool (documents,), which of them have an empty field.
-        """
+        """Return the field of some documents without the texts of some queries; that of ``cold`` ones is empty."""
         own = sp.csr_array(self.judged[documents])
         own.data = np.where(np.isin(own.indices, queries), own.data, 0).astype(np.float32)
         own.eliminate_zeros()

@@ -37,18 +37,12 @@ class Features:
         model: the model with empty tables, whose vocabularies made the matrices.
         query_composition, document_composition: which trained rows each word is made of.
         xq: φ of queries, (queries, trained rows).
-        xd: φ of documents.
         s: query weights, (queries, F).
         z: per field, document weights before the diagonal, (documents, F); phrases come last.
         document_phrases: which phrase each document's title is, (documents, phrases).
-        words: the word of each column of the counts.
         lexical_rows: int32 (words,), the row of each in the lexical part; -1 where it has none.
-        field_counts: word counts per field, (documents, words); clicked text comes last.
-        query_counts: word counts of queries, (queries, words).
         query_sequences: joined words and phrases of queries, (queries, F).
-        phrase_idf: float32 (phrases,).
         mates: int64 (queries,): the document that each query is or describes; -1 if it has none.
-        clicks: clicked text, if it is a field.
     """
 
     settings: ModelSettings
@@ -85,14 +79,9 @@ class Features:
     def fields_for_step(
         self, documents: Int64, queries: Int64, cold: npt.NDArray[np.bool_] | None = None
     ) -> list[tuple[Rows, Int64]]:
-        """Return z of some documents as a training step on some queries may see them.
+        """Return z of some documents as a step on some queries may see them: a matrix for each field, and rows.
 
-        Args:
-            queries: rows of the queries, whose own texts are left out of clicked text.
-            cold: bool (documents,), which of them have no clicked text in this step.
-
-        Returns:
-            For each field a matrix and which of its rows are the documents.
+        Clicked text leaves out the queries' own texts, and all of ``cold`` documents, bool (documents,).
         """
         found = [(rows, documents) for rows in self.z]
         if self.clicks is not None:
@@ -109,15 +98,7 @@ def build_features(
     reporter: Reporter | None = None,
     stack: Stack = stack_in_memory,
 ) -> Features:
-    """Build the matrices of a recipe's model.
-
-    Args:
-        corpus: the collection, counted.
-        stack: puts the blocks of a matrix together.
-
-    Raises:
-        TrainingError: a field has a reserved name.
-    """
+    """Build the matrices of a recipe's model; ``stack`` puts their blocks together. Raises TrainingError."""
     reporter = reporter or Reporter(quiet=True)
     trigrams = Vocabulary(known_trigrams(corpus, settings))
     # 2-grams are words of the dense part only. From here on they are counted like other words.
@@ -177,11 +158,7 @@ def composed(
     weights: Sequence[float],
     stack: Stack = stack_in_memory,
 ) -> Rows:
-    """Return φ of texts over trained rows.
-
-    Args:
-        stack: puts the blocks of a matrix together.
-    """
+    """Return φ of texts over trained rows."""
 
     def blocks() -> Iterator[Rows]:
         compose = None
@@ -201,7 +178,6 @@ def _in_two_steps(
     weights: Sequence[float],
     stack: Stack,
 ) -> Phi:
-    """Return what ``composed`` returns, not multiplied out."""
     unseen: list[str] = []
 
     def blocks() -> Iterator[Rows]:

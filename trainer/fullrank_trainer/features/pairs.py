@@ -34,12 +34,7 @@ class Lists(Mapping[int, Int64]):
 
     @staticmethod
     def of(given: Mapping[int, Int64]) -> Lists:
-        """Make lists of arrays by row.
-
-        Example:
-            >>> Lists.of({7: np.array([3, 5]), 2: np.array([4])}).take(np.array([2, 7]))
-            (array([0, 1, 3]), array([4, 3, 5]))
-        """
+        """Make lists of arrays by row."""
         starts = np.zeros(len(given) + 1, np.int64)
         np.cumsum([len(found) for found in given.values()], out=starts[1:])
         entries = np.concatenate([np.zeros(0, np.int64), *given.values()], dtype=np.int64)
@@ -75,14 +70,7 @@ class Lists(Mapping[int, Int64]):
         return slice(int(self.starts[place]), int(self.starts[place + 1]))
 
     def places(self, rows: Int64) -> tuple[Int64, Int64]:
-        """Find the entries of some rows, one list after another.
-
-        Returns:
-            starts, int64 (rows + 1,), and the places in ``entries``; row i has those from starts[i] to starts[i + 1].
-
-        Raises:
-            KeyError: a row has no list.
-        """
+        """Return starts, int64 (rows + 1,), and the places in ``entries`` of some rows' lists. Raises KeyError."""
         found = self._places(rows)
         if found.min(initial=0) < 0:
             raise KeyError(int(rows[found < 0][0]))
@@ -144,7 +132,6 @@ class Lists(Mapping[int, Int64]):
         return place if order is None else int(order[place])
 
     def _places(self, rows: Int64) -> Int64:
-        """Return the place of each row; -1 where it has no list."""
         known, order = self._ascending or (self.rows, None)
         if not len(known):
             return np.full(len(rows), -1, np.int64)
@@ -158,12 +145,7 @@ class Lists(Mapping[int, Int64]):
 
 
 def ragged(lists: Sequence[Int64]) -> tuple[Int64, Int64]:
-    """Return (indptr, values); list i is ``values[indptr[i]:indptr[i + 1]]``.
-
-    Example:
-        >>> ragged([np.array([3, 5]), np.array([4])])
-        (array([0, 2, 3]), array([3, 5, 4]))
-    """
+    """Return (indptr, values); list i is ``values[indptr[i]:indptr[i + 1]]``."""
     indptr = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(x) for x in lists], out=indptr[1:])
     return indptr, np.concatenate(lists).astype(np.int64)
@@ -236,11 +218,7 @@ class Pairs:
         return self.relevant if self.shared is None else self.relevant.where(self.shared)
 
     def keep(self, choose: Callable[[int, Int64], Bool]) -> Pairs:
-        """Return some of the pairs.
-
-        Args:
-            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
-        """
+        """Return the pairs that ``choose`` keeps, given a query's row and the rows of its relevant documents."""
         nothing = np.zeros(0, np.bool_)
         chosen = (choose(row, found) for row, found in self.relevant.items())
         return self.where(np.concatenate([nothing, *chosen]))

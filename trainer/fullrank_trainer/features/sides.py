@@ -42,14 +42,7 @@ class _Frequencies:
 def dense_sides(
     corpus: Corpus, settings: ModelSettings, documents: Rows, known_trigrams: Vocabulary
 ) -> tuple[DenseSide, DenseSide]:
-    """Choose the words of the query side and of the document side.
-
-    Args:
-        corpus: the collection, 2-grams counted if the model has them.
-
-    Returns:
-        (query side, document side), with empty tables; the same object twice if tied.
-    """
+    """Choose the words of the query side and of the document side: the same object twice if tied."""
     are_queries = corpus.collection.documents_are_queries
     df = corpus.frequency
     both = _Frequencies(
@@ -98,11 +91,7 @@ def _dense_side(
 def sparse_side(
     corpus: Corpus, settings: ModelSettings, documents: Rows, fields: TextFields
 ) -> tuple[SparseSide, Rows]:
-    """Choose the words and phrases of the lexical part.
-
-    Returns:
-        The side, with D = 1, and which phrase each document's title is: (documents, phrases).
-    """
+    """Choose the words and phrases of the lexical part; also return each document's phrase, (documents, phrases)."""
     words = corpus.counts.words
     df = corpus.frequency
     if fields.clicks is not None:
@@ -157,15 +146,7 @@ def known_compounds(corpus: Corpus, vocabulary: Vocabulary, settings: ModelSetti
 
 
 def kept_words(df: Int64, settings: ModelSettings) -> Int64:
-    """Choose the words that a vocabulary keeps.
-
-    Args:
-        df: in how many texts each word occurs, int64 (words,).
-        settings: ``min_df`` texts at least; the ``words`` most frequent, 0 for all.
-
-    Returns:
-        int64 places of the words, ascending.
-    """
+    """Return the places of the words that a vocabulary keeps, int64, ascending, given in how many texts each occurs."""
     rows = np.flatnonzero(df >= max(1, settings.min_df))
     if settings.words and len(rows) > settings.words:
         order = np.argsort(-df[rows], kind="stable")[: settings.words]

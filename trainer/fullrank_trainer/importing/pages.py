@@ -46,14 +46,7 @@ _EMPTY = frozenset(
 
 @dataclass
 class Page:
-    """What a page says.
-
-    Attributes:
-        title: Its <title>, or of Markdown "title" of the front matter.
-        headings, text: In order.
-        links: Address and text of each link.
-        fields: The rest of the front matter, or the description of HTML.
-    """
+    """What a page says; ``fields`` has the rest of the front matter, or the description of HTML."""
 
     title: str = ""
     headings: list[str] = field(default_factory=list)
@@ -63,14 +56,10 @@ class Page:
 
 
 class Pages:
-    """The pages of a folder.
+    """The pages of a folder, without hidden folders and node_modules.
 
-    Args:
-        root: The folder; hidden folders and node_modules are left out.
-        address: Pattern of the addresses of pages, where {path} stands for the path without its ending; None: no url.
-
-    Attributes:
-        links: Id of a page → (id of the page that it links to, text of the link), once the rows have been read.
+    After ``rows``, ``links`` has what each page links to, and the texts of the links. In ``address`` {path} stands for
+    the path without its ending; None: no url.
     """
 
     def __init__(self, root: Path, address: str | None) -> None:

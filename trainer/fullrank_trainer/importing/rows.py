@@ -17,13 +17,7 @@ SKIPPED = "skipped.jsonl"
 
 @dataclass(frozen=True)
 class Row:
-    """A document or what is wrong with it.
-
-    Attributes:
-        place: File, and line if it is a table.
-        fields: "_id" and the other fields, as far as they could be read.
-        problem: Why it is no document.
-    """
+    """A document of a place in a file, or what is wrong with it."""
 
     place: str
     fields: dict[str, Any]
@@ -36,7 +30,6 @@ class Checked:
 
     Attributes:
         skip_bad: Whether to go on after a bad row.
-        skipped: The bad rows so far.
     """
 
     skip_bad: bool

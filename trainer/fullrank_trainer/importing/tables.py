@@ -36,8 +36,6 @@ class Table:
     """A table as it will be read.
 
     Attributes:
-        path: Of the file.
-        encoding: Of its text.
         columns: Names in the header, or the keys of the first thousand lines of JSON.
         fields: Column → field, where the names differ.
         kinds: Column → "number", "truth", "code" or "text"; JSON has its own types.
@@ -76,7 +74,6 @@ def open_table(path: Path, encoding: str | None, mapping: Mapping[str, str | Non
 
     Args:
         path: .csv, .tsv, .jsonl or .ndjson, also .gz.
-        encoding: Of the text; None: UTF-8, or UTF-16 with its mark.
         mapping: Field ("_id", "title", "text") → column; None: guess.
 
     Raises:
@@ -121,7 +118,6 @@ def _encoding(path: Path) -> str:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say which file cannot be read, and why."""
     try:
         yield
     except UnicodeDecodeError as error:

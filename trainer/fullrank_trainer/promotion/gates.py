@@ -44,9 +44,7 @@ class Gate:
     """One condition.
 
     Attributes:
-        name: clicks, valid, empty or speed.
         value: What was measured; seconds of speed.
-        reason: Both, in words.
     """
 
     name: str
@@ -63,12 +61,7 @@ class Gate:
 def common_gates(
     active: Bundle, candidate: Bundle, asked: Sequence[str], judged: Collection | None
 ) -> list[Gate]:
-    """Compare a candidate with the active bundle in what does not depend on clicks.
-
-    Args:
-        asked: Logged queries, with clicks or without.
-        judged: A collection whose split `valid` counts, too.
-    """
+    """Compare a candidate with the active bundle in what does not depend on clicks."""
     # A version of an earlier release has no floor and finds everything; then the floor of the candidate does not count.
     with_floor = active.floor is not None
     some = evenly_chosen(asked, ASKED)
@@ -180,9 +173,7 @@ class Clicks:
     """Clicks to replay; a row is a click.
 
     Attributes:
-        query: int64, places in `queries`.
         shown: Of each click, the places in `documents` of the list, the clicked one first.
-        person: int64, 0 to `people` − 1.
         weight: float64, 1/p of the place that was clicked, at most 10; 1 without what was shown.
         is_listed: bool, whether the click says what else was shown.
     """
@@ -233,11 +224,7 @@ class Clicks:
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """What a bundle answers.
-
-    Attributes:
-        reciprocal_rank: float64, of each click's document among those of its list, or among all without what was shown.
-    """
+    """What a bundle answers."""
 
     reciprocal_rank: Float64
 
@@ -248,9 +235,6 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
     The clicked document is ranked among the documents of its list: ranked among all, the model that made the list would
     win, because nobody clicks what is not shown. Without what was shown it is ranked among all. A second stage is left
     out.
-
-    Args:
-        bundle: An open bundle. A document that it lacks ranks last.
     """
     asked, query_of = np.unique(clicks.query, return_inverse=True)
     rows = {id: row for row, id in enumerate(bundle.documents.ids)}

@@ -57,18 +57,9 @@ class RetrainRuns(FullrankError):
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """Lock a folder, remove what a killed run left in it, and remove it in the end.
+    """Lock a folder, remove what a killed run left in it, and remove it in the end. Raises RetrainRuns.
 
     The kernel releases the lock when the process dies, however it dies.
-
-    Args:
-        folder: Need not exist.
-
-    Yields:
-        The folder, which does not exist.
-
-    Raises:
-        RetrainRuns: Another process has locked it; nothing was changed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside the folder, because a lock within it would be removed with it.
@@ -155,14 +146,9 @@ def retrain(
     Training goes on from the weights of the active version if `goes_on` says so.
 
     Args:
-        bundles: Folder of bundles.
-        active: Folder of the version to improve.
         log: Of events. Lists of other models in it do not count.
-        judged: Collection whose judgements are added to the clicks.
         recipe: Of both candidates; by default that of `recipe_of`.
         seconds: Limit of each of three trainings; by default the recipe's.
-        seed: Of everything random.
-        reporter: Makes a reporter for each step.
 
     Raises:
         RetrainRuns: Another process trains the same model.
@@ -264,15 +250,9 @@ MOST_GROWTH = 1.25
 
 
 def recipe_of(card: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a training; auto if it learned nothing from clicks, as BM25.
+    """Return the recipe of a training; auto if it learned nothing from clicks, as BM25. Raises RecipeError.
 
     A search among settings that the recipe began with takes place again: new clicks may choose others.
-
-    Args:
-        card: of the training, as ``trained_card`` finds it.
-
-    Raises:
-        RecipeError: another version of Fullrank wrote its recipe.
     """
     facts = card.get("recipe")
     if facts is None:
@@ -289,11 +269,7 @@ def for_clicks(recipe: Recipe) -> Recipe:
 
 
 def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
-    """Return whether the active version was retrained by the same recipe, and from nearly as many clicks.
-
-    Args:
-        clicks: votes with a click, of now.
-    """
+    """Return whether the active version was retrained by the same recipe, and from nearly as many clicks."""
     known = trained_card(active).get("clicks", {}).get("anew_clicks", 0)
     if clicks > MOST_GROWTH * known:
         return False
@@ -314,7 +290,6 @@ def add_judgements(
     Queries that people ask, too, are left out where their clicks measure: in the splits `valid` and `test`.
 
     Args:
-        folder: Collection that clicks made; it is changed.
         final: The clicks of `test` train, as for ``write_collection``.
 
     Raises:

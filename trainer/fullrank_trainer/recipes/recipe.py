@@ -27,14 +27,7 @@ _TEXTS = {"about", "system", "paper"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named set of settings.
-
-    Attributes:
-        about: one line for the list of recipes.
-        system: which system fits it, see fullrank_trainer.recipes.systems.
-        paper: its source.
-        own: the settings of the system's own section.
-    """
+    """A named set of settings."""
 
     name: str
     about: str = ""
@@ -139,14 +132,7 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """Load a recipe.
-
-    Args:
-        name: of a recipe that comes with Fullrank, or the path of a .toml file.
-
-    Raises:
-        RecipeError: there is no such recipe, the file cannot be read, or a setting is not allowed.
-    """
+    """Load a recipe that comes with Fullrank, or a .toml file. Raises RecipeError."""
     path = Path(name)
     if path.suffix != ".toml":
         return _packaged(str(name))
@@ -225,7 +211,6 @@ def _from_table(name: str, table: Mapping[str, Any]) -> Recipe:
 
 
 def _with_sections(recipe: Recipe, sections: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with other settings, each of which is checked. Raises RecipeError."""
     for section, values in sections.items():
         check(section, values)
     shared = {key: sections[key] for key in ("model", "train", "auto")}
@@ -234,7 +219,6 @@ def _with_sections(recipe: Recipe, sections: Mapping[str, Any]) -> Recipe:
 
 
 def _locate(key: str, sections: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (section, name) of a setting. Raises RecipeError if the key is unknown or ambiguous."""
     section, _, name = key.rpartition(".")
     names = {s: [f.name for f in fields(values)] for s, values in sections.items()}
     found = [s for s in names if section in ("", s) and name in names[s]]

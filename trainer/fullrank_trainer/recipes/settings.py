@@ -18,13 +18,7 @@ SIZE = 1 << 30
 def setting(
     default: Any, *, low: float = 0, high: float = math.inf, choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a setting.
-
-    Args:
-        default: its default.
-        low, high: bounds of a number, or of each number in a tuple.
-        choices: the allowed texts; empty allows any.
-    """
+    """Declare a setting."""
     return field(default=default, metadata={"low": low, "high": high, "choices": tuple(choices)})
 
 

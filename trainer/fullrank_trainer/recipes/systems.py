@@ -42,16 +42,12 @@ class System:
     Attributes:
         fit: fits a recipe: (TrainingContext, Recipe, TrainingRun) → FittedModel. Raises TrainingError.
         validate: raises RecipeError if the settings of a recipe do not go together.
-        section, settings: the name and class of its own section of a recipe; "" if it has none.
         parts: for a system that sums other recipes: takes a recipe and whether documents are the queries; returns the
             setting that lists the parts, and their texts. None for others.
         learns: whether a recipe learns in epochs, so that a time limit holds.
         takes_vectors: whether a recipe can start at pretrained word vectors.
         hashes_words: whether a recipe can hash words and read 2-grams.
         linear_in_query: whether the score is linear in the query, so that it can be a part of a sum.
-        is_fixed: whether a recipe ignores judgements, as BM25 does.
-        learns_valid: whether a recipe also learns the queries of the validation split.
-        reorders: whether training tries a second stage by default.
         cost: estimates the cost of a recipe on a counted corpus.
     """
 

@@ -55,11 +55,7 @@ def fit_booster(
     seed: int,
     threads: int,
 ) -> lightgbm.Booster:
-    """Fit trees on some queries.
-
-    Args:
-        trees: how many, at most.
-    """
+    """Fit trees on some queries."""
     settings = {**_SETTINGS, "seed": seed, "num_threads": threads}
     return lightgbm.train(settings, _dataset(candidates, fit, settings), trees)
 
@@ -82,11 +78,7 @@ def _dataset(
 
 
 def trees_of(booster: lightgbm.Booster) -> Trees:
-    """Take over the trees of a booster; `Trees.predict` equals `Booster.predict` on float32 features.
-
-    Raises:
-        TrainingError: a tree has a node that `Trees` cannot hold.
-    """
+    """Take over the trees of a booster; `Trees.predict` equals `Booster.predict` on float32 features."""
     dumped = booster.dump_model()["tree_info"]
     shape = (len(dumped), LEAVES - 1)
     arrays = {name: np.zeros(shape, dtype) for name, dtype in DTYPES.items()}
@@ -184,11 +176,7 @@ def folds(queries: Sequence[str]) -> Int64:
 def cross_fit(
     candidates: Candidates, queries: Sequence[str], *, seed: int, threads: int
 ) -> CrossFit:
-    """Fit trees for each fold without it, and on all queries.
-
-    Args:
-        queries: their ids, at least FOLDS.
-    """
+    """Fit trees for each fold without it, and on all queries."""
     fold, counts = folds(queries), range(_STEP, MAX_TREES + 1, _STEP)
     scores: list[list[Float64]] = [[np.zeros(0)] * len(candidates) for _ in counts]
     for judged in range(FOLDS):

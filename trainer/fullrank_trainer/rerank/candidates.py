@@ -113,14 +113,7 @@ class Candidates:
         return self.grades[query][: len(self.features[query])]
 
     def measure(self, scores: Sequence[Float64] | None = None) -> dict[str, Float64]:
-        """Measure all queries.
-
-        Args:
-            scores: of the first documents of each query, which they are ordered by; None keeps the order.
-
-        Returns:
-            measure → float64 (B,).
-        """
+        """Measure all queries, ordered by ``scores`` (None: as they are); measure → float64 (B,)."""
         values = {name: np.zeros(len(self)) for name in RANKING_MEASURES}
         for i, grades in enumerate(self.grades):
             if scores is not None:

@@ -48,10 +48,8 @@ class Decision:
 
     Attributes:
         on: the gain and the time meet the rule.
-        reason: of the decision, one line.
         gain: of MAP, on queries that the judged trees did not see.
         ms: more time of the calling thread per query than a plain search, the median.
-        card: the figures, for the model card.
         first, second: measure → float64 (queries,), of the first stage, and of trees that did not see the query.
     """
 
@@ -77,11 +75,7 @@ def require_unlearned(recipe: Recipe) -> None:
 
 
 def require_queries(collection: Collection) -> None:
-    """Check that a collection has queries that a second stage can learn from.
-
-    Raises:
-        TrainingError: there is no validation split, or it has too few queries.
-    """
+    """Raise TrainingError unless a collection has queries that a second stage can learn from."""
     if "valid" not in collection.splits:
         raise TrainingError(
             f"{collection.path}: the second stage learns from a split 'valid'; "
@@ -98,11 +92,7 @@ def require_queries(collection: Collection) -> None:
 def second_stage(
     corpus: Corpus, fitted: FittedModel, reporter: Reporter, *, seed: int, threads: int
 ) -> Decision:
-    """Fit a second stage and decide: on if it surely gains MIN_GAIN of MAP in at most MAX_MS a query.
-
-    Raises:
-        TrainingError: see ``require_queries``.
-    """
+    """Fit a second stage and decide: on if it surely gains MIN_GAIN of MAP in at most MAX_MS a query."""
     require_queries(corpus.collection)
     valid = validation(corpus, _MAX_QUERIES)
     assert valid is not None
@@ -178,11 +168,7 @@ def _line(
 
 
 def importance(stage: SecondStage, candidates: Candidates, queries: int = 50) -> dict[str, float]:
-    """Return the mean absolute contribution of each feature, the largest first.
-
-    Args:
-        queries: how many of them to look at, evenly spread.
-    """
+    """Return the mean absolute contribution of each feature, the largest first."""
     step = max(1, len(candidates) // queries)
     rows = np.concatenate(list(candidates.features[::step]))
     sizes = np.abs(stage.trees.contributions(rows)).mean(axis=0)

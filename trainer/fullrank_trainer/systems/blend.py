@@ -102,12 +102,10 @@ def parts_of(recipe: Recipe, documents_are_queries: bool) -> tuple[str, tuple[st
 
 @dataclass(frozen=True, eq=False)
 class Final:
-    """A part of the sum.
+    """A part of the sum; without a trial after a warm start, and where nothing can be measured.
 
-    Attributes:
-        run: returns the run of the last fit, given one of the part, and the time for it: seconds, negative if the time
-            is over; None: no limit.
-        trial: None after a warm start, and where nothing can be measured.
+    ``run`` returns the run of the last fit, given one of the part and the seconds for it: negative if the time is over,
+    None without a limit.
     """
 
     number: int
@@ -118,13 +116,7 @@ class Final:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The parts of the sum, and how to add them up.
-
-    Attributes:
-        facts: for the model card: ``weights``, and ``typed`` if typed text has weights of its own.
-        lift: of unjudged documents, in the score of ``weights``.
-        comparison: with the baselines, as it was measured.
-    """
+    """The parts of the sum, and how to add them up; ``facts`` are for the model card."""
 
     finals: Sequence[Final]
     facts: dict[str, Any]
@@ -201,7 +193,6 @@ def _choose_by_trials(
     recipe: Recipe,
     run: TrainingRun,
 ) -> Choice:
-    """Fit and score a trial of every part, choose, and compare with the baselines."""
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
@@ -272,7 +263,6 @@ def _choose_by_trials(
 
 
 def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float) -> Scored:
-    """Make room for the scores of the parts for the queries held out."""
     unjudged, files = context.corpus.unjudged, context.files
     # The last fit judges the documents held out again, so other queries will meet them as judged documents.
     known, warm = (
@@ -288,7 +278,6 @@ def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float
 def _choose(
     parts: Sequence[Recipe], scored: Scored, typed: Typed | None, most_lost: float, run: TrainingRun
 ) -> tuple[Float64, Lift]:
-    """Choose the weights, and the lift of unjudged documents."""
     weights, lift = choose(scored), NO_LIFT
     # A first part that serves alone learned nothing that documents without a judgement lack.
     if weights[0] != 1:
@@ -407,7 +396,7 @@ def _refit(
     began: float,
     finals: Sequence[Final],
 ) -> list[FittedModel]:
-    """Fit the parts of the sum on all judgements; those that learn share the time that is left."""
+    """Fit the parts on all judgements; those that learn share the time that is left."""
     found, learning = [], sum(learns(final.part) for final in finals)
     for final in finals:
         left = None
@@ -470,12 +459,7 @@ def blend_of(
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The first fit of a part.
-
-    Attributes:
-        part: as it is listed, with the learning rate that was chosen.
-        facts, settled, learned: of the fitted model, which is scored and dropped.
-    """
+    """The first fit of a part, with the learning rate that was chosen; the fitted model is scored and dropped."""
 
     part: Recipe
     facts: dict[str, Any]
@@ -519,12 +503,10 @@ def try_part(
     rates: Sequence[float],
     seconds: float,
 ) -> tuple[Trial, FittedModel]:
-    """Fit a part for the first time.
+    """Fit a part for the first time, without the judgements held out.
 
-    Args:
-        context: the collection without the judgements held out.
-        rates: learning rates to choose from, if the last fit can go on from this one.
-        seconds: time limit of all parts together that learn in epochs, over their number; 0: no limit.
+    ``rates`` are chosen from if the last fit can go on from this one. ``seconds`` is the time limit of all parts that
+    learn in epochs, over their number; 0: no limit.
     """
     began = time.monotonic()
     part = run.recipe

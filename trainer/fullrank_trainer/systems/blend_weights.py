@@ -53,12 +53,7 @@ _SHARES = tuple(0.7**step for step in range(12))
 
 @dataclass(frozen=True, eq=False)
 class Quality:
-    """The quality of one choice of weights.
-
-    Attributes:
-        warm, cold, known: float64 (queries,), average precision; empty without such queries.
-        repeated: share of known queries in the rest.
-    """
+    """The average precision of each query, float64, for one choice of weights; and how much each column counts."""
 
     warm: Float64
     cold: Float64
@@ -94,13 +89,7 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The parts of a blend, scored.
-
-    Attributes:
-        warm, cold: their scores for queries whose answers training judged, and did not; None without any.
-        known: their scores for clicks on queries of training; None without any.
-        repeated: share of these in the rest of the quality.
-    """
+    """The parts of a blend, scored for warm, cold and known queries (a share ``repeated``); None without any."""
 
     warm: PartScores | None
     cold: PartScores | None
@@ -116,12 +105,7 @@ class Scored:
         return [scores for scores in columns if scores is not None]
 
     def quality(self, weights: Float64, lift: Lift = NO_LIFT) -> Quality:
-        """Measure some weights, the same ones only once.
-
-        Args:
-            weights: float64 (parts,); they count up to a factor.
-            lift: of unjudged documents, when the weights add up to 1.
-        """
+        """Measure some weights, which count up to a factor, the same ones only once."""
         found = (weights / weights.sum()).round(6)
         key = (*found.tolist(), *lift)
         if key not in self._measured:
@@ -138,11 +122,9 @@ class Scored:
 
 
 def choose(scored: Scored) -> Float64:
-    """Choose the weights with the best quality.
+    """Choose the weights with the best quality, float64 (parts,), which add up to 1.
 
-    Returns:
-        float64 (parts,), not all zero, that add up to 1. The first part alone, unless the best is better by more
-        than a standard error.
+    It is the first part alone, unless the best is better by more than a standard error.
     """
     spreads = scored.spreads()
     parts = len(spreads)
@@ -178,7 +160,6 @@ def lift_unjudged(
     below them.
 
     Args:
-        weights: float64 (parts,), of the parts; they add up to 1.
         most_lost: the largest share of their mean average precision that warm queries may lose.
         can_scale: whether a factor is allowed: typed text meets the scaled documents too. Without one, they may lose
             three times as much, and less is added at most.
@@ -227,7 +208,6 @@ class Typed:
     Attributes:
         scores: of the parts without biases, and of the biases as one more part.
         biases: float64 (parts, documents).
-        kinds: of each query; those of one kind stand together.
     """
 
     scores: PartScores
@@ -266,9 +246,6 @@ class Typed:
         """Choose w' and γ: the first part alone, unless the best is better by more than a standard error.
 
         The first part gets more weight until no kind of query ranks below it.
-
-        Args:
-            lift: of unjudged documents, without a factor.
         """
         self.scores.parts[-1] = weights @ self.biases + lift.added * self.scores.unjudged
         found = self._fair(choose(Scored(self.scores, None, 0.0)))
@@ -277,12 +254,7 @@ class Typed:
         return found[:-1], max(float(found[-1]), least)
 
     def allowed(self, weights: Float64, lift: Lift, most_lost: float) -> Lift:
-        """Return a lift, a half or a quarter of it: the largest that costs typed queries little enough, else none.
-
-        Args:
-            weights: float64 (parts,), of documents as queries.
-            most_lost: the largest share of their MAP that typed queries may lose.
-        """
+        """Return a lift, a half or a quarter of it: the largest that costs typed queries little enough, else none."""
         least = (1 - most_lost) * self._value(weights, NO_LIFT)
         for part in (1.0, 0.5, 0.25):
             found = lift._replace(added=part * lift.added)
@@ -450,7 +422,6 @@ def most_queries(documents: int) -> int:
 
 
 def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:
-    """Score all documents by a model, into float32 (queries, documents)."""
     retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
     starts = range(0, len(valid.rows), _BATCH)
     encoded = [valid.encode(fitted, slice(start, start + _BATCH)) for start in starts]
@@ -479,7 +450,6 @@ def _spread(scores: Iterable[Float32]) -> float:
 
 @compiled()
 def _at_least(scores: Float32, least: np.float32) -> int:
-    """Return how many scores are at least ``least``."""
     count = 0
     for score in scores:
         count += score >= least
@@ -498,15 +468,7 @@ def average_precision(
     relevant: Int64,
     out: Float64,
 ) -> None:
-    """Compute the average precision of each query under blended scores; equal scores rank a document last.
-
-    Args:
-        parts: the scores, (parts, queries, documents).
-        used, weights: the parts with a weight, and their weights.
-        lifted: their weights in the scores of ``unjudged`` documents.
-        unjudged: (documents,).
-        out: (queries,), written.
-    """
+    """Compute the average precision of each query under blended scores; equal scores rank a document last."""
     for query in prange(len(out)):
         total = np.zeros(parts.shape[2], np.float32)
         for m in range(len(used)):

@@ -66,14 +66,7 @@ class HtrSettings:
 
 
 class HalfTransductiveLearner(TripleLearner):
-    """Learns f(x, y_i) = v_iᵀWφ(x) under a loss.
-
-    Attributes:
-        x: φ of the documents over the rows of W.
-        W: float32 (features, N), stored by feature: words of queries, then letter trigrams.
-        vectors: float32 (documents, N), v_i.
-        rate: float64 (1,), the learning rate.
-    """
+    """Learns f(x, y_i) = v_iᵀWφ(x) under a loss; W is float32 (features, N): words of queries, then letter trigrams."""
 
     def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
         self.features, self.train, self.settings, self.rng = features, recipe.train, recipe.own, rng
@@ -230,11 +223,7 @@ def supervised_sgd(  # type: ignore[no-untyped-def]
     queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate,
     losses, update,
 ):  # fmt: skip
-    """Run stochastic gradient descent over triples, int64 (T,); losses float32 (T,).
-
-    Arguments are those of ``margin_sgd``; xd is φ of the documents over the rows of W. Shard i takes every
-    ``shards``-th triple. Shards run in parallel without locks, so only one shard gives reproducible bits.
-    """
+    """Run stochastic gradient descent over triples, int64 (T,); losses float32 (T,). Arguments: see ``margin_sgd``."""
     for i in prange(shards):
         for t in range(i, len(queries), shards):
             losses[t] = _triple(
@@ -342,10 +331,7 @@ def _pair(  # type: ignore[no-untyped-def]
 def graph_sgd(  # type: ignore[no-untyped-def]
     first, second, adjacent, x, W, vectors, gamma, rates, losses, update
 ):
-    """Take the steps of pairs (first, second), int64 (T,), adjacent bool (T,), in order, each at its own rate.
-
-    x is (indptr, indices, values) of φ; W float32 (features, N), vectors float32 (nodes, N); losses float32 (T,).
-    """
+    """Take the steps of pairs (first, second), int64 (T,), adjacent bool (T,), in order, each at its own rate."""
     for t in range(len(first)):
         losses[t] = _pair(
             first[t], second[t], adjacent[t], x, W, vectors, gamma, rates[t], update
@@ -360,11 +346,7 @@ class Graph:
 
     @staticmethod
     def of(adjacency: sp.csr_array[np.float32]) -> Graph:
-        """Make a graph of a square matrix: i and j are adjacent if either entry is not zero.
-
-        Raises:
-            TrainingError: there is no edge.
-        """
+        """Make a graph of a square matrix: i and j are adjacent if either entry is not zero. Raises TrainingError."""
         both = sp.csr_array(abs(adjacency) + abs(adjacency).T)
         both.setdiag(0)
         both.eliminate_zeros()
@@ -376,8 +358,7 @@ class Graph:
     def sample(self, count: int, rng: np.random.Generator) -> Pairs:
         """Draw ``count`` pairs: in turn a random edge and a random pair that is not adjacent.
 
-        A non-adjacent pair is drawn up to 8 times. In an almost complete graph the last draw may be adjacent, and is
-        marked as such.
+        In an almost complete graph the last of 8 draws may be adjacent, and is marked as such.
         """
         m, edges = self.neighbours.shape[0], self.neighbours.nnz
         first = rng.integers(0, m, count)
@@ -397,7 +378,6 @@ class Graph:
         return first, second, adjacent | self._are_adjacent(first, second)
 
     def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
-        """Return whether each pair is adjacent, bool (T,)."""
         m = self.neighbours.shape[0]
         owner = np.repeat(np.arange(m), np.diff(self.neighbours.indptr))
         keys = owner * np.int64(m) + self.neighbours.indices

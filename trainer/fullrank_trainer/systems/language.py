@@ -45,11 +45,7 @@ def validate(recipe: Recipe) -> None:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a language recipe: learn what smooths the documents, then choose λ₁ and λ₂ on validation.
-
-    Raises:
-        TrainingError: the recipe learns from pairs and none is judged.
-    """
+    """Fit a language recipe: learn what smooths the documents, then choose λ₁ and λ₂. Raises TrainingError."""
     if recipe.own.stem == "auto":
         return _best_stem(context, recipe, run)
     corpus, settings = context.corpus, recipe.own
@@ -105,7 +101,6 @@ def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fi
 def _learn(
     context: TrainingContext, recipe: Recipe, run: TrainingRun
 ) -> tuple[LanguageModel, Encoded, dict[str, Any]]:
-    """Learn the model; return it with the first weights, the encoded corpus, and facts for the card."""
     corpus, settings = context.corpus, recipe.own
     texts = count_texts(corpus, recipe.model, settings)
     model = _unigram(corpus, texts, recipe)
@@ -125,8 +120,6 @@ class Texts:
     Attributes:
         queries, documents: the two texts of each pair; without queries, each document once.
         background: float64 (words,), P(w|C).
-        mean_length: L, of the documents of the collection that have words.
-        weights: float32, of each pair; None: all alike.
         surface: the words as they are written, if `words` are stems and typing errors are corrected.
     """
 
@@ -143,10 +136,7 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     """Collect the vocabulary of documents and training queries, the pairs and the collection's distribution.
 
     P(w|C) is the mean of a word's share in all documents and its share in the training queries, so that the size of
-    either side does not matter.
-
-    Raises:
-        TrainingError: the recipe learns from pairs and none is judged.
+    either side does not matter. Raises TrainingError.
     """
     starts, documents = corpus.pairs.relevant.take(corpus.pairs.queries)
     queries = np.repeat(corpus.pairs.queries, np.diff(starts))
@@ -233,7 +223,6 @@ def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
 
 
 def _length(texts: Texts, settings: LanguageSettings) -> dict[str, float]:
-    """Return the model's settings of the length of documents; none where shares are over the length itself."""
     if settings.length == 1:
         return {}
     return {"length": settings.length, "mean_length": round(texts.mean_length, 6)}
@@ -301,14 +290,7 @@ def try_weights(
     valid: Validation,
     settings: LanguageSettings,
 ) -> list[dict[str, float]]:
-    """Measure each pair of weights on evenly spread validation queries.
-
-    Args:
-        queries: encoded, one a judgement of ``valid``.
-
-    Returns:
-        One {"lambda1", "lambda2", "map"} for each pair of weights.
-    """
+    """Return {"lambda1", "lambda2", "map"} of each pair of weights, measured on evenly spread validation queries."""
     grid = list(product(settings.lambda1, settings.lambda2))
     chosen = evenly_spread(len(valid.judgements), _MIX_QUERIES).tolist()
     weights = relative_weights([valid.judgements[i] for i in chosen])
@@ -368,16 +350,7 @@ def trained_table(
     pairs: Pairs,
     rng: np.random.Generator,
 ) -> sp.csr_array[np.float32]:
-    """Take one pass over the training queries.
-
-    Args:
-        model: with the weights that it will serve with.
-        documents: P_ml of all documents, (n, W).
-        queries: counts of the queries of ``pairs``, in their order.
-
-    Returns:
-        P(w|t), a row for each word of queries.
-    """
+    """Take one pass over the training queries, whose counts are given in the order of ``pairs``; return P(w|t)."""
     lambda1, lambda2 = model.settings["lambda1"], model.settings["lambda2"]
     c = np.float32((1 - lambda1) / lambda1)
     table = sp.csr_array(model.translation, copy=True)

@@ -86,7 +86,6 @@ def _keys(corpus: Corpus) -> tuple[list[str], np.ndarray]:
 
 
 def _fit_links(corpus: Corpus) -> FittedModel:
-    """Recommend to each query the answers of those with common answers."""
     lists, count = corpus.pairs.relevant, len(corpus.collection.document_ids)
     model = LinkModel(Lexicon.of([]), np.zeros(0, np.float32), _KAPPA, tuple(corpus.sources))
     ids = [corpus.query_ids[row] for row in lists.rows.tolist()]

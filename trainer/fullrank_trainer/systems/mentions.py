@@ -49,11 +49,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 def _values(corpus: Corpus, model: MentionsModel, documents: Rows) -> Float32:
-    """Return max(0, ln(P(d | q says t) / P(d))) of each name, float32 (F,).
-
-    Args:
-        documents: 1 for each name of each document.
-    """
+    """Return max(0, ln(P(d | q says t) / P(d))) of each name, float32 (F,)."""
     pairs, judged = corpus.pairs, ~corpus.unjudged
     queries = pairs.relevant.rows
     said = text_encoder(corpus, model)(queries).sparse.csr()

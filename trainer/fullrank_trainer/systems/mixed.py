@@ -32,9 +32,8 @@ class MixedSettings:
 def load_part(text: str, whole: Recipe) -> Recipe:
     """Load a part, written as the name of a recipe and its overrides after spaces.
 
-    Args:
-        whole: the recipe that has it; its word vectors are those of the parts that can start at some, its weight of
-            titles that of the parts that join all fields.
+    The word vectors of the whole are those of the parts that can start at some, its weight of titles that of the parts
+    that join all fields.
     """
     name, *overrides = text.split()
     part = load_recipe(name).override(overrides)
@@ -72,14 +71,10 @@ def add_up(
     unjudged: npt.NDArray[np.bool_] | None = None,
     document_weights: Sequence[float] | None = None,
 ) -> FittedModel:
-    """Return the model Σ_m w_m f_m of fitted parts.
+    """Return the model Σ_m w_m f_m of parts fitted on one corpus.
 
     Args:
-        parts: the models, fitted on one corpus.
-        weights: w_m.
-        facts: for the model card.
-        lift: of unjudged documents, and of documents added later.
-        unjudged: bool (documents,); given if ``lift`` is.
+        lift: of ``unjudged`` documents, and of documents added later.
         document_weights: w_m of documents as queries; None: the same.
     """
     model = MixedModel([part.model for part in parts], weights, lift, document_weights)

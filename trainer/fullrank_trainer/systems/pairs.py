@@ -46,7 +46,6 @@ from fullrank_trainer.training.validation import Validation
 
 @compiled()
 def _slot(start: int, column: int, slots: int) -> int:
-    """Return (start + column) mod slots."""
     place = start + column
     while place >= slots:
         place -= slots
@@ -141,11 +140,7 @@ def pair_sgd(  # type: ignore[no-untyped-def]
     triples, shards, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always,
     losses,
 ):  # fmt: skip
-    """Run stochastic gradient descent over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,).
-
-    Shard i takes every ``shards``-th triple. Shards run in parallel without locks, so only one shard gives reproducible
-    bits. xq, xd are (indptr, indices, values); alpha float64 (1,).
-    """
+    """Run stochastic gradient descent over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,), alpha (1,)."""
     for i in prange(shards):
         for t in range(i, len(triples), shards):
             losses[t] = _pair_triple(
@@ -260,11 +255,7 @@ MAX_WEIGHTS = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class PairTexts:
-    """The input of a fit: unit tf-idf vectors of queries and documents over one vocabulary of D words.
-
-    Attributes:
-        mates: int64 (queries,): the document that each query is or describes; -1 if none.
-    """
+    """The input of a fit: unit tf-idf vectors of queries and documents over one vocabulary of D words."""
 
     side: DenseSide
     sources: list[str]
@@ -280,16 +271,7 @@ class PairTexts:
 
 
 def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
-    """Make the vectors of a collection.
-
-    Args:
-        corpus: the collection, counted.
-        model: limits the vocabulary, which is that of the documents and the training queries.
-        terms: heaviest words of a text to keep; 0 for all.
-
-    Raises:
-        TrainingError: no word is left, or no pair is judged.
-    """
+    """Make the vectors of a collection over the words of documents and training queries. Raises TrainingError."""
     are_queries = corpus.collection.documents_are_queries
     documents, queries = corpus.documents, corpus.queries
     df, total = document_frequency(documents), len(documents)
@@ -377,16 +359,9 @@ class PairLearner(TripleLearner):
     def run(
         self, triples: Int64, rate: float, *, update: bool = True, always: bool = False
     ) -> Float32:
-        """Take the steps of triples in place.
+        """Take the steps of triples, int64 (T, 3), in place; return each hinge before its step, float32 (T,).
 
-        Args:
-            triples: int64 (T, 3).
-            rate: λ.
-            update: False only measures.
-            always: step whether or not the margin is violated.
-
-        Returns:
-            The hinge of each triple before its step, float32 (T,).
+        Without ``update`` only measure; with ``always`` step whether or not the margin is violated.
         """
         losses = np.zeros(len(triples), np.float32)
         if len(triples):
@@ -486,11 +461,7 @@ def validate(recipe: Recipe) -> None:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a recipe of word pairs.
-
-    Raises:
-        TrainingError: there is nothing to learn from, or W would be too large.
-    """
+    """Fit a recipe of word pairs. Raises TrainingError if there is nothing to learn from, or W would be too large."""
     pairs, model = recipe.own, recipe.model
     key = ("pairs", model.words, model.min_df, pairs.terms)
     texts = context.cached(key, lambda: build_texts(context.corpus, model, pairs.terms))

@@ -62,11 +62,8 @@ class Space:
 
     Attributes:
         queries, documents: float64 (Q, F), (D, F), unit vectors.
-        query_of, document_of: int64 (pairs,), the two rows of each pair.
-        mates: int64 (Q,), the document that each query is or describes; -1 if none.
         query_columns: number of columns of the queries' own vocabulary, which come first. 0 if both sides share one
             vocabulary; otherwise a word of both sides has two columns.
-        source: the qrels file, for error messages.
     """
 
     queries: Matrix
@@ -110,7 +107,6 @@ class Space:
 
     @staticmethod
     def _selector(rows: Int64, count: int) -> Matrix:
-        """Return the (pairs, count) matrix that selects the row of each pair."""
         ones, indptr = np.ones(len(rows)), np.arange(len(rows) + 1)
         return sp.csr_array((ones, rows, indptr), shape=(len(rows), count))
 
@@ -135,11 +131,7 @@ class Space:
 
 
 def space_of(features: Features, pairs: str = "judged") -> Space:
-    """Make the space of a recipe's features.
-
-    Args:
-        pairs: "judged": each training query with each of its judged documents; "mates": with the document it describes.
-    """
+    """Make the space of a recipe's features; pairs are "judged", or "mates": a query with the document it describes."""
     queries = features.pairs.queries
     if pairs == "mates":
         query_of = np.flatnonzero(features.mates[queries] >= 0)
@@ -249,9 +241,7 @@ def loss_and_gradient(
 
     Args:
         Y: float32 (texts, N), Aᵀx of every text; a zero row has cosine 0 with all and no gradient.
-        queries: int64 (B,), rows of Y.
         candidates: int64 (B, 1 + K), rows of Y, d⁺ first.
-        scale: γ.
     """
     unit, inverse = _unit(Y)
     cosine = np.einsum("bn,bkn->bk", unit[queries], unit[candidates]).astype(np.float64)
@@ -284,11 +274,7 @@ def embed(x: Rows, A: Float32) -> Float32:
 
 
 class S2NetLearner(RestoresInPlace):
-    """Learns A, float32 (F, N), under the loss above.
-
-    Raises:
-        TrainingError: no pair is judged, or every query judges the whole collection.
-    """
+    """Learns A, float32 (F, N), under the loss above. Raises TrainingError without a pair or a negative."""
 
     def __init__(
         self, features: Features, space: Space, recipe: Recipe, rng: np.random.Generator, seed: int
@@ -437,14 +423,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 def singular_vectors(features: Features, seed: int) -> Float32:
-    """Compute B, the ``dimension`` right singular vectors of the largest singular values.
-
-    Returns:
-        float32 (words, dimension).
-
-    Raises:
-        TrainingError: the collection has too few documents or words.
-    """
+    """Compute B, float32 (words, N): right singular vectors of the largest singular values. Raises TrainingError."""
     matrix = features.xd.composed().csr()
     dimension = features.settings.dimension
     if dimension >= min(matrix.shape):
@@ -460,9 +439,7 @@ def singular_vectors(features: Features, seed: int) -> Float32:
 def compile_projection(features: Features, V: Float32, U: Float32 | None = None) -> LinearModel:
     """Make the model of a projection; ``alpha`` weighs it against the lexical part, if there is one.
 
-    Args:
-        V: float32 (words of documents, N).
-        U: float32 (words of queries, N). By default a query word has its row of V, or zeros if V has none.
+    Without U a query word has its row of V, or zeros if V has none.
     """
     settings, model = features.settings, features.model
     mixed = settings.match != "none"
@@ -512,13 +489,6 @@ def cosine_projection(x: sp.csr_array[np.float32], dimension: int, *, seed: int 
     e(x) = (1/μ) Σ_i S(x, y_i) e_i = φ(x)ᵀ R Σ⁻¹ / √d(x)            so P = R Σ⁻¹
 
     The factor 1/√d(x) does not change a cosine. No (m, m) matrix is formed.
-
-    Args:
-        x: φ, (m, words), entries ≥ 0; empty texts are left out.
-        dimension: N.
-
-    Raises:
-        TrainingError: there are too few texts or words.
     """
     full = x[np.flatnonzero(np.diff(x.indptr))].astype(np.float64)
     if dimension + 1 >= min(full.shape):

@@ -115,13 +115,7 @@ def gradient_step(  # type: ignore[no-untyped-def]
 
 @dataclass(eq=False)
 class FactoredMatrix:
-    """The matrix V = T M.
-
-    Attributes:
-        T: float32 (words, N).
-        M, inverse: float64 (N, N), M and its inverse.
-        G: float64 (N, N), VᵀV.
-    """
+    """The matrix V = T M: T, M, its inverse, and G = VᵀV."""
 
     T: Float32
     M: Float64
@@ -240,19 +234,7 @@ def run(
     *,
     update: bool = True,
 ) -> Float32:
-    """Take the steps of some pairs of documents in place, in order: a step changes all of V.
-
-    Args:
-        x: φ, (documents, words).
-        W: float32 (words, N).
-        vectors: float32 (documents, N), v_k.
-        drawn: rows of documents, and of another document for each.
-        rate: λ.
-        update: False only measures.
-
-    Returns:
-        The loss of each pair before its step, float32.
-    """
+    """Take the steps of some pairs of documents in place, in order, or only measure; return the losses before."""
     losses = np.zeros(len(drawn[0]), np.float32)
     rows = (x.indptr, x.indices, x.values)
     place = 0

@@ -119,17 +119,10 @@ class TopicLearner(RestoresInPlace):
     Memory: 32 bytes a pair and topic, 40 bytes a distinct word of a text.
 
     Attributes:
-        query, document: (pairs, words) counts over one vocabulary; pair i is row i of both.
-        phi_q, phi_d: float64 (words, Z), one array if merged; zero for words that the side lacks.
-        theta: float64 (pairs, Z).
         multipliers: float64 (pairs, Z), λ of each pair's projection; the next iteration starts from it.
-        weights: float64 (pairs,).
         evaluations: float64 (epochs, 3), means over pairs of the dual's evaluations, of its gradients, and of the
             remaining gap in the constraint.
         objective: the MAP objective before the last iteration (minus the pairs' distance to their projection).
-
-    Args:
-        weights: float32 (pairs,); None: all are 1.
     """
 
     def __init__(
@@ -188,7 +181,6 @@ class TopicLearner(RestoresInPlace):
         return float((TOPIC_PRIOR - 1) * of_topics + (WORD_PRIOR - 1) * of_words)
 
     def _pairs(self, start: int, stop: int, found: Float64) -> None:
-        """Take the E-step of some pairs and the M-step of their θ."""
         q, d, settings = self.query, self.document, self.settings
         pairs_step(
             start, stop, q.indptr, q.words, q.counts, d.indptr, d.words, d.counts, self.phi_q, self.phi_d,
@@ -197,7 +189,6 @@ class TopicLearner(RestoresInPlace):
         )  # fmt: skip
 
     def _words(self) -> None:
-        """Take the M-step of φ in place."""
         q, d = self.query, self.document
         of_q, of_d = np.zeros_like(self.phi_q), np.zeros_like(self.phi_d)
         into = of_d if self.settings.merged else of_q
@@ -233,7 +224,6 @@ class TopicLearner(RestoresInPlace):
 
 
 def _columns_to_one(counts: Float64) -> Float64:
-    """Divide each column by its sum; zero columns stay zero."""
     total = counts.sum(axis=0)
     total[total == 0] = 1
     return np.asarray(counts / total)

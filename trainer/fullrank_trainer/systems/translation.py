@@ -68,7 +68,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 def _inner(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit g, on the second collection if the recipe names one."""
     if not recipe.train.monolingual:
         return linear.fit(context, recipe, run)
     folder = recipe.train.monolingual
@@ -96,11 +95,7 @@ def word_pairs(corpus: Corpus) -> tuple[Int64, Int64]:
 def learn(
     context: TrainingContext, settings: TranslationSettings
 ) -> tuple[list[str], list[str], Rows, dict[str, Any]]:
-    """Learn a translation table.
-
-    Returns:
-        The words of queries, the words of documents, the table between them, and facts for the card.
-    """
+    """Return the words of queries, the words of documents, the translations between them, and facts for the card."""
     corpus = context.corpus
     corpus.pairs.require()
     queries, documents = word_pairs(corpus)
@@ -204,15 +199,7 @@ def _pairs(  # type: ignore[no-untyped-def]
 def expectation(
     source: Rows, target: Rows, table: sp.csr_array[np.float64]
 ) -> tuple[Float64, float]:
-    """Take the E-step.
-
-    Args:
-        source, target: word counts of the two texts of each pair.
-        table: P(t|s) over all words that occur in the same pair, indices ascending inside a row.
-
-    Returns:
-        Expected counts of each entry of the table, float64 (nnz,), and the log-likelihood.
-    """
+    """Return the expected counts of each entry of the table, float64 (nnz,), and the log-likelihood."""
     expected = np.zeros(len(table.data))
     likelihood: float = _pairs(
         source.arrays, target.arrays, table.indptr.astype(np.int64),
@@ -229,17 +216,14 @@ def translation_table(
     floor: float = 1e-4,
     progress: Callable[[float], object] | None = None,
 ) -> sp.csr_array[np.float64]:
-    """Learn P(t|s).
+    """Learn P(t|s), (source words, target words); rows sum to 1, and a word of no pair has an empty one.
+
+    It takes 20 bytes for every two words that occur in the same pair.
 
     Args:
-        source, target: word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
-            other. A pair with an empty side is ignored.
+        source, target: word counts of the two texts of each pair, row by row. A pair with an empty side is ignored.
         floor: drop smaller probabilities at the end and scale rows to 1 again; the largest of a row always stays.
         progress: called with the log-likelihood before each iteration.
-
-    Returns:
-        A (source words, target words) matrix. Rows sum to 1; a word of no pair has an empty row. Memory: 20 bytes for
-        every two words that occur in the same pair.
 
     Raises:
         ValueError: the sides differ in length.
@@ -258,7 +242,6 @@ def translation_table(
 
 
 def _cooccurring(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
-    """Return a table over all words that occur in the same pair."""
 
     def present(rows: Rows) -> sp.csr_array[np.float32]:
         return rows.with_values(np.ones_like(rows.values)).csr()
@@ -269,7 +252,6 @@ def _cooccurring(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
 
 
 def _normalised(values: Float64, owner: Int64, rows: int) -> Float64:
-    """Scale the values of each row to sum 1; ``owner`` is the row of each value."""
     total = np.bincount(owner, values, minlength=rows)
     total[total == 0] = 1
     return np.asarray(values / total[owner])

@@ -25,13 +25,7 @@ from fullrank.errors import TrainingError
 def training_folder(folder: Path) -> Iterator[None]:
     """Make and lock the folder of the checkpoints of a training; remove it in the end if it is empty.
 
-    The kernel releases the lock when the process dies, however it dies.
-
-    Args:
-        folder: Need not exist.
-
-    Raises:
-        TrainingError: Another process has locked it; nothing was changed.
+    The kernel releases the lock when the process dies, however it dies. Raises TrainingError if another has locked it.
     """
     opened = _locked(folder)
     try:
@@ -78,7 +72,6 @@ class StoredArrays(Mapping[str, npt.NDArray[Any]]):
     """Arrays of a checkpoint that stay in its file until they are read."""
 
     def __init__(self, path: Path, names: Mapping[str, str]) -> None:
-        """Take the file, and the name in the file of each array."""
         self._path, self._names = path, names
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -102,11 +95,7 @@ class StoredArrays(Mapping[str, npt.NDArray[Any]]):
         return StoredArrays(self._path, names)
 
     def read_into(self, name: str, out: npt.NDArray[Any]) -> None:
-        """Read an array into another of its shape and dtype, piece by piece.
-
-        Raises:
-            ValueError: the shape or the dtype differs.
-        """
+        """Read an array into another of its shape and dtype, piece by piece. Raises ValueError."""
         with ZipFile(self._path) as file, file.open(f"{self._names[name]}.npy") as entry:
             np.lib.format.read_magic(entry)
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(entry)
@@ -165,17 +154,7 @@ def stored_arrays(path: Path) -> StoredArrays:
 
 
 def load(path: Path, *, identity: str, is_needed: bool = True) -> Checkpoint | None:
-    """Load the checkpoint of a run; its arrays stay in the file until they are read.
-
-    Args:
-        is_needed: without the checkpoint the run cannot resume.
-
-    Returns:
-        The checkpoint; None if the file does not exist, or if it belongs to another run and is not needed.
-
-    Raises:
-        TrainingError: the file is damaged or belongs to another recipe, seed or collection.
-    """
+    """Load a checkpoint; None without one, or if another run's and not needed. Raises TrainingError."""
     if not path.exists():
         return None
     try:

@@ -24,12 +24,7 @@ T = TypeVar("T")
 
 
 class TrainingContext:
-    """What the ``fit`` function of a system gets.
-
-    Attributes:
-        corpus: the collection, counted.
-        threads: threads of the kernels, and processes that count text.
-    """
+    """What the ``fit`` function of a system gets."""
 
     def __init__(
         self,
@@ -40,12 +35,6 @@ class TrainingContext:
         scratch: Path | None = None,
         counting: Counting | None = None,
     ) -> None:
-        """Count the collection.
-
-        Args:
-            scratch: folder of temporary files; None: the system's.
-            counting: counts the texts; by default ``threads`` processes do.
-        """
         self.collection, self.reporter = collection, reporter
         self.seed, self.threads = seed, threads
         began = time.monotonic()
@@ -71,10 +60,7 @@ class TrainingContext:
         return other
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return ``make()``, which is called for the first use of a key only.
-
-        Trials that differ in the weights of a mix share everything else.
-        """
+        """Return ``make()``, which is called for the first use of a key only, for example by the trials of a search."""
         if key not in self._cache:
             self._cache[key] = make()
         return cast(T, self._cache[key])
@@ -129,5 +115,4 @@ class TrainingContext:
 
 
 def _features_key(settings: ModelSettings) -> ModelSettings:
-    """Return the settings without those that no matrix depends on."""
     return replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)

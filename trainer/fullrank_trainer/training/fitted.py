@@ -44,11 +44,7 @@ BASELINES = ("tfidf", "bm25")
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One line of the table that every training prints and stores.
-
-    Attributes:
-        measures: mean and standard error of each measure.
-    """
+    """One line of the table that every training prints and stores."""
 
     system: str
     split: str
@@ -73,7 +69,6 @@ class FittedModel:
     Attributes:
         documents: the corpus as the bundle stores it, with learned biases and document vectors.
         encode: encodes queries of the collection, given by row.
-        facts: for the model card: best_epoch, history, chosen values.
         settled: the recipe with what validation chose, so that a fit without validation repeats it; None if
             validation chose nothing.
         comparison: the model beside baselines, measured before all judgements went into it; empty if the

@@ -42,11 +42,7 @@ class Diverged(TrainingError):
 
 
 class Learner(Protocol):
-    """A model in training. The loop decides when it steps, when it is measured, and when to stop.
-
-    Attributes:
-        per_epoch: number of items (triples, queries, documents) of one epoch, for the progress bar.
-    """
+    """A model in training. The loop decides when it steps, when it is measured, and when to stop."""
 
     rng: np.random.Generator
     per_epoch: int
@@ -57,9 +53,7 @@ class Learner(Protocol):
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take the steps of one epoch; yield (items, mean loss) after each step.
 
-        Args:
-            done: share of the whole training before this epoch.
-            share: share of the whole training that this epoch is.
+        Before it the share ``done`` of the whole training is done; the epoch is the share ``share`` of it.
         """
 
     def measure(self, valid: Validation) -> float:
@@ -80,7 +74,6 @@ class Distribution(Protocol):
 
     Attributes:
         identity: what the result depends on besides the run; empty if it is that of a run without distribution.
-        counting: counts the texts of the collection; None: this process does.
     """
 
     identity: str
@@ -125,16 +118,12 @@ class TrainingRun:
     """One fit of a training command.
 
     Attributes:
-        valid: validation queries; None if the collection has none.
-        path: of the checkpoint; the caller removes it after a bundle is written.
-        resume: continue from the checkpoint if it exists.
         start: where an earlier fit ended, to go on from there; None to start anew.
         rates: learning rates to choose from on validation, if the learner's state fits every rate; fewer than two:
             the recipe's own.
         warm: a bundle whose parameters the fit starts at; None: random ones.
         ends: when all fits together are to end, by the monotonic clock; None: no limit.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
-        distribution: takes the steps; None: this process does.
         may_differ: the recipe depends on the time that is left, so a checkpoint of another recipe is no error: the fit
             starts anew.
     """
@@ -156,15 +145,10 @@ class TrainingRun:
     may_differ: bool = False
 
     def learn(self, learner: Learner) -> dict[str, Any]:
-        """Train to the end; the learner then has the parameters of the best epoch.
+        """Train to the end; the learner then has the parameters of the best epoch. Raises TrainingError, Interrupted.
 
         Returns:
-            For the model card: ``best_epoch``, ``history``, one line an epoch, and ``left_out``, the epochs that the
-            time limit left out, if it did.
-
-        Raises:
-            TrainingError: training diverges, or the checkpoint belongs to another run.
-            Interrupted: Ctrl-C.
+            For the model card: ``best_epoch``, ``history``, and ``left_out``, the epochs that the time limit left out.
         """
         fingerprint = self.fingerprint + (self.warm.version if self.warm is not None else "")
         if self.distribution is not None:
@@ -211,7 +195,6 @@ def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Let Ctrl-C set an event instead of interrupting a step."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
@@ -238,7 +221,6 @@ def _save(run: TrainingRun, learner: Learner, progress: Progress, identity: str)
 
 
 def _path_of_best(run: TrainingRun, progress: Progress) -> Path:
-    """Return where the parameters of the best epoch lie if training went on after it."""
     return run.path.with_name(f"{run.path.stem}.best-{progress.best_epoch}.npz")
 
 

@@ -35,22 +35,14 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class ArrayFiles:
-    """Arrays that lie in anonymous temporary files, which end with the last reference to their array.
-
-    Args:
-        folder: that has the files; None: the system's folder of temporary files.
-    """
+    """Arrays that lie in anonymous temporary files, which end with the last reference to their array."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._maps: WeakSet[mmap.mmap] = WeakSet()
 
     def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-        """Make an array of zeros in a file; a small one is in memory.
-
-        Raises:
-            TrainingError: the file cannot be written.
-        """
+        """Make an array of zeros in a file; a small one is in memory. Raises TrainingError."""
         kind = np.dtype(dtype)
         size = prod(shape) * kind.itemsize
         if size < _LEAST_BYTES:
@@ -62,7 +54,6 @@ class ArrayFiles:
 
     @contextmanager
     def _file(self, size: int) -> Iterator[IO[bytes]]:
-        """Open a file for an array of about so many bytes; raise TrainingError where it cannot be written."""
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -80,11 +71,7 @@ class ArrayFiles:
         return np.frombuffer(mapped, kind)
 
     def stack(self, blocks: Iterable[Rows]) -> Rows:
-        """Put blocks of rows below each other, in files that have the pages of one block in memory.
-
-        Raises:
-            TrainingError: the files cannot be written.
-        """
+        """Put blocks of rows below each other, in files with the pages of one block in memory. Raises TrainingError."""
         waiting = iter(blocks)
         first, second = next(waiting), next(waiting, None)
         if second is None:
@@ -110,11 +97,7 @@ class ArrayFiles:
             )
 
     def put(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of an array in a file; a small array, or one in a file already, is returned itself.
-
-        Raises:
-            TrainingError: the file cannot be written.
-        """
+        """Return a copy of an array in a file; a small array, or one in a file, itself. Raises TrainingError."""
         if (
             array.nbytes < _LEAST_BYTES
             or not array.flags.c_contiguous
@@ -160,7 +143,6 @@ class ArrayFiles:
 
 
 def _map_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
-    """Return the map that an array is a view of; None for any other array."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -42,7 +42,6 @@ class Validation:
     """Queries of the validation split.
 
     Attributes:
-        rows: int64 (queries,), their rows.
         texts: of typed queries, which have no rows; None: the rows are those of the collection.
     """
 
@@ -70,12 +69,7 @@ class Validation:
         return fitted.model.encode_queries(self.texts[chosen])
 
     def map_of(self, blocks: Iterable[Encoded], queries: Encoded) -> float:
-        """Return the MAP of early stopping, from documents that need not be in memory all at once.
-
-        Args:
-            blocks: the encoded corpus, block after block.
-            queries: the encoded queries, one a judgement.
-        """
+        """Return the MAP of early stopping, from the blocks of an encoded corpus."""
         return float(self.measure_blocks(blocks, queries, depth=_DEPTH)["map"].mean)
 
     def measure_blocks(
@@ -117,13 +111,9 @@ def _rank_blocks(
 
 
 def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:
-    """Choose validation queries. Links of the training split are no candidates; documents clicked in training are.
+    """Choose validation queries, at most ``limit`` (0: all); None if the collection lacks the split.
 
-    Args:
-        limit: most queries, evenly spread; 0 for all.
-
-    Returns:
-        The queries; None if the collection lacks the split.
+    Links of the training split are no candidates; documents clicked in training are.
     """
     collection: Collection = corpus.collection
     if split not in collection.splits:
@@ -169,11 +159,7 @@ _LONG = 4  # letters; shorter words rarely say what a text is about
 
 
 def typed_queries(corpus: Corpus) -> tuple[Validation | None, list[str]]:
-    """Make typed queries of a counted collection.
-
-    Returns:
-        The queries, None if there are too few; and the kind of each. Those of one kind stand together.
-    """
+    """Make typed queries of a counted collection; None if there are too few. Also return the kind of each, in order."""
     collection = corpus.collection
     rows = collection.document_ids.rows
     anchors = [
@@ -241,7 +227,6 @@ def _number(id: str, use: str) -> int:
 
 
 def _same(text: str) -> str:
-    """Return what two spellings of one title share."""
     return " ".join(text.casefold().split())
 
 
@@ -266,7 +251,6 @@ class HoldOut:
     """A corpus without the judgements of some documents, and what to measure on it.
 
     Attributes:
-        corpus: all documents and queries; training judges none of the documents set aside.
         warm: queries that training does not see, whose answers it may judge; None if there are too few.
         cold: queries that led to a document set aside; None if there are too few.
         known: clicks on queries that training sees; None if there are too few, or judgements are no clicks.
@@ -291,13 +275,7 @@ class HoldOut:
 
 
 def falls_into(id: str, share: float, salt: bytes) -> bool:
-    """Return whether an id falls into a share of all ids by a hash that never changes.
-
-    Args:
-        id: of a document or query.
-        share: from 0 to 1.
-        salt: at most 16 bytes; shares of two salts are independent.
-    """
+    """Return whether an id falls into a share of all ids, by a hash that never changes; a salt has at most 16 bytes."""
     return _hashed(id, salt) < share * 2**64
 
 
@@ -322,9 +300,7 @@ def is_query_held_out(id: str) -> bool:
 def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     """Set a tenth of the documents aside; without a validation split, also a tenth of the queries.
 
-    Args:
-        corpus: the collection, counted.
-        limit: most queries of each validation, evenly spread; 0 for all.
+    Each validation has at most ``limit`` queries, evenly spread; 0: all.
     """
     held = np.array([is_held_out(id) for id in corpus.collection.document_ids], np.bool_)
     shown = _shown(corpus)

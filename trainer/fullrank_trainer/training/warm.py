@@ -33,8 +33,6 @@ class WarmStart:
 
     Attributes:
         facts: of its training, from the model card.
-        model: the model, or that of the part.
-        bias: float32, of each document.
         member: which of the averaged fits goes on.
     """
 
@@ -48,12 +46,7 @@ class WarmStart:
 
     @staticmethod
     def of(bundle: Bundle) -> WarmStart:
-        """Take what a bundle learned.
-
-        Raises:
-            RecipeError: another version of Fullrank wrote its recipe.
-            TrainingError: its card has no recipe.
-        """
+        """Take what a bundle learned. Raises RecipeError, TrainingError."""
         card = trained_card(bundle)
         if not {"recipe", "training"} <= card.keys():
             raise TrainingError(f"{bundle.version}: its model card has no recipe to go on with")
@@ -95,12 +88,9 @@ class WarmStart:
         return self.has_matrix and _without_limits(self.recipe) == _without_limits(recipe)
 
     def parts(self, biased: Sequence[bool]) -> list[WarmStart]:
-        """Return the parts of a mix.
+        """Return the parts of a mix, given which have biases.
 
         A bundle has only the sum of the biases of its parts, Σ w_m b_m: parts that have any get equal ones.
-
-        Args:
-            biased: of each part, whether its documents have biases.
         """
         model = self.model
         if not isinstance(model, MixedModel):
@@ -137,14 +127,7 @@ def settings_of(
 ) -> tuple[Recipe, WarmStart | None]:
     """Return the recipe of a training, and the bundle that it goes on from.
 
-    Args:
-        recipe: itself, its name or path; None: that of the bundle, or auto.
-        start: the bundle; None: training starts anew.
-
-    Raises:
-        BundleError: the bundle cannot be opened.
-        RecipeError: the recipe is unknown or a setting is not allowed.
-        TrainingError: the bundle has another recipe.
+    Without a recipe it is that of the bundle, or auto. Raises BundleError, RecipeError, TrainingError.
     """
     if start is None:
         return _loaded(recipe or "auto").override(overrides), None

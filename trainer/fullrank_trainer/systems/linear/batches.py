@@ -47,10 +47,7 @@ def take(matrix: Rows, rows: Int64) -> Rows:
 
 @compiled()
 def _note(indices, places):  # type: ignore[no-untyped-def]
-    """Set the place of each column that occurs to 0 and of the others to -1; return how many occur.
-
-    One thread takes less time here than waking another.
-    """
+    """Set the place of each column that occurs to 0 and of the others to -1; return how many occur."""
     places[:] = -1
     found = 0
     for p in range(len(indices)):
@@ -79,12 +76,9 @@ def _renumber(indices, places, out):  # type: ignore[no-untyped-def]
 def number(indices: Int32, width: int, scratch: Scratch) -> tuple[Int64, Int32]:
     """Number the columns that occur in a batch, so that arrays over columns are as long as there are such columns.
 
-    Args:
-        scratch: the next call overwrites its ``places``.
-
     Returns:
-        columns: int64 (columns that occur,), ascending.
-        places: int32 (width,), the number of each of them, and -1 for the others.
+        The columns, int64, ascending, and the number of each, int32 (width,), -1 for the others; the next call with
+        this scratch overwrites these.
     """
     places = scratch.array("places", width, dtype=np.int32)
     columns = np.empty(_note(indices, places), np.int64)
@@ -100,10 +94,7 @@ def renumber(rows: Rows, columns: Int64, places: Int32) -> Rows:
 
 
 def split(phi: Phi, scratch: Scratch) -> tuple[Rows | None, Rows]:
-    """Return C of the words that occur, (occurring words, trained rows), and x over these words.
-
-    Without C it is None, and x is returned as it is.
-    """
+    """Return C of the words that occur, (occurring words, trained rows), and x over them; without C None and x."""
     x = phi.words
     if phi.parts is None:
         return None, x
@@ -175,13 +166,9 @@ def fill_columns(
     line: Int32 = _NO_LINES,
     table: Float32 = _NO_TABLE,
 ) -> ByColumn:
-    """Return the given rows by column, except those columns that ``table`` receives.
+    """Return the given rows by column, except those columns that have a line in ``table``, which gets them.
 
-    Args:
-        matrix, rows, places: see ``by_column``.
-        counts: of ``count_columns`` with the same arguments; overwritten.
-        line: int32 (columns,), the row of a column in ``table``, or -1 for a list; without an entry: all are lists.
-        table: float32 (lines, batch), zero before.
+    ``counts`` of ``count_columns`` is overwritten; ``table``, (lines, batch), is zero before.
     """
     starts = np.empty(counts.shape[1] + 1, np.int64)
     _starts(counts, line, starts)
@@ -192,12 +179,7 @@ def fill_columns(
 
 
 def by_column(matrix: Rows, rows: Int64, columns: int, places: Int32 = _SAME_COLUMNS) -> ByColumn:
-    """Return the given rows by column.
-
-    Args:
-        places: int32 (columns of the matrix,), the column of the result, or -1 to leave it out; without an entry: the
-            columns are the same.
-    """
+    """Return the given rows by column; ``places`` has the new column of each, -1 to leave it out; empty: the same."""
     return fill_columns(matrix, rows, count_columns(matrix, rows, columns, places), places)
 
 
@@ -212,13 +194,7 @@ _SPARE = 8
 
 
 class Scratch:
-    """Buffers by name.
-
-    Example:
-        >>> scratch = Scratch()
-        >>> for step in steps:
-        ...     scores = np.matmul(u, v.T, out=scratch.array("scores", len(u), len(v)))
-    """
+    """Buffers by name."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, npt.NDArray[Any]] = {}

@@ -95,17 +95,10 @@ def adagrad_table(
     squares: Float32,
     rate: float,
 ) -> None:
-    """Take one AdaGrad step on the touched rows of a table.
+    """Take one AdaGrad step on the touched rows of a table, given the batch by feature and ∂L/∂u, (B, N).
 
     ∂L/∂table[f] = Σ_i x_if ∂L/∂u_i         squares[f] += mean over n of its square
     table[f] −= rate · ∂L/∂table[f] / √squares[f]
-
-    Args:
-        features: the touched rows, (T,).
-        indptr, rows, values: the batch transposed; for feature t, the texts that contain it and its weight in each.
-        gradient: ∂L/∂u, (B, N).
-        table: (F, N), changed in place.
-        squares: AdaGrad's sums, (F,), changed in place.
     """
     share, size = -(-len(features) // (_PARTS * _RUN)), gradient.shape[1]
     for part in prange(_PARTS):
@@ -209,13 +202,7 @@ def match_gradient(
 def known_negatives(
     owner: Int32, negatives: Int32, starts: Int64, known: Int64, mates: Int64
 ) -> Int64:
-    """Return the places t, ascending, whose negative is judged or the mate.
-
-    Args:
-        owner: (T,), the list of each place: known[starts[owner]:starts[owner + 1]], ascending.
-        negatives: (T,).
-        mates: (lists,).
-    """
+    """Return the places t, ascending, whose negative is the mate or in known[starts[owner]:starts[owner + 1]]."""
     found = np.empty(len(owner), np.int64)
     count = 0
     for t in range(len(owner)):
@@ -371,7 +358,6 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 @compiled(fastmath={"reassoc"})
 def _sum(row):  # type: ignore[no-untyped-def]
-    """Add up a row, in an order that suits vector instructions."""
     total = np.float32(0)
     for c in range(row.shape[0]):
         total += row[c]

@@ -49,11 +49,7 @@ Triples = tuple[Int32, Int32, Int32]
 
 
 class TripleLearner(RestoresInPlace):
-    """Learns by stochastic gradient descent over what each epoch draws, at the rate with the least error in a trial.
-
-    Attributes:
-        rate: float64 (1,), one of ``train.rates``.
-    """
+    """Learns by stochastic gradient descent over what each epoch draws, at the rate with the least error in a trial."""
 
     train: TrainSettings
     rate: Float64
@@ -133,11 +129,7 @@ class MarginLearner(TripleLearner, LinearLearner):
 
 
 def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
-    """Return the rate with the least mean loss over the later half of a trial.
-
-    Args:
-        losses_of: runs a trial at a rate; returns the loss of each step.
-    """
+    """Return the rate with the least mean loss over the later half of a trial; ``losses_of`` runs one."""
     if len(rates) == 1:
         return rates[0]
     best = (np.inf, rates[0])
@@ -153,12 +145,7 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
 def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator) -> Triples:
     """Draw triples: a random judged pair, and a random document that is neither judged nor the mate.
 
-    Pairs whose weights are all alike come once each before any comes again.
-
-    Args:
-
-    Raises:
-        TrainingError: every query judges the whole collection, so there is no negative.
+    Pairs whose weights are all alike come once each before any comes again. Raises TrainingError without a negative.
     """
     mates = pool.mates
     starts, documents = pairs.relevant.take(pairs.queries)
@@ -213,16 +200,7 @@ def run(
     *,
     update: bool = True,
 ) -> Float32:
-    """Take the steps of triples in place.
-
-    Args:
-        triples: see ``Triples``.
-        rate: λ.
-        update: False only measures.
-
-    Returns:
-        The hinge of each triple before its step, float32 (T,).
-    """
+    """Take the steps of triples in place, or only measure them; return each hinge before its step, float32 (T,)."""
     queries, positives, negatives = (column.astype(np.int64) for column in triples)
     losses = np.zeros(len(queries), np.float32)
     kernels.margin_sgd(
@@ -261,13 +239,7 @@ def run(
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A monolingual task on the same documents.
-
-    Attributes:
-        x: φ of its queries over the rows of V.
-        pairs: judged pairs of its training split, by row of x.
-        mates: int64 (queries,): the document that each query is; -1 without one.
-    """
+    """A monolingual task on the same documents: φ of its queries over the rows of V, their pairs and mates."""
 
     x: Rows
     pairs: Pairs
@@ -276,12 +248,7 @@ class Task:
 
 
 def second_collection(context: TrainingContext, folder: str | Path) -> Collection:
-    """Read a second collection with the same documents.
-
-    Raises:
-        CollectionError: it cannot be read.
-        TrainingError: its documents differ.
-    """
+    """Read a second collection with the same documents. Raises CollectionError, TrainingError."""
     fields = [verdict.name for verdict in context.collection.fields if verdict.is_read]
     collection = read_collection(folder, fields=fields)
     if collection.documents != context.collection.documents:
@@ -294,12 +261,7 @@ def second_collection(context: TrainingContext, folder: str | Path) -> Collectio
 
 
 def read_task(context: TrainingContext, folder: str | Path, features: Features) -> Task:
-    """Read the second task; if its documents are its queries, the task is their links.
-
-    Raises:
-        CollectionError: the folder cannot be read.
-        TrainingError: the documents differ, no pair is judged, or no query has a word of the documents.
-    """
+    """Read the second task; links if its documents are its queries. Raises CollectionError, TrainingError."""
     collection, corpus = second_collection(context, folder), context.corpus
     if collection.queries is None:
         words, counts = corpus.counts.words, corpus.documents
@@ -350,11 +312,9 @@ class JointLearner(MarginLearner):
 
 
 def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
-    """Stack the queries of both tasks over the rows of [U; V].
+    """Stack the queries of both tasks over the rows of [U; V]; also return the second task's pairs, by their new rows.
 
-    Returns:
-        The features of both tasks, and the second task's pairs by row of them. The second task's queries have no
-        lexical part.
+    The second task's queries have no lexical part.
     """
     first, upper = len(features.xq), features.xq.width
     x = sp.block_diag([features.xq.csr(), second.x.csr()], format="csr")

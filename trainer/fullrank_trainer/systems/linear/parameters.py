@@ -62,11 +62,7 @@ class Parameters:
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, Float32], *, skip: bool) -> Parameters:
-        """Return the parameters that have the given ``arrays``; a pair is tied if there is no V.
-
-        Args:
-            arrays: by name, as ``arrays`` names them.
-        """
+        """Return the parameters that have the given ``arrays``; a pair is tied if there is no V."""
         U, V = arrays["U"], arrays.get("V")
         query = _tower(arrays, "query.", skip)
         document = query if V is None else _tower(arrays, "document.", skip)
@@ -145,9 +141,7 @@ def compile_model(
 ) -> LinearModel:
     """Make the model: trained rows are folded into words, diagonals into document weights.
 
-    Args:
-        parameters: U and V of a model without trigrams become its tables, uncopied.
-        files: for tables that are not U and V themselves; None: files of their own.
+    U and V of a model without trigrams become its tables, uncopied; other tables are in ``files``.
     """
     model = features.model
     fields = len(features.field_counts)
@@ -251,11 +245,7 @@ def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> 
 
 
 class LinearLearner(RestoresInPlace):
-    """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss.
-
-    Attributes:
-        values: the parameters; ``steps`` changes them in place.
-    """
+    """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss; ``steps`` changes ``values`` in place."""
 
     per_epoch: int
 
@@ -266,7 +256,6 @@ class LinearLearner(RestoresInPlace):
         rng: np.random.Generator,
         values: Parameters | None = None,
     ) -> None:
-        """Begin at the given parameters; by default at random ones."""
         self.features, self.train, self.rng = features, train, rng
         self.values = start(features, train, rng) if values is None else values
 

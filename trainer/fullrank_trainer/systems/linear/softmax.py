@@ -57,17 +57,11 @@ def postings_of(
 ) -> Postings:
     """Return posting lists of the words of queries; common words get a row with a weight for every candidate instead.
 
-    Args:
-        z: documents, (documents, words).
-        places: int32 (words,), the number of each of them, and -1 for the other words.
-        common: a word is common if more than this share of the candidates have it.
+    ``places`` has the number of each word, int32, and -1 for the other words.
 
     Returns:
-        starts: int64 (asked + 1,); word w has the entries starts[w]:starts[w + 1], and a common word has none.
-        texts: int32 (entries,), candidates, ascending inside a word.
-        weights: float32 (entries,).
-        row: int32 (asked,), the row of a common word in ``table``; -1 for other words.
-        table: float32 (common words, candidates).
+        starts, int64 (asked + 1,), texts, ascending inside a word, and weights of the lists; the row of each common
+        word in ``table``, -1 for other words; and table, float32 (common words, candidates).
     """
     counts = count_columns(z, documents, asked, places)
     often = np.flatnonzero(counts.sum(axis=0) > common * len(documents))
@@ -92,17 +86,12 @@ def choose_candidates(
     count: int,
     rng: np.random.Generator,
 ) -> Int64:
-    """Choose the candidates of a step.
+    """Choose the candidates of a step: int64 rows of documents, ascending.
 
     Args:
-        queries: rows of the queries of the step.
-        positives: rows of the documents that the queries learn from; all of them become candidates.
+        positives: rows of the documents that the queries learn from, which all become candidates.
         pool: rows of the documents to sample from; a number stands for all rows below it.
-        count: sample this many candidates less those that are chosen without a sample, as far as the pool allows.
-        rng: draws the sample, which can contain documents that are candidates already.
-
-    Returns:
-        int64 (candidates,), rows of documents, ascending.
+        count: sample as many as are missing to this number, some of which may be candidates already.
     """
     chosen = _distinct(np.concatenate([positives, *_passed_over(pairs, queries)]))
     missing = min(count, pool if isinstance(pool, int) else len(pool)) - len(chosen)
@@ -113,15 +102,7 @@ def choose_candidates(
 
 
 def places_of(candidates: Int64, documents: Int64) -> Int64:
-    """Return the place of each document among the candidates; -1 if it is no candidate.
-
-    Args:
-        documents: rows of documents, in any order; -1 is no candidate.
-
-    Example:
-        >>> places_of(np.array([2, 5, 7]), np.array([7, 3, -1, 2]))
-        array([ 2, -1, -1,  0])
-    """
+    """Return the place of each document, in any order, among the candidates; -1 if it is no candidate."""
     bits = 1 + len(candidates).bit_length()  # at most half of the slots are in use
     places = np.empty(len(documents), np.int64)
     _look_up(candidates, documents, np.full(1 << bits, -1, np.int32), 64 - bits, places)
@@ -129,7 +110,7 @@ def places_of(candidates: Int64, documents: Int64) -> Int64:
 
 
 def _passed_over(pairs: Pairs, queries: Int64) -> list[Int64]:
-    """Return the judged documents that people passed over after some queries: negatives that are hard to tell apart."""
+    """Return the judged documents that people passed over: negatives that are hard to tell apart."""
     if not pairs.passed_over:
         return []
     rows = pairs.passed_over.of_rows(queries).entries
@@ -276,12 +257,8 @@ def epoch(
 ) -> Iterator[tuple[int, float]]:
     """Take one pass over the training queries; yield (queries, mean loss) after each step.
 
-    Args:
-        done: share of the whole training before this epoch.
-        share: share of the whole training that this epoch is. The rates of U, V and their layers fall linearly to a
-            tenth over the whole training.
-
-    After the last step, the biases of unjudged documents are the median of the others if only judged ones are sampled.
+    The rates of U, V and their layers fall linearly to a tenth over the whole training. After the last step, the biases
+    of unjudged documents are the median of the others if only judged ones are sampled.
     """
     order = rng.permutation(features.pairs.queries)
     levels = train.sampled_from == "judged" and features.settings.bias

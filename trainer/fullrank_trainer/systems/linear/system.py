@@ -100,11 +100,7 @@ LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax": 
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a linear recipe.
-
-    Raises:
-        TrainingError: a loss has no judged pair to learn from.
-    """
+    """Fit a linear recipe. Raises TrainingError if a loss has no judged pair to learn from."""
     features = context.features(recipe.model)
     facts: dict[str, Any] = {}
     learned: Learned | None = None
@@ -138,7 +134,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
-    """Return the recipe with the number of epochs and the rate that were best on validation."""
     members = facts.get("members", [facts])
     epochs = max(1, round(float(np.median([member["best_epoch"] for member in members]))))
     rate = facts.get("rate", recipe.train.rate)
@@ -146,7 +141,6 @@ def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
 
 
 def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:
-    """Read the vectors of all words of the collection, once for all trials. Raises TrainingError."""
     words = context.corpus.counts.words
     return context.cached(("vectors", path), lambda: read_vectors(path, words))
 
@@ -159,11 +153,7 @@ def _learn(
     second: Task | None,
     vectors: WordVectors | None,
 ) -> tuple[Parameters, dict[str, Any], Learned | None]:
-    """Fit every member.
-
-    Returns:
-        The average of the members' best epochs, facts for the model card, and where a single member ended.
-    """
+    """Return the average of the members' best epochs, facts for the model card, and where a single member ended."""
     found, facts = [], []
     started: dict[str, Any] = {}
 
@@ -211,15 +201,7 @@ def _learn(
 def learner_of(
     features: Features, recipe: Recipe, rng: np.random.Generator, second: Task | None = None
 ) -> LinearLearner:
-    """Make the learner of a recipe's loss.
-
-    Args:
-        rng: the random numbers of the whole training.
-        second: a monolingual task that shares V.
-
-    Raises:
-        TrainingError: no pair is judged.
-    """
+    """Make the learner of a recipe's loss; a second task shares V. Raises TrainingError if no pair is judged."""
     features.pairs.require()
     if second is not None:
         return JointLearner(features, recipe.train, rng, second)
@@ -291,16 +273,10 @@ def member_run(run: TrainingRun, member: int, members: int) -> TrainingRun:
 def start_at_best_rate(
     run: TrainingRun, learner_of: Callable[[TrainingRun], LinearLearner]
 ) -> TrainingRun:
-    """Take an epoch at each of ``run.rates``; return the run that goes on from the best one.
-
-    A rate at which training diverges is left out.
-
-    Args:
-        learner_of: makes the learner of a run, as it is before the first epoch.
-        run: it has validation queries, two rates or more and two epochs or more.
+    """Take an epoch at each of ``run.rates``, two or more, and measure it; leave out those that diverge.
 
     Returns:
-        The run with the best rate, an epoch less, and less of its time limit; ``run`` itself if every rate diverges.
+        The run that goes on from the best rate, an epoch and some time less; ``run`` itself if all diverge.
     """
     began, highest, best = time.monotonic(), -math.inf, run
     train = run.recipe.train
@@ -335,11 +311,7 @@ FACTORS = (0.0, 0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 
 
 def mix(learner: LinearLearner, valid: Validation | None) -> float:
-    """Scale the second table in place by the factor of ``FACTORS`` with the highest MAP.
-
-    Returns:
-        The factor; the smallest of equally good ones. Without validation queries, 1.
-    """
+    """Scale the second table in place by the smallest factor of ``FACTORS`` with the highest MAP; return the factor."""
     if valid is None:
         return 1.0
     features, values = learner.features, learner.values
@@ -382,16 +354,9 @@ def start_rows(
     init: float,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Set the rows of words that have a vector, in place.
+    """Set the rows of words that have a vector, in place; with σ = 0 at the deviation of the random start.
 
-    Args:
-        init: σ; 0 takes the standard deviation of the random start.
-
-    Returns:
-        For the model card: the file, and how many words of how many start at a vector.
-
-    Raises:
-        TrainingError: no word of the model has a vector.
+    Returns for the model card how many words of how many start at a vector. Raises TrainingError if none does.
     """
     sides = [(parameters.U, features.query_composition.labels)]
     if not parameters.tied:
@@ -420,15 +385,9 @@ def start_rows(
 
 
 def project(vectors: Float32, width: int, rng: np.random.Generator) -> Float32:
-    """Return unit rows of another width.
+    """Return unit rows of another width, float32 (words, N); zero for a vector that is the mean of all.
 
-    Args:
-        vectors: float32 (words, columns), no row is zero.
-        width: N.
-        rng: draws the embedding if the vectors span fewer than N dimensions.
-
-    Returns:
-        float32 (words, N); zero for a vector that is the mean of all.
+    The rng draws the embedding if the vectors span fewer than N dimensions.
     """
     X = _unit(vectors.astype(np.float64))
     X -= X.mean(axis=0)

@@ -30,9 +30,7 @@ class Tape:
         present: float32 (B, 1), 1 if a text has features, else 0; None without layers and unit length, where u and the
             gradient of a text without features are zero anyway.
         h: h₁ … hₙ₊₁ (the last one before the skip connection), each (B, Nᵢ).
-        u: the result, (B, N).
         scale: float32 (B, 1), γ / ‖y‖, or 1; None where ``present`` is.
-        gamma: γ; 0 means no unit length.
         scratch: the buffers of this side; ``backward`` writes the gradients of the words there.
     """
 
@@ -47,14 +45,7 @@ class Tape:
 
 
 def forward(phi: Phi, table: Float32, tower: Tower, gamma: float, scratch: Scratch) -> Tape:
-    """Compute u of every row of φ.
-
-    Args:
-        phi: φ.
-        table: float32 (trained rows, N₀).
-        gamma: γ; 0 means no unit length.
-        scratch: the buffers of this side. The next call overwrites them, so its tape replaces this one.
-    """
+    """Compute u of every row of φ. The next call overwrites the scratch, so its tape replaces this one."""
     parts, x = split(phi, scratch)
     width = table.shape[1]
     words = table
@@ -98,7 +89,6 @@ class Gradient:
     Attributes:
         x: over trained rows, of texts or of words.
         a: ∂L/∂ of the sums that x makes of the table, one a row of x.
-        weights, biases: ∂L/∂ of every weight and of every bias.
     """
 
     x: Rows
@@ -112,10 +102,7 @@ class Gradient:
 class Encoder:
     """One side in training; tied sides are one encoder.
 
-    Attributes:
-        table, tower: only ``step`` changes them, in place.
-        squares: AdaGrad's sums of squares for the table, float32 (features,), one a row.
-        sums: AdaGrad's sums of squares for the layers, one an entry, weights before biases.
+    AdaGrad sums the squares of a row of the table, float32 (features,), and of each entry of a layer, weights first.
     """
 
     table: Float32
@@ -161,9 +148,7 @@ class Encoder:
     def step(self, gradients: Sequence[Gradient], rate: float, layer_rate: float) -> None:
         """Take an AdaGrad step on every touched row of the table and on every entry of the layers.
 
-        Args:
-            gradients: one, or those of two sides that share this encoder. Layers take one step on their sum; the table
-                takes one step on each.
+        Of two sides that share this encoder, layers take one step on the sum of the gradients, the table one on each.
         """
         for gradient in gradients:
             by_row = transpose(gradient.x, gradient.scratch)

@@ -36,11 +36,7 @@ _ROWS = 1 << 13  # at once
 
 
 def warm_recipe(recipe: Recipe, warm: WarmStart) -> Recipe:
-    """Return the recipe with as many averaged fits as the bundle has, few epochs and low rates.
-
-    Raises:
-        TrainingError: the bundle has another kind of model.
-    """
+    """Return the recipe with as many averaged fits as the bundle has, few epochs, low rates. Raises TrainingError."""
     train, model = recipe.train, warm.model
     members = 1
     if recipe.model.latent == "learned":
@@ -65,17 +61,7 @@ def warm_recipe(recipe: Recipe, warm: WarmStart) -> Recipe:
 def copy_learned(
     warm: WarmStart, features: Features, parameters: Parameters, documents: Sequence[str]
 ) -> dict[str, Any]:
-    """Copy what the bundle learned, in place.
-
-    Args:
-        documents: ids.
-
-    Returns:
-        For the model card: the version, and how many words of how many it had.
-
-    Raises:
-        TrainingError: words share rows, or layers are of other sizes.
-    """
+    """Copy what the bundle learned, in place; return how many words of how many it had. Raises TrainingError."""
     old = warm.model
     if not isinstance(old, LinearModel):
         raise TrainingError(f"{warm.version}: its model has no words to go on from")
@@ -103,7 +89,6 @@ def copy_learned(
 def _copy_table(
     warm: WarmStart, table: Float32, composition: Composition, side: DenseSide, stored: DenseSide
 ) -> int:
-    """Copy the rows of known words and trigrams; return the number of the words."""
     labels, N = composition.labels, table.shape[1]
     if composition.words is not None and len(labels):
         raise TrainingError(
