@@ -188,7 +188,6 @@ class Candidate(NamedTuple):
     Attributes:
         key: Its folded form, `folded_prefix` of it.
         text: As it is shown.
-        kind: Where it comes from.
         frequency: For the order among texts of its kind.
     """
 
@@ -209,7 +208,6 @@ class Completions:
     """Completes texts. Immutable.
 
     Args:
-        candidates: In any order. Queries and titles complete the whole typed text, words its last word.
         pause: Called at intervals while they are sorted, to let other threads run.
 
     Example:
@@ -252,7 +250,6 @@ class Completions:
     def _found(
         self, by_text: Search, by_word: Search, typed: str, prefix: str, limit: int
     ) -> dict[str, Completion]:
-        """Return queries and titles, then words, by their folded form."""
         found: dict[str, Completion] = {}
         for number in by_text(prefix, limit):
             text = self._whole[number]
@@ -279,7 +276,6 @@ class _Together:
 
     Args:
         keys: The folded form of each text.
-        pause: Called at intervals, to let other threads run.
 
     Attributes:
         numbers: Words of at least two digits and nothing else, the most frequent first.
@@ -383,12 +379,7 @@ def has(ascending: Sequence[str], word: str) -> bool:
 
 
 class Prefixes:
-    """Completes the last words of queries for one model.
-
-    Args:
-        model: Encodes queries.
-        known: Its words.
-    """
+    """Completes the last words of queries for one model."""
 
     def __init__(self, model: Model, known: KnownWords) -> None:
         self._model, self._known = model, known
@@ -418,13 +409,7 @@ class Prefixes:
 
 
 def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> Additions:
-    """Return the features that completions of a word add to a query.
-
-    Args:
-        model: Encodes the query.
-        completions: Words that begin with the word and are longer.
-        is_known: Whether the word itself is known.
-    """
+    """Return the features that completions of a word add to a query."""
     if not completions:
         return NO_ADDITIONS
     sparse = model.encode_queries(completions).sparse

@@ -110,7 +110,6 @@ class Field(NamedTuple):
     """A text inside a longer one, `whole[start:stop]`.
 
     Attributes:
-        whole: The longer text.
         start: First character of the text, in code points.
         stop: The character after its last one.
         starts: First character in `whole` of each of its words, in order.
@@ -147,8 +146,6 @@ def split_fields(
     """Split fields of documents into words.
 
     Args:
-        documents: Stored fields.
-        names: The fields to split. Absent fields and values other than text are skipped.
         most_chars: Number of characters of a field to read.
     """
     texts = [
@@ -197,8 +194,6 @@ class Highlight:
     """What to mark.
 
     Attributes:
-        fields: Names of text fields.
-        words: Number of words of a snippet, at least 1.
         tags: What to put before and after each span of an HTML snippet; None: the snippet is plain text.
     """
 
@@ -216,14 +211,6 @@ def highlights(
     asked: Highlight,
 ) -> list[dict[str, Snippet]]:
     """Return the snippets of documents for a query.
-
-    Args:
-        model: The model that encoded both.
-        text: The query.
-        query: The same query, encoded.
-        documents: The stored fields of B documents.
-        encoded: The same documents, encoded.
-        asked: What to mark.
 
     Returns:
         For each document a snippet of each of the fields that it has as text.
@@ -260,12 +247,7 @@ def meaning_words(
     """Choose the words of a document to mark for their meaning.
 
     Args:
-        own: The numbers of the words of the document, ascending.
-        matched: Of W words, whether the query asks for it.
         shares: Of W words, the share in the score.
-
-    Returns:
-        Numbers of words, the largest share first, ties by number.
     """
     least = LEAST_MEANING * max([shares[i] for i in own], default=0.0)
     others = [i for i in own if shares[i] > 0 and shares[i] >= least and not matched[i]]
@@ -305,9 +287,6 @@ def snippet(field: Field, marked: Marked, words: int, tags: Tags | None = None) 
     """Cut the best window out of a text.
 
     Args:
-        field: The text and its words.
-        marked: The words to mark.
-        words: Number of words of the window, at least 1.
         tags: Put around each span; everything else is then escaped for HTML.
 
     Returns:
@@ -334,11 +313,6 @@ def snippet(field: Field, marked: Marked, words: int, tags: Tags | None = None) 
 
 def best_window(found: Sequence[tuple[int, int]], marked: Marked, words: int) -> int:
     """Return the first place of the best window.
-
-    Args:
-        found: Place and number of each marked word of the text, at least one, by place.
-        marked: Their weights.
-        words: Number of words of the window.
 
     Returns:
         A place, at least 0; the window may end after the text.

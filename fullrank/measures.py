@@ -67,11 +67,6 @@ def rank_loss(
 ) -> float:
     """Return the share of (relevant, not relevant) pairs in the wrong order; ties count half.
 
-    Args:
-        scores: (documents,) of one query.
-        relevant_rows: distinct rows, all of them candidates, at least one.
-        candidates: bool (documents,); None for all.
-
     Returns:
         The share; zero if every candidate is relevant, because there is no pair.
     """
@@ -128,12 +123,7 @@ class Estimate:
 
 
 def estimate(values: Float64, weights: Float64 | None = None) -> Estimate:
-    """Return mean and standard error of per-query values. Raises ValueError without values.
-
-    Args:
-        values: one a query.
-        weights: of the queries, with a mean of 1; None: all alike.
-    """
+    """Return mean and standard error of per-query values. Raises ValueError without values."""
     if len(values) == 0:
         raise ValueError("no values to average")
     if weights is not None:

@@ -14,12 +14,6 @@ PARTITIONS = 4096
 def partition_of(id: str) -> int:
     """Return the partition of a document: blake2b(id) mod 4096.
 
-    Args:
-        id: The id of the document.
-
-    Returns:
-        A number from 0 to 4095, the same on every machine and in every release.
-
     Example:
         >>> partition_of("apple")
         3807

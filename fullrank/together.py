@@ -28,9 +28,6 @@ class Click(NamedTuple):
     """A click on a document.
 
     Attributes:
-        person: Pseudonym.
-        session: Pseudonym, None if unknown.
-        document: Id.
         at: In seconds since 1970.
     """
 
@@ -54,7 +51,6 @@ def together(
     """Return for each document those clicked together with it, by lift, then by number of people and id.
 
     Args:
-        clicks: In any order.
         pause: Called at intervals, to let other threads run.
 
     Example:
@@ -86,7 +82,6 @@ def together(
 
 
 def _sessions(clicks: list[Click]) -> Iterable[set[str]]:
-    """Return the documents of each session of one person."""
     found = defaultdict[tuple[str | None, int], set[str]](set)
     number, last = 0, None
     for click in sorted(clicks, key=lambda click: click.at):

@@ -27,7 +27,6 @@ class Worker:
     Args:
         target: "module:function". The function gets its end of the pipe (a Connection); when the starter closes the
             other end, EOFError or OSError ends it silently.
-        task: what the process does, for errors: "counts words".
 
     Example:
         with Worker("fullrank_trainer.indexing:encode", "encodes documents") as worker:

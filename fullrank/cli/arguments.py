@@ -64,25 +64,14 @@ def event_log(bundles: Path, events: Path | None) -> EventLog:
 
 
 def event_places(bundles: Path, events: Path | None, key: Path | None = None) -> Places:
-    """Return where a service of a folder of bundles that has this environment keeps its log and its key.
-
-    Args:
-        bundles: The folder.
-        events: --events or FULLRANK_EVENTS_FOLDER, None without either.
-        key: --key or FULLRANK_EVENTS_KEY, None without either.
-    """
+    """Return where a service of a folder of bundles that has this environment keeps its log and its key."""
     from fullrank.events.log import places
 
     return places(bundles, _path_in("FULLRANK_DOCUMENTS"), events, key)
 
 
 def log_places(path: Path, key: Path | None = None) -> Places:
-    """Return the log and the key that a path means: a log, or a folder of bundles whose service keeps it.
-
-    Args:
-        path: Of the one or the other.
-        key: --key or FULLRANK_EVENTS_KEY, None without either.
-    """
+    """Return the log and the key that a path means: a log, or a folder of bundles whose service keeps it."""
     from fullrank.bundle.manifest import MANIFEST
     from fullrank.events.log import FOLDER, KEY, Places
 
@@ -96,7 +85,6 @@ def log_places(path: Path, key: Path | None = None) -> Places:
 
 
 def _path_in(variable: str) -> Path | None:
-    """Return the path in an environment variable, None if that is unset or empty."""
     value = os.environ.get(variable)
     return Path(value) if value else None
 
@@ -105,12 +93,6 @@ def resolve(path: Path) -> Path:
     """Find the bundle that a path means: a version's folder, or the newest version of a name.
 
     Links are not followed: the folder that holds the link decides the bundle's name and who serves it.
-
-    Args:
-        path: A version's folder, BUNDLES/NAME, or BUNDLES where it holds one name.
-
-    Returns:
-        The absolute path of the version's folder.
 
     Raises:
         BundleNotFound: There is no bundle, or there are bundles of several names.

@@ -139,7 +139,6 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
 
 
 def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
-    """Say what people chose before."""
     found = []
     if clicks and clicks["after_query"]:
         found.append(f"clicked {clicks['after_query']:,.4g} times for this query")
@@ -149,7 +148,6 @@ def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
 
 
 def _filter(text: str) -> Any:
-    """Parse the JSON of a filter."""
     from fullrank.filters.query import parse_filter
     from fullrank.storage.strict_json import JsonError, parse
 

@@ -51,11 +51,8 @@ class Client:
     """A service and one pool of connections to it; threads may share it.
 
     Args:
-        url: of the service: "http://localhost:8000".
-        key: an API key with the scopes that the calls need.
         timeout_s: the longest wait for a connection, and then for each piece of the request and of the answer, seconds.
             A whole answer may take longer.
-        transport: in place of sockets, for tests.
 
     Example:
         >>> with Client("http://localhost:8000") as client:
@@ -106,7 +103,6 @@ class Client:
         A document that is not written meanwhile comes once; one that is replaced may move.
 
         Args:
-            query: what to find.
             options: those of `search` that go with a cursor; `limit` is the number of hits of a request.
         """
         asked = options.copy()
@@ -192,9 +188,6 @@ class Client:
         """Add or replace a document. Raises ServiceError.
 
         Args:
-            id: of the document.
-            fields: all of its fields.
-            model: names the collection.
             idempotency_key: a request that is sent again with it is stored once.
         """
         return self._write("PUT", id, model, idempotency_key, fields)
@@ -256,9 +249,7 @@ class Client:
         """Add or replace a rule. Raises ServiceError.
 
         Args:
-            id: of the rule.
             rule: its fields; "from" is a word of Python, so write {"from": …}.
-            model: names the collection.
         """
         return cast(Rule, self._rule("PUT", id, model, json=rule))
 

@@ -59,10 +59,6 @@ _TYPES = {"keyword": "keyword", "number": "double", "boolean": "boolean"}
 class Queries:
     """Turns query texts into bodies of searches in the exported version of a bundle.
 
-    Args:
-        bundle: The opened bundle.
-        name: The --name of the export, if it had one.
-
     Example:
         >>> queries = Queries(open_bundle(path))
         >>> body = queries.request("red apple", limit=5)
@@ -91,9 +87,6 @@ class Queries:
         """Return the body of POST /{index}/_search.
 
         Args:
-            text: The query.
-            limit: How many hits.
-            offset: How many of the best hits to skip.
             mode: "exact" scores every document that the filter leaves; "fast" rescores candidates of both sides.
             filter: A query of OpenSearch, such as {"term": {"fields.section": 1}}.
 
@@ -158,17 +151,8 @@ class Queries:
 def write_bulk(source: Source, file: Path, report: Reporter) -> list[Path]:
     """Write the bulk file, its mapping and its alias; each appears when it is complete, the bulk file last.
 
-    Args:
-        source: What to export.
-        file: The bulk file.
-        report: Shows the progress.
-
-    Returns:
-        The files.
-
     Raises:
         ExportError: OpenSearch cannot take a field or an id.
-        OSError: A file cannot be written.
     """
     index, aliases = (file.with_name(f"{file.name}.{what}.json") for what in ("index", "aliases"))
     _check_names(source)
@@ -202,15 +186,7 @@ def _check_names(source: Source) -> None:
 
 
 def pack(features: Int64, weights: Float32) -> Int64:
-    """Pack a sparse vector into integers that sort by feature: feature · 2³² + the bits of the weight.
-
-    Args:
-        features: int64 (nnz,), below 2³¹.
-        weights: float32 (nnz,).
-
-    Returns:
-        int64 (nnz,).
-    """
+    """Pack a sparse vector into integers that sort by feature: feature · 2³² + the bits of the weight."""
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32).astype(np.int64)
     return features.astype(np.int64) << 32 | bits
 

@@ -38,10 +38,6 @@ class Statement(NamedTuple):
 class Queries:
     """Turns query texts into statements over the exported version of a bundle.
 
-    Args:
-        bundle: The opened bundle.
-        name: The --name of the export, or the `table` of its address, if it had one.
-
     Example:
         >>> queries = Queries(open_bundle(path))
         >>> for id, score, fields in connection.execute(*queries.statement("red apple", limit=5)):
@@ -69,9 +65,6 @@ class Queries:
         It reads every row that the filter leaves: exact, and linear in their number.
 
         Args:
-            text: The query.
-            limit: How many rows.
-            offset: How many of the best rows to skip.
             filter: What the stored fields must contain, as jsonb's @> compares it; an index supports it.
         """
         query = self._source.encode(text)
@@ -94,16 +87,13 @@ def export_table(source: Source, connection: Connection[Any], report: Reporter) 
     """Write a table of all documents and point the view at it, inside the connection's transaction.
 
     Args:
-        source: What to export.
         connection: Not in autocommit mode; the caller commits.
-        report: Shows the progress.
 
     Returns:
         Whether it was written; False: the database had this version.
 
     Raises:
         ExportError: The documents exceed a limit of pgvector, or the name belongs to something else.
-        psycopg.Error: The database refuses.
     """
     _check_limits(source)
     run = connection.execute

@@ -57,10 +57,6 @@ def payload(entry: Entry) -> dict[str, Any]:
 class Queries:
     """Turns query texts into requests for the exported version of a bundle.
 
-    Args:
-        bundle: The opened bundle.
-        name: The --name of the export, if it had one.
-
     Example:
         >>> queries = Queries(open_bundle(path))
         >>> body = queries.request("red apple", limit=5)
@@ -87,9 +83,6 @@ class Queries:
         """Return the body of POST /collections/{collection}/points/query.
 
         Args:
-            text: The query.
-            limit: How many points.
-            offset: How many of the best points to skip.
             mode: "exact" searches the joined vector; "fast" rescores candidates of both sides with it.
             filter: In Qdrant's form; the keys are the stored fields.
 
@@ -138,16 +131,8 @@ _PARTIAL = ".partial"
 def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
     """Write a shard of all documents, then point the link at it.
 
-    Args:
-        source: What to export.
-        folder: Which holds the shards; it is created.
-        report: Shows the progress.
-
     Returns:
         Whether it was written; False: the folder had this version.
-
-    Raises:
-        OSError: The folder cannot be written.
     """
     import qdrant_edge as edge
 
@@ -176,7 +161,6 @@ def search(
 
     Args:
         shard: qdrant_edge.EdgeShard.load(folder / queries.collection).
-        request: What `Queries.request` returned, without a filter in JSON.
         filter: Which points may be returned, in the form of qdrant_edge.
 
     Returns:
@@ -282,11 +266,6 @@ _POINTS = "_points"
 
 def export_collection(source: Source, client: QdrantClient, report: Reporter) -> bool:
     """Store all documents in a collection, then switch the aliases to it.
-
-    Args:
-        source: What to export.
-        client: Connected to the server.
-        report: Shows the progress.
 
     Returns:
         Whether it was stored; False: the server had this version.

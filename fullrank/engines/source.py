@@ -31,7 +31,6 @@ class Entry(NamedTuple):
 
     Attributes:
         row: Its row in the bundle; rows ascend by document id.
-        id: The document's id.
         fields: Its stored fields as one JSON object.
         features: int32 (nnz,), the sparse features of t, ascending.
         weights: float32 (nnz,), their weights.
@@ -82,10 +81,6 @@ class Source:
     @staticmethod
     def of(bundle: Bundle, name: str | None = None) -> Source:
         """Check that a bundle can be exported.
-
-        Args:
-            bundle: An opened bundle.
-            name: In place of the bundle's name.
 
         Raises:
             ExportError: The score of its model is no inner product.
@@ -176,9 +171,7 @@ def outdated(source: Source, previous: str | None, found: list[str]) -> list[str
     """Choose the versions to delete after a switch: all except the new one and the one that it replaces.
 
     Args:
-        source: The new version.
         previous: The version that was served until now; None without one.
-        found: The names that the engine has, of whatever kind.
     """
     if previous == source.versioned:
         return []

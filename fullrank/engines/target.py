@@ -51,12 +51,6 @@ class Exported:
 def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> Exported:
     """Export all documents of a bundle.
 
-    Args:
-        bundle: An opened bundle.
-        target: Its address, in one of the forms above.
-        name: In place of the name in the address, or the bundle's.
-        report: Shows the progress.
-
     Raises:
         ExportError: The address or the bundle does not fit, an engine refuses, or its client is not installed.
         OSError: A file cannot be written.

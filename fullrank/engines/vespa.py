@@ -39,10 +39,6 @@ _PROFILE = "fullrank"
 class Queries:
     """Turns query texts into bodies of queries over the exported version of a bundle.
 
-    Args:
-        bundle: The opened bundle.
-        name: The --name of the export, if it had one.
-
     Example:
         >>> queries = Queries(open_bundle(path))
         >>> found = httpx.post(f"{url}/search/", json=queries.request("red apple", limit=5)).json()
@@ -70,9 +66,6 @@ class Queries:
         """Return the body of POST /search/.
 
         Args:
-            text: The query.
-            limit: How many hits.
-            offset: How many of the best hits to skip.
             mode: "exact" scores every document that the filter leaves; "fast" scores candidates of both sides.
             filter: A condition of YQL, such as 'stored_section = 1'.
 
@@ -106,19 +99,7 @@ class Queries:
 
 
 def write_feed(source: Source, file: Path, report: Reporter) -> list[Path]:
-    """Write the schema and the feed; each appears when it is complete, the feed last.
-
-    Args:
-        source: What to export.
-        file: The feed.
-        report: Shows the progress.
-
-    Returns:
-        The files.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Write the schema and the feed; each appears when it is complete, the feed last."""
     schema = file.with_name(f"{file.name}.sd")
     with replacing(file) as lines:
         for entries in source.batches(report):

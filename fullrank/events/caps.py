@@ -26,10 +26,6 @@ def up_to_a_click(same: Sequence[Int64], time: Float64, place: Int64, clicked: B
 
     What is shown again after a click says nothing if it is not clicked again. What was shown before and not clicked
     says as much as on another day.
-
-    Args:
-        same: of each vote its person, query, document and day.
-        time, place, clicked: of each vote.
     """
     order = np.lexsort((place, clicked, time, *same))
     starts = np.ones(len(order), np.bool_)
@@ -49,9 +45,6 @@ def within_caps(person: Int64, document: Int64, time: Float64, clicked: Bool) ->
 
     Of one person, the votes on a document end with the 10th click on it, and those of a day with the 200th click;
     what the person saw later does not count either, as the absence of a click would then say nothing.
-
-    Args:
-        person, document, time, clicked: of each vote.
     """
     kept = np.ones(len(person), np.bool_)
     day = (time // _DAY_S).astype(np.int64)
@@ -88,7 +81,6 @@ def find_programs(person: Int64, time: Float64) -> Int64:
     """Return the people who clicked more than 100 times within some hour.
 
     Args:
-        person: of each click.
         time: of each click, in seconds.
     """
     order = np.lexsort((time, person))

@@ -92,17 +92,13 @@ def compact(
     """Compact a log. Processes that do so at once take turns; writers and readers go on.
 
     Args:
-        folder: of the segments; it must exist.
         days: retention.
         max_bytes: the oldest segments are removed while the log is larger.
-        now: in seconds since 1970.
-        progress: called for each segment that is looked through.
         wait_s: segments that are overdue by more than a day are removed so long after they were first noticed,
             because the clock may be wrong.
 
     Raises:
         SegmentError: a segment is damaged; those before it are done.
-        OSError: a file cannot be written.
     """
     with _alone(folder), _pruning(folder):
         _remove_leftovers(folder, now - _HOUR_S)
@@ -176,7 +172,6 @@ def _expire(folder: Path, days: float, now: float, wait_s: float) -> tuple[int, 
 
 
 def _remove(paths: Sequence[Path], why: str) -> None:
-    """Remove sealed segments, and log what was in them."""
     if not paths:
         return
     days, records = {begun(path).date() for path in paths}, 0
@@ -245,7 +240,6 @@ def _checksum(path: Path) -> str:
 
 
 def _without(path: Path, erased: Mapping[str, float]) -> tuple[list[bytes], int]:
-    """Return the lines of a segment that no erased person made, and the number of the others."""
     kept, removed = [], 0
     for line in read_lines(path):
         try:
@@ -270,7 +264,6 @@ def _rewrite(path: Path, lines: list[bytes]) -> str:
 
 
 def _shrink(folder: Path, max_bytes: int) -> int:
-    """Remove the oldest sealed segments while the log is too large; return how many."""
     size, dropped = size_of(folder), list[Path]()
     for path in sorted(filter(is_segment, folder.glob(f"*{SEALED}")), key=begun):
         if size <= max_bytes:
@@ -293,18 +286,6 @@ def merge_small(folder: Path, now: float, progress: Progress = silent) -> int:
 
     Those that were merged stay for readers that have listed them; see ``held_elsewhere``. A crash at any moment leaves
     them or the merged one to be read, never both.
-
-    Args:
-        folder: of the segments.
-        now: in seconds since 1970.
-        progress: called for each merged segment.
-
-    Returns:
-        The number of segments that were merged into others.
-
-    Raises:
-        SegmentError: a segment is damaged.
-        OSError: a file cannot be written.
     """
     groups = list(_groups(folder, datetime.fromtimestamp(now, UTC)))
     for i, paths in enumerate(groups):
@@ -350,7 +331,6 @@ def _lines_bytes(path: Path) -> int:
 
 
 def _pieces(paths: Sequence[Path]) -> Iterator[bytes]:
-    """Yield the lines of segments, many at once."""
     lines = (line for _, line in read_all(paths))
     while batch := list(islice(lines, _LINES_AT_ONCE)):
         yield b"\n".join(batch) + b"\n"

@@ -87,22 +87,14 @@ def hashed(*texts: str) -> int:
 
 
 class Days:
-    """The digests of a log.
-
-    Args:
-        log: The log; its folder need not exist.
-    """
+    """The digests of a log."""
 
     def __init__(self, log: EventLog) -> None:
         self._log, self.folder = log, log.folder / FOLDER
 
     @contextmanager
     def turn(self, wait_s: float = 0.0) -> Iterator[bool]:
-        """Take the turn to make digests, if no other process has it; yield whether this one has.
-
-        Args:
-            wait_s: How long to wait for it.
-        """
+        """Take the turn to make digests, if no other process has it; yield whether this one has."""
         if not self._log.folder.is_dir():
             yield False
             return
@@ -122,10 +114,6 @@ class Days:
             seconds: No day is begun later, and none takes longer; what is left of it is not counted, and the digest
                 says so.
             since: First day, in days since 1970.
-            is_stopping: Whether to stop at once.
-
-        Raises:
-            SegmentError: A segment is damaged.
         """
         end = time.monotonic() + seconds
         prune(self._log.folder)
@@ -245,7 +233,6 @@ def _rounded(score: float) -> float:
 
 
 def _groups(folder: Path) -> dict[int, _Group]:
-    """Return the segments of each day that has some."""
     groups = defaultdict[int, _Group](_Group)
     for kind in (LISTS, EVENTS):
         for path in reversed(list_segments(folder, kind)):
@@ -341,7 +328,6 @@ class _Making:
                 self._add(served, searches=0, is_clicked=served.query_id in before)
 
     def _read_events(self, segments: Sequence[Path], end: float) -> Iterator[Event]:
-        """Read clicks and impressions of people."""
         for event in self._within(self._log.events(segments=segments), end):
             is_either = event.is_click or event.is_impression
             if is_either and not event.is_bot and event.object_id is not None:
@@ -360,7 +346,6 @@ class _Making:
         """Count a list, and the clicks on it.
 
         Args:
-            served: The list.
             searches: 0 if it was counted before.
             is_clicked: Whether it was counted as clicked before.
         """

@@ -29,12 +29,7 @@ SHRINK_TO = 0.9
 
 
 class Places(NamedTuple):
-    """Where they are.
-
-    Attributes:
-        folder: Of the log.
-        key: File of the key. It need not exist.
-    """
+    """Where they are."""
 
     folder: Path
     key: Path
@@ -47,12 +42,6 @@ def places(
     key: Path | None = None,
 ) -> Places:
     """Return where a service that has these settings keeps its log and its key.
-
-    Args:
-        bundles: FULLRANK_BUNDLES.
-        documents: FULLRANK_DOCUMENTS, None if unset; so the others.
-        folder: FULLRANK_EVENTS_FOLDER.
-        key: FULLRANK_EVENTS_KEY.
 
     Example:
         >>> places(Path("bundles")).key.as_posix()
@@ -153,13 +142,10 @@ def erase(folder: Path, who: Iterable[str], at: float) -> None:
     """Hide all that some people did up to now from every reader; `compact` removes it from the disk.
 
     Args:
-        folder: Of the log.
         who: Pseudonyms.
-        at: Now, in seconds since 1970.
 
     Raises:
         FullrankError: The list of the erased is damaged.
-        OSError: It cannot be written.
     """
     folder.mkdir(0o700, parents=True, exist_ok=True)
     with (folder / _LOCK).open("a") as lock:
@@ -178,12 +164,7 @@ def erasures(folder: Path) -> Erasures:
 
 
 def drop_erased(folder: Path, before: float) -> None:
-    """Forget who was erased before a time, in seconds since 1970, when no record is so old any more.
-
-    Raises:
-        FullrankError: The list of the erased is damaged.
-        OSError: It cannot be written.
-    """
+    """Forget who was erased before a time, in seconds since 1970, when no record is so old any more."""
     if not any(at < before for at in read_erased(folder).values()):
         return
     with (folder / _LOCK).open("a") as lock:
@@ -207,7 +188,6 @@ class EventLog:
     """A folder of segments.
 
     Attributes:
-        folder: Of the segments; it need not exist.
         pauses: Whether readers pause now and then, so that an event loop of the same process gets the interpreter.
     """
 
@@ -221,10 +201,6 @@ class EventLog:
 
         Args:
             since: Skip what was shown before, in seconds since 1970.
-            segments: Read only these, in their order.
-
-        Raises:
-            SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
         for path, line in self._lines(LISTS, since, segments):
@@ -236,15 +212,7 @@ class EventLog:
                 yield found
 
     def events(self, since: float = 0.0, segments: Sequence[Path] | None = None) -> Iterator[Event]:
-        """Yield the events, the oldest segment first; of those with one event_id, the first of each day.
-
-        Args:
-            since: Skip what happened before, in seconds since 1970.
-            segments: Read only these, in their order.
-
-        Raises:
-            SegmentError: A segment is damaged.
-        """
+        """Yield the events, the oldest segment first; of those with one event_id, the first of each day."""
         erased = read_erased(self.folder)
         seen = _SeenIds()
         for path, line in self._lines(EVENTS, since, segments):

@@ -121,9 +121,7 @@ def parse_event(given: object, now: float, max_age_s: float = MAX_AGE_S) -> Even
     """Read one event.
 
     Args:
-        given: A JSON value.
         now: Seconds since 1970.
-        max_age_s: Older events are refused.
 
     Raises:
         EventRefused: It is no event, a field is missing or too long, or its time is out of range.
@@ -350,16 +348,8 @@ def parse_reported(
 ) -> tuple[ServedList, int]:
     """Read a list.
 
-    Args:
-        given: A JSON value.
-        now: Seconds since 1970.
-        max_age_s: Older lists are refused.
-
     Returns:
         The list, and how many fields were dropped.
-
-    Raises:
-        EventRefused: It is no query, a field is missing or too long, or its time is out of range.
     """
     if not isinstance(given, dict):
         raise EventRefused("query", "is not an object")
@@ -419,9 +409,7 @@ def parse_insight(
     """Read an event.
 
     Args:
-        given: A JSON value.
         now: Seconds since 1970; the time of an event that names none.
-        max_age_s: Older events are refused.
 
     Returns:
         One event for each of its objects, at least one, and how many fields were dropped.

@@ -41,13 +41,6 @@ _log = getLogger(__name__)
 class SegmentWriter:
     """Appends lines to a segment of its own. For one thread.
 
-    Args:
-        folder: Of the segments; created if need be.
-        kind: First part of the names, letters only.
-        max_bytes: A segment of this size is sealed.
-        max_age_s: A segment that was begun so long ago is sealed.
-        clock: Returns the time in seconds since 1970.
-
     Example:
         >>> writer = SegmentWriter(folder, "events")
         >>> writer.append([b'{"action_name":"click"}'])
@@ -133,7 +126,6 @@ class SegmentWriter:
     close = seal
 
     def _is_lost(self) -> bool:
-        """Return whether the file was removed, moved or replaced."""
         if self._path is None:
             return False
         try:
@@ -179,7 +171,6 @@ def recover(folder: Path) -> list[Path]:
 
 
 def _end_of_lines(file: int) -> int:
-    """Return where the last whole line of a file ends."""
     end = os.fstat(file).st_size
     while end:
         start = max(0, end - _PIECE)
@@ -264,12 +255,7 @@ def write_sealed(path: Path, pieces: Iterable[bytes], remarks: str = "") -> str:
     checksum at every moment, and a crash at any moment leaves the old segment or the new one.
 
     Args:
-        path: Of the segment.
-        pieces: Its content, uncompressed.
         remarks: Lines for its checksum file, each after "#"; a segment that is replaced keeps those it has.
-
-    Returns:
-        The checksum.
 
     Raises:
         OSError: The old segment is as before.
@@ -297,7 +283,6 @@ def remove_sealed(path: Path) -> None:
 
 
 def _pack(path: Path, pieces: Iterable[bytes]) -> str:
-    """Write a compressed file and sync it; return its SHA-256."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:
         # Without a time, so that the same content gives the same bytes.
@@ -325,12 +310,7 @@ _MERGED_REMARK = re.compile(r"^# since (\d+) holds (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Held:
-    """What a merged segment holds.
-
-    Attributes:
-        since: When it was merged, in seconds since 1970.
-        names: Of the segments.
-    """
+    """What a merged segment holds."""
 
     since: float
     names: frozenset[str]
@@ -344,7 +324,6 @@ def merged_name(names: Iterable[str], newest: Path) -> str:
     """Return the file name of a merged segment: the same parts give the same name.
 
     Args:
-        names: Of the segments that it holds.
         newest: The one that was begun last. Retention goes by it, so that nothing is removed early.
     """
     kind = newest.name.split("-", 1)[0]
@@ -425,14 +404,7 @@ def list_segments(folder: Path, kind: str) -> list[Path]:
 
 
 def read_all(paths: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:
-    """Yield the lines of segments, each with its segment. A line that several merged ones hold comes once.
-
-    Args:
-        paths: As ``list_segments`` returns them, or some of those.
-
-    Raises:
-        SegmentError: As ``read_lines``.
-    """
+    """Yield the lines of segments, each with its segment. A line that several merged ones hold comes once."""
     others = overlapping(paths)
     again = {path for found in others.values() for path in found}
     counts: dict[Path, Counter[bytes]] = {path: Counter() for path in again}

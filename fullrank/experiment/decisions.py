@@ -37,11 +37,7 @@ class Verdict(StrEnum):
 
 
 def e_value(wins: float, losses: float) -> float:
-    """Return the evidence that two models are not equally good.
-
-    Args:
-        wins, losses: Votes for the candidate and against it.
-    """
+    """Return the evidence that two models are not equally good."""
     logarithm = (
         lgamma(wins + 1) + lgamma(losses + 1) - lgamma(wins + losses + 2) + (wins + losses) * log(2)
     )
@@ -49,13 +45,7 @@ def e_value(wins: float, losses: float) -> float:
 
 
 class Tally(NamedTuple):
-    """The votes so far.
-
-    Attributes:
-        wins, losses: For the candidate and against it.
-        e_value: Their evidence.
-        verdict: What it decides.
-    """
+    """The votes so far."""
 
     wins: int = 0
     losses: int = 0

@@ -29,11 +29,6 @@ class Pick(NamedTuple):
 def interleave(a: Sequence[str], b: Sequence[str], count: int, coin: Random) -> list[Pick]:
     """Interleave two rankings.
 
-    Args:
-        a, b: Ids of documents, the best first.
-        count: Places of the list.
-        coin: Decides who picks first.
-
     Returns:
         The places, fewer than `count` if both rankings together have fewer documents.
 
@@ -102,11 +97,8 @@ def explore(
     """Explore one list.
 
     Args:
-        ids: The best documents, up to `DEPTH`.
         share: Of the lists in which a coin is thrown on two neighbours, and of those with an inserted document; at
             most 0.5.
-        coin: Random numbers.
-        is_new: Whether a document is new; new ones are inserted first.
         shown: Documents that are shown. Only the first `SHOWN` places change.
         clicked: Documents that people clicked after this query.
     """

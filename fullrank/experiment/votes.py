@@ -43,9 +43,6 @@ def votes_of(
     click. Programs do not vote.
 
     Args:
-        lists, events: Of the log.
-        active, candidate: Versions that were interleaved.
-        since: Start of the experiment, in seconds since 1970.
         until: Lists from then on do not vote. The votes of a day may change until it is over, so `until` is the
             beginning of today while the experiment runs.
 

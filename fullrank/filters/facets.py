@@ -68,8 +68,6 @@ class Facet:
 
     Attributes:
         values: The most frequent values; ties by value: false and true, then numbers, then text by code point.
-        distinct: Number of different values.
-        missing: Number of matching documents without a value.
         minimum: Smallest number; None without numbers.
         maximum: Largest number; None without numbers.
     """
@@ -87,8 +85,6 @@ class FacetCounts:
 
     Attributes:
         values: The values that some document has, by kind, ascending.
-        counts: int64, of each value, by kind.
-        missing: Number of documents without a value.
     """
 
     values: Mapping[Kind, Sequence[Value]]
@@ -112,10 +108,6 @@ def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") 
 
 def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
     """Return the facet of a field over several sets of documents.
-
-    Args:
-        parts: The counts of each set.
-        limit: Maximum number of values to return, at least 1.
 
     Example:
         >>> columns = [columns_of([{"tag": "a"}]), columns_of([{"tag": "b"}, {"tag": "a"}])]
@@ -148,12 +140,6 @@ def facet_over(
         parts: (columns, matching) of each set, columns as ``aligned`` returns them, matching bool (n,): the documents
             to count; one with several values counts for each. Put the largest set first: the values of the others are
             looked up in its dictionaries.
-        field: Field name.
-        limit: Maximum number of values to return, at least 1.
-        path: Place of the field in the request, for errors.
-
-    Returns:
-        The facet of the field.
 
     Raises:
         FilterError: The field is unknown or cannot be a column.
@@ -220,7 +206,6 @@ def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:
 
 
 def _bounds(column: Column, counts: Mapping[Kind, Int64]) -> list[float]:
-    """Return the smallest and the largest number with a count above zero; empty without one."""
     if "number" not in counts:
         return []
     counted = np.flatnonzero(counts["number"])
@@ -282,8 +267,6 @@ def range_counts(
     Args:
         parts: (columns, matching) of each set of documents, columns as ``aligned`` returns them.
         field: A field with numbers or times.
-        ranges: They may overlap.
-        path: Place of the field in the request, for errors.
 
     Raises:
         FilterError: The field is unknown or has neither, or a bound is of another kind.

@@ -34,13 +34,7 @@ def spellings_of(query: str) -> list[str]:
 def named(
     spellings: Collection[str], row_of: Callable[[str], int | None], columns: Columns
 ) -> npt.NDArray[np.bool_]:
-    """Return the documents whose id, or the value of one of ``FIELDS``, is one of some texts, bool (n,).
-
-    Args:
-        spellings: As ``spellings_of`` returned them.
-        row_of: Returns the row of an id, None for an unknown one.
-        columns: The stored fields of the documents.
-    """
+    """Return the documents whose id, or the value of one of ``FIELDS``, is one of some texts, bool (n,)."""
     found = np.zeros(columns.documents, np.bool_)
     found[[row for text in spellings if (row := row_of(text)) is not None]] = True
     parts = [column.parts for name, column in columns.by_name.items() if name.lower() in FIELDS]

@@ -76,13 +76,10 @@ class InRange:
     """The field has a value between two bounds of one kind.
 
     Attributes:
-        field: Field name.
-        kind: Kind of both bounds.
         lower: None for no bound.
         upper: None for no bound.
         exclude_lower: The lower bound itself does not match.
         exclude_upper: The upper bound itself does not match.
-        path: Place in the request, for errors.
     """
 
     field: str
@@ -110,13 +107,6 @@ Filter: TypeAlias = And | Or | Not | AnyOf | InRange | Exists
 
 def parse_filter(value: object, path: str = "filter") -> Filter:
     """Parse a filter.
-
-    Args:
-        value: A JSON value.
-        path: Place of the value in the request, for errors.
-
-    Returns:
-        The filter as a tree.
 
     Raises:
         FilterError: The value is not a filter, is nested deeper than 16 levels, or has more than 256 conditions or
@@ -238,7 +228,6 @@ class _Parser:
 
 
 def _all(parts: list[Filter]) -> Filter:
-    """Join conditions by "and"."""
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
@@ -249,7 +238,6 @@ def _exists(field: str, value: object, path: str) -> Filter:
 
 
 def _text(text: str, path: str) -> str:
-    """Return a text that UTF-8 can encode."""
     # JSON can contain half of a surrogate pair, which UTF-8 cannot encode: no column has one.
     try:
         text.encode()
@@ -263,13 +251,6 @@ def _text(text: str, path: str) -> str:
 
 def matching(condition: Filter, columns: Columns) -> Mask:
     """Evaluate a filter.
-
-    Args:
-        condition: As ``parse_filter`` returned it.
-        columns: Columns of n documents.
-
-    Returns:
-        bool (n,), the matching documents.
 
     Raises:
         FilterError: A field is unknown, cannot be a column, or has no value of the condition's kind.
@@ -302,14 +283,6 @@ def matching(condition: Filter, columns: Columns) -> Mask:
 
 def column_of(columns: Columns, field: str, path: str) -> Column:
     """Return the column of a field.
-
-    Args:
-        columns: The columns to look in.
-        field: Field name.
-        path: Place of the field in the request, for errors.
-
-    Returns:
-        The column.
 
     Raises:
         FilterError: The field is unknown or cannot be a column; the message says why, or names the known fields.

@@ -23,12 +23,7 @@ _DOCUMENT_BYTES, _DIMENSION_BYTES, _ENTRY_BYTES, _COLUMN_BYTES, _WORD_BYTES = 10
 
 
 class Entry:
-    """Checks documents before they are written.
-
-    Args:
-        bundle: The bundle.
-        columns: Its columns as they are now, aligned with those of live documents.
-    """
+    """Checks documents before they are written."""
 
     def __init__(self, bundle: Bundle, columns: Columns) -> None:
         self._bundle, self._columns = bundle, columns
@@ -37,8 +32,6 @@ class Entry:
         """Check that the bundle can take a document.
 
         Args:
-            id: The document's id.
-            fields: Its stored fields, JSON values by name.
             is_storable: They are known to have a JSON form that nests less than documents may.
 
         Raises:
@@ -129,11 +122,7 @@ class Entry:
 
 
 class NewFields:
-    """Fields that the documents of one request bring in: none may take a field from the filters of those before it.
-
-    Args:
-        known: Names of the fields that documents have already.
-    """
+    """Fields that the documents of one request bring in: none may take a field from the filters of those before it."""
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = frozenset(known)

@@ -158,17 +158,7 @@ def build_segment(
     earlier: Sequence[Part],
     stage: SecondStage | None = None,
 ) -> Part:
-    """Encode new documents as a segment.
-
-    Args:
-        model: Encodes the documents.
-        documents: Fields by id.
-        earlier: The other parts of the view, the bundle's first.
-        stage: The second stage of the bundle.
-
-    Returns:
-        The segment.
-    """
+    """Encode new documents as a segment."""
     ids = sorted(documents)
     fields = [documents[id] for id in ids]
     facts = None if stage is None else stage.facts(fields)
@@ -194,7 +184,6 @@ def due(segments: Sequence[Part], *, idle: bool) -> tuple[Part, ...]:
     """Choose segments to merge next.
 
     Args:
-        segments: Those of a view, oldest first.
         idle: No writes came lately.
 
     Returns:
@@ -224,12 +213,7 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     """Copy the live documents of some segments into one.
 
     Args:
-        model: The model that encoded them.
-        segments: With at least one live document.
         base: The documents of the bundle. No view can filter on fields that it has no columns of.
-
-    Returns:
-        The new segment.
     """
     selected = _live(segments)
     ids = _gathered([part.store.ids for part in segments], selected)
@@ -261,15 +245,7 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
 def with_clicks(
     model: Model, encoded: Encoded, ids: Sequence[str], store: DocumentStore, earlier: Documents
 ) -> Encoded:
-    """Give new documents the clicks of earlier documents with their ids.
-
-    Args:
-        model: Encoded the documents, earlier ones too.
-        encoded: The new documents.
-        ids: Their ids.
-        store: Of the earlier documents.
-        earlier: Those, encoded.
-    """
+    """Give new documents the clicks of earlier documents with their ids."""
     blend = model.model if isinstance(model, OpenModel) else model
     if not isinstance(blend, MixedModel) or not blend.has_memory:
         return encoded
@@ -304,7 +280,6 @@ def _distinct(features: Any) -> tuple[Any, Any]:
 
 
 def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the distinct features of several segments, and the new number of each of theirs."""
     joined, places = _distinct(np.concatenate(features))
     return joined, np.split(places, np.cumsum([len(own) for own in features[:-1]]))
 
@@ -347,7 +322,6 @@ def _live(parts: Sequence[Part]) -> Selection:
 
 
 def _gathered(strings: Sequence[Sequence[str]], selected: Selection) -> StringTable:
-    """Copy the ids, or the stored lines, of documents."""
     return StringTable.gather([*map(StringTable.of, strings)], selected.number, selected.row)
 
 
@@ -375,7 +349,6 @@ def _make_part(
     base: Part,
     features: Any = None,
 ) -> Part:
-    """Build the retriever of a segment and what its first search needs."""
     store, key = DocumentStore(ids, lines), f"live-{next(_segment_numbers)}"
     fields = Columns(len(ids), {}, {}) if columns is None else columns
     scorer = model.scorer(encoded) if features is None else None

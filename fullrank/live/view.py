@@ -41,7 +41,6 @@ class Operation(NamedTuple):
 
     Attributes:
         seq: Position in the log, ascending from 1.
-        id: The document's id.
         fields: All fields of the document from now on; None deletes it.
     """
 
@@ -60,13 +59,7 @@ _MOST_READ = 1000
 
 
 class NewPrefixes:
-    """Completes the last words of queries.
-
-    Args:
-        model: Encodes the queries.
-        is_known: Whether the model was trained on a word.
-        parts: The documents.
-    """
+    """Completes the last words of queries."""
 
     def __init__(
         self, model: Model, is_known: Callable[[str], bool], parts: Sequence[Part]
@@ -110,10 +103,6 @@ class NewPrefixes:
 class View(Searchable):
     """A bundle with the documents added, replaced and deleted since. Immutable: ``apply`` returns another view.
 
-    Attributes:
-        bundle: The bundle.
-        seq: The last operation in the view.
-
     Example:
         >>> view = View.of(open_bundle("bundles/docs/docs-1"))
         >>> view = view.apply([Operation(1, "ls", {"title": "ls", "text": "List files"})])
@@ -128,7 +117,6 @@ class View(Searchable):
         """Return the view of a bundle without later writes.
 
         Args:
-            bundle: An open bundle.
             seq: The last operation of the log that the bundle itself contains.
         """
         return cls(bundle.part, (), bundle.second_stage, bundle=bundle, seq=seq)
@@ -172,7 +160,6 @@ class View(Searchable):
         return NewPrefixes(self.model, self.bundle.known_words.is_known, self.parts)
 
     def __len__(self) -> int:
-        """Number of documents that can be found."""
         return sum(part.n_live for part in self.parts)
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
@@ -193,12 +180,6 @@ class View(Searchable):
 
     def apply(self, operations: Iterable[Operation]) -> View:
         """Return the view after some operations.
-
-        Args:
-            operations: Ascending by seq; those up to ``self.seq`` are skipped.
-
-        Returns:
-            A new view, or this one if there is nothing new.
 
         Raises:
             DocumentRefused: There is a document, and the model supports no live documents.
@@ -283,9 +264,6 @@ class View(Searchable):
         """Yield all documents with their encodings, in ascending id order, as ``stream_bundle`` takes them.
 
         Rows of the bundle are copied unchanged.
-
-        Args:
-            size: Maximum number of documents in a batch.
         """
         remaining = live_rows(self.parts)
         while rows := list(islice(remaining, size)):

@@ -50,10 +50,6 @@ class GroupBy:
 class Groups:
     """The groups of the documents of several parts.
 
-    Args:
-        parts: The columns of each part, as ``aligned`` returns them.
-        field: The field.
-
     Raises:
         FilterError: The field is unknown or cannot be a column.
     """
@@ -91,8 +87,6 @@ def possible(documents: Iterable[Sequence[Group]], limit: int, unordered: int = 
     counts, or is left out because the group is full already.
 
     Args:
-        documents: The groups of each, in their order.
-        limit: Most documents of a group.
         unordered: So many of the first documents may change places with each other, so any of them may be kept.
     """
     counts: Counter[Group] = Counter()
@@ -187,10 +181,6 @@ class Ordering:
 class Order:
     """An ordering over the documents of one view.
 
-    Args:
-        view: The view.
-        asked: The ordering.
-
     Raises:
         FilterError: A field does not fit.
     """
@@ -217,12 +207,9 @@ class Order:
         """Return some places of the order.
 
         Args:
-            query: One query, encoded by the view's model.
             page: The places to return, at least one.
             deleted: For each part bool (n,), True for a document to leave out, removed ones too; None leaves out the
                 removed ones.
-            mode: "exact" or "fast", as for ``View.search``.
-            text: As for ``View.search``; the second stage orders nothing but plain scores.
         """
         masks = self._masks(deleted)
         read = partial(self._read, query, masks=masks, mode=mode, text=text)
@@ -244,10 +231,6 @@ class Order:
         """Return the first hits that an answer may have to which other views contribute, without regard to diversity.
 
         Args:
-            query: One query, encoded by the view's model.
-            count: Most hits.
-            deleted: As for ``search``.
-            mode: As for ``search``.
             unordered: So many of the first hits are returned whatever their groups, because a second stage may reorder
                 them with those of other views.
 
@@ -302,7 +285,6 @@ class Order:
         mode: str,
         text: str | None,
     ) -> Hits:
-        """Return the first hits without regard to groups."""
         if self._sort is not None:
             return self._sorted(query, count, masks, self._sort)
         if self._boosts is None:
@@ -320,7 +302,6 @@ class Order:
     def _sorted(
         self, query: Encoded, count: int, masks: Sequence[Mask | None], values: Sequence[Float64]
     ) -> Hits:
-        """Return the first documents by fields."""
         hits: list[Hit] = []
         total = 0
         for part, mask, own in zip(self._view.parts, masks, values, strict=True):
@@ -337,7 +318,6 @@ class Order:
         return Hits(hits[:count], True, total)
 
     def _in_groups(self, hits: list[Hit]) -> list[Hit]:
-        """Return those hits that leave their groups within the limit."""
         if self._asked.group_by is None:
             return hits
         kept = within(map(self.groups_of, hits), self._asked.group_by.limit)
@@ -351,7 +331,6 @@ class Order:
         return [hits[place] for place in kept]
 
     def _diverse(self, query: Encoded, hits: list[Hit]) -> list[Hit]:
-        """Put the first hits into the order of their variety."""
         first = hits[:DEPTH]
         if not first:
             return hits
@@ -363,12 +342,10 @@ class Order:
 
 
 def _kept(part: Part, mask: Mask | None) -> int:
-    """Count the documents of a part that are not left out."""
     return len(part) if mask is None else len(part) - int(np.count_nonzero(mask))
 
 
 def _hits(part: Part, query: Encoded, rows: Int64, boosts: Float64 | None) -> list[Hit]:
-    """Score some documents in float64."""
     dense, lexical, bias = part.score_parts(query, rows)
     boost = np.zeros(len(rows)) if boosts is None else boosts[rows]
     columns = (rows, dense + lexical + bias + boost, dense, lexical, bias, boost)

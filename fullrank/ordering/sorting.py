@@ -34,10 +34,6 @@ class SortKey:
 def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float64]:
     """Return the sort values of the documents of several parts.
 
-    Args:
-        parts: The columns of each part, as ``aligned`` returns them.
-        keys: The fields, the most important one first.
-
     Returns:
         For each part float64 (keys, documents): the smallest come first, infinity is missing.
 
@@ -69,13 +65,7 @@ def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float
 
 
 def first_rows(values: Float64, rows: Int64, count: int) -> Int64:
-    """Return the first `count` of some rows in the order of their values, ties by row.
-
-    Args:
-        values: float64 (keys, n).
-        rows: int64, ascending.
-        count: At least 1.
-    """
+    """Return the first `count` of some rows in the order of their values, ties by row."""
     if len(rows) > count:
         first = values[0, rows]
         # Only these can be among the first.
@@ -116,7 +106,6 @@ class Boost:
     """The boost by one field: a decay, or the logarithm of its value.
 
     Attributes:
-        field: Field name.
         weight: Any finite number.
         decay: None for the logarithm.
     """
@@ -128,11 +117,6 @@ class Boost:
 
 def boosts_of(parts: Sequence[Columns], boosts: Sequence[Boost], now: float) -> list[Float64]:
     """Return the sum of the boosts of each document of several parts.
-
-    Args:
-        parts: The columns of each part, as ``aligned`` returns them.
-        boosts: The boosts.
-        now: Seconds since 1970.
 
     Returns:
         For each part float64 (documents,).

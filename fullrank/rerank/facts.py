@@ -129,14 +129,7 @@ class DocumentFacts:
         clicks: Int32 | None = None,
         counter: TextCounter = count_words,
     ) -> DocumentFacts:
-        """Read documents.
-
-        Args:
-            documents: Stored fields by name.
-            settings: What to read.
-            clicks: int32 (n,); by default no document has any.
-            counter: Counts the words of a text.
-        """
+        """Read documents."""
         lines = [
             numbered(counter(field_text(document, sources)))
             for document in documents
@@ -204,7 +197,6 @@ class DocumentFacts:
         """Give documents the training queries that they had before.
 
         Args:
-            earlier: Facts of before.
             rows: int64 (n,), the row in ``earlier`` of each document; -1: it is not there.
         """
         same = np.flatnonzero(rows >= 0)

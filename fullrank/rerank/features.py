@@ -104,12 +104,6 @@ class Statistics:
 def compute(text: str, first: FirstStage, facts: DocumentFacts, statistics: Statistics) -> Float32:
     """Compute the features of a query's first documents.
 
-    Args:
-        text: The query.
-        first: Their scores, best first.
-        facts: About the same documents, in the same order.
-        statistics: Of the training documents.
-
     Returns:
         float32 (R, K) with a column for each of `names`, all finite.
     """
@@ -122,7 +116,6 @@ def in_list(features: Float32, scores: Float64) -> Float32:
     All others are features of a pair, so those of a list are those of its parts, put together and passed here.
 
     Args:
-        features: float32 (R, K), of the documents in any list.
         scores: float64 (R,), their first scores, best first.
     """
     found = features.copy()
@@ -173,7 +166,6 @@ def _of_pairs(
 
 
 def _finite(values: Float64) -> Float32:
-    """Round to float32; what is too large becomes the largest number."""
     return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)
 
 

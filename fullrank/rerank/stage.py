@@ -50,11 +50,9 @@ class SecondScore:
 @dataclass(frozen=True, eq=False)
 class Reordered:
     """The order of the first R documents of a ranking.
-
-    Attributes:
-        order: int64 (R,): first-stage places, best first, ties by first-stage place.
-        scores: float64 (R,), by first-stage place.
-        features: float32 (R, K), by first-stage place.
+    order: int64 (R,): first-stage places, best first, ties by first-stage place.
+    scores: float64 (R,), by first-stage place.
+    features: float32 (R, K), by first-stage place.
     """
 
     order: Int64
@@ -100,13 +98,7 @@ class SecondStage:
         return compute(text, first, facts, self.statistics)[:, : len(self.names)]
 
     def order(self, text: str, first: FirstStage, facts: DocumentFacts) -> Reordered:
-        """Order the first documents of a ranking.
-
-        Args:
-            text: The query.
-            first: Their first scores, best first, at most DEPTH.
-            facts: About the same documents, in the same order.
-        """
+        """Order the first documents of a ranking."""
         return self.order_by(self.features(text, first, facts))
 
     def order_merged(self, features: Float32, scores: Float64) -> Reordered:
@@ -199,7 +191,6 @@ def order_of(scores: Float64, moved: Mask | None) -> Int64:
     """Order documents by second scores, ties by place.
 
     Args:
-        scores: float64 (R,), second scores.
         moved: bool (R,), the documents that move; the others keep their places. None: all move.
     """
     order = np.arange(len(scores))

@@ -103,7 +103,6 @@ class Trees:
 
     @cached_property
     def _starts(self) -> npt.NDArray[np.int32]:
-        """int32 (T, 1): where each tree's leaves begin."""
         starts = np.arange(len(self), dtype=np.int32) * self.leaf.shape[1]
         return np.asarray(starts[:, None], np.int32)
 
@@ -111,9 +110,6 @@ class Trees:
         """Split the sums by feature along each row's path (Saabas).
 
         A step from a node to its child changes the expected value; the change belongs to the node's feature.
-
-        Args:
-            features: float32 (R, K).
 
         Returns:
             float64 (R, K); base + the sum of a row is `predict` of it.

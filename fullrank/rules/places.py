@@ -29,12 +29,7 @@ def spread(places: Iterable[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The places offset..offset + limit of a list with pins.
-
-    Attributes:
-        offset, limit: Of the page.
-        pinned: The places of all pins, as `spread` returned them.
-    """
+    """The places offset..offset + limit of a list with pins."""
 
     offset: int
     limit: int
@@ -55,7 +50,6 @@ class Page:
         """Return the page and the places of its pins on it.
 
         Args:
-            ranked: The part of the ranking that the page needs, fewer at its end.
             total: Documents of the whole ranking.
             pins: One for each of `pinned`.
         """

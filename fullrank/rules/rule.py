@@ -35,12 +35,7 @@ class RuleError(FieldError, QueryError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The queries that a rule is for.
-
-    Attributes:
-        kind: How the query is compared.
-        words: The folded words of the text.
-    """
+    """The queries that a rule is for."""
 
     kind: Kind
     words: tuple[str, ...]
@@ -59,11 +54,8 @@ class Rule:
     """A rule.
 
     Attributes:
-        id: Its name.
-        condition: The queries that it is for; None: every query.
         filter: JSON of a filter, or None.
         pins: By place.
-        hide: Ids.
         synonyms: Groups of texts, each of at least two.
         begins, ends: In seconds since 1970; None for no bound. A rule applies from `begins` on and before `ends`.
     """
@@ -93,8 +85,6 @@ def read_rule(id: str, given: Mapping[str, Any], now: float | None = None) -> Ru
     """Read a rule whose fields have the right types.
 
     Args:
-        id: Its name.
-        given: JSON as the comment of this module describes it. Null means absent.
         now: In seconds since 1970, to refuse a rule that has ended or a part without effect; None accepts both.
 
     Raises:
@@ -228,9 +218,6 @@ _HEAD = 4  # letters
 class RuleIndex:
     """The rules of one collection; immutable.
 
-    Args:
-        rules: In any order.
-
     Example:
         >>> index = RuleIndex([read_rule("r", {"query": {"contains": "TV"}, "hide": ["a"]})])
         >>> [rule.id for rule in index.matching("cheap tv", now=0.0)]
@@ -254,7 +241,6 @@ class RuleIndex:
             self._lengths[prefix[:_HEAD]].add(len(prefix))
 
     def __len__(self) -> int:
-        """Number of rules."""
         return self._count
 
     def _add(self, rule: Rule) -> None:
@@ -271,12 +257,7 @@ class RuleIndex:
                 self._prefixes[" ".join(words)].append(rule)
 
     def matching(self, query: str, now: float) -> list[Rule]:
-        """Return the rules that apply to a query, by id.
-
-        Args:
-            query: As typed.
-            now: In seconds since 1970.
-        """
+        """Return the rules that apply to a query, by id."""
         words = folded_words(query)
         found = [*self._always, *self._same.get(words, ())]
         if self._sizes:

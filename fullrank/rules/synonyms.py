@@ -27,12 +27,7 @@ MAX_REPLACED = 16
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A query with some words replaced.
-
-    Attributes:
-        synonym: What replaced them.
-        text: The whole query.
-    """
+    """A query with some words replaced."""
 
     synonym: str
     text: str
@@ -72,12 +67,7 @@ def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
 
 
 def features_of(model: Model, texts: Sequence[Replaced]) -> Additions:
-    """Return the features that each text adds to the query that it was made of.
-
-    Args:
-        model: Encodes queries.
-        texts: As `replaced` returned them.
-    """
+    """Return the features that each text adds to the query that it was made of."""
     if not texts:
         return NO_ADDITIONS
     sparse = model.encode_queries([found.text for found in texts]).sparse

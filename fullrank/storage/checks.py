@@ -42,13 +42,8 @@ def check_ids(
     """Check that ids ascend and are distinct.
 
     Args:
-        name: The file, for the error.
-        ids: Ids in row order.
         first: Row of the first id.
         previous: The id before the first one, if there is one.
-
-    Returns:
-        The last id.
     """
     for row, text in enumerate(ids, first):
         if previous is not None and text <= previous:
@@ -108,15 +103,7 @@ def check_rows(
     indices: npt.NDArray[Any],
     width: int,
 ) -> None:
-    """Check that row pointers ascend from 0 to the number of indices, and that indices ascend in each row.
-
-    Args:
-        pointers: File of the row pointers, for the error.
-        indptr: int64 (rows + 1,).
-        name: File of the indices, for the error.
-        indices: (entries,); every index is below the width.
-        width: Number of columns.
-    """
+    """Check that row pointers ascend from 0 to the number of indices, and that indices ascend in each row."""
     check_ascending(pointers, indptr, len(indices))
     for start in range(0, len(indices), _CHUNK):
         # One entry of overlap, so that the step into this chunk is checked too.

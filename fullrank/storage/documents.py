@@ -31,11 +31,7 @@ class Document:
     fields: Mapping[str, Any]
 
     def texts(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the named text fields; a missing or null field is the empty string.
-
-        Raises:
-            TypeError: A named field is not text.
-        """
+        """Return the named text fields; a missing or null field is the empty string."""
         texts = {}
         for name in names:
             value = self.fields.get(name)
@@ -112,7 +108,6 @@ class DocumentStore:
     """
 
     def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
-        """Take ascending distinct ids, and the JSON object of each row's fields."""
         self._ids = ids
         self._lines = lines
 

@@ -30,13 +30,6 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
 
     The new file is written as ``.<name>.<random>.tmp`` in the same folder, synced and renamed.
 
-    Args:
-        path: The file to replace or create.
-        mode: Permissions of the new file.
-
-    Yields:
-        A text file in UTF-8.
-
     Raises:
         OSError: The old file is unchanged, or replaced by a new one that a power cut may undo.
     """

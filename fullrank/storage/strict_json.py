@@ -39,14 +39,7 @@ def parse(text: str | bytes | memoryview, *, max_depth: int | None = None) -> An
     """Parse one JSON value.
 
     Args:
-        text: JSON; bytes must be UTF-8.
         max_depth: most levels of objects and lists, the outermost included; None: what the interpreter can parse.
-
-    Returns:
-        Dicts, lists, strings, ints, floats, bools and None.
-
-    Raises:
-        JsonError: The text is not strict JSON.
 
     Example:
         >>> parse('{"title": "ant"}', max_depth=2)
@@ -75,11 +68,7 @@ def parse(text: str | bytes | memoryview, *, max_depth: int | None = None) -> An
 
 
 def parse_object(text: str | bytes | memoryview, *, max_depth: int | None = None) -> dict[str, Any]:
-    """Parse one JSON object; see ``parse``.
-
-    Raises:
-        JsonError: The text is not strict JSON, or not an object.
-    """
+    """Parse one JSON object; see ``parse``."""
     value = parse(text, max_depth=max_depth)
     if not isinstance(value, dict):
         raise JsonError("is not a JSON object")
@@ -88,10 +77,6 @@ def parse_object(text: str | bytes | memoryview, *, max_depth: int | None = None
 
 def parse_items(text: str, key: str) -> Any:
     """Parse JSON of which each item of a list is refused on its own.
-
-    Args:
-        text: JSON: a list, or an object that holds one.
-        key: of the list in the object.
 
     Returns:
         As ``parse``, but with a JsonError in the place of each item that would have the whole text refused.
@@ -169,7 +154,6 @@ def _refuse_values(value: Any, max_depth: int | None = None) -> None:
 
 
 def _checked(item: Any) -> Any:
-    """Return an item, or why it is refused."""
     try:
         _refuse_values(item)
     except JsonError as error:

@@ -55,7 +55,6 @@ class StringTable(Sequence[str]):
         """Copy strings of several tables into one.
 
         Args:
-            tables: The tables.
             number: int32 (n,), the table of each string.
             row: int64 (n,), its row there.
         """
@@ -299,11 +298,7 @@ def hashes_of(ids: Sequence[str]) -> Int64:
 
 
 class IdIndex:
-    """The rows of distinct ids; made on first use, 12 bytes an id.
-
-    Args:
-        ids: The id of every row.
-    """
+    """The rows of distinct ids; made on first use, 12 bytes an id."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = ids

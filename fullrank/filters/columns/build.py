@@ -43,11 +43,7 @@ Strings = Callable[[str, Iterable[str]], None]
 
 
 class ColumnsBuilder:
-    """Collects the stored fields of each document in row order, then writes the columns.
-
-    Args:
-        ignored: Names of fields that shall have no columns.
-    """
+    """Collects the stored fields of each document in row order, then writes the columns."""
 
     def __init__(self, ignored: Collection[str] = frozenset()) -> None:
         self._ignored = ignored
@@ -82,10 +78,6 @@ class ColumnsBuilder:
     def finish(self, create: Create, strings: Strings) -> dict[str, Any]:
         """Write all columns and empty the builder.
 
-        Args:
-            create: Makes an array to fill; names as in ``open_columns``.
-            strings: Stores a string table.
-
         Returns:
             The facts that ``open_columns`` needs.
         """
@@ -102,7 +94,6 @@ class ColumnsBuilder:
 
 
 def _fits(text: str) -> bool:
-    """Return whether a text is encodable and short enough for a keyword or a field name."""
     if text.isascii():
         return len(text) <= MAX_KEYWORD_BYTES
     try:
@@ -260,14 +251,7 @@ def open_columns(
     """Open the columns of a bundle.
 
     Args:
-        documents: Number of documents n.
-        facts: As ``ColumnsBuilder.finish`` returned them.
-        arrays: Arrays by name; exactly those that the facts describe.
-        strings: String tables by name; exactly those that the facts describe.
         verify: Also read every value: codes in range, dictionaries and lists ascending.
-
-    Returns:
-        The columns, over the given arrays without a copy.
 
     Raises:
         BundleError: A part is missing, unknown or does not match the facts; the message names it.
@@ -306,13 +290,6 @@ def columns_of(
 ) -> Columns:
     """Build columns in memory.
 
-    Args:
-        documents: The stored fields of each document, in row order; JSON values by field name.
-        ignored: Names of fields that shall have no columns.
-
-    Returns:
-        The columns of these documents.
-
     Example:
         >>> columns = columns_of([{"section": "net"}, {"section": "mail"}])
         >>> matching(parse_filter({"section": "net"}), columns)
@@ -346,7 +323,6 @@ def _fields(facts: Mapping[str, Any], documents: int) -> list[Any]:
 
 
 def _read_field(field: Any) -> tuple[str, Mapping[str, Mapping[str, Any]], str | None]:
-    """Return (name, parts, reason if refused) of a field's facts."""
     match field:
         case {"name": str(name), "refused": str(reason), **rest} if not rest:
             return name, {}, reason
@@ -357,7 +333,6 @@ def _read_field(field: Any) -> tuple[str, Mapping[str, Mapping[str, Any]], str |
 
 
 def _is_part(part: Any) -> bool:
-    """Return whether these are the facts of a part."""
     match part:
         case {"values": int(), "lists": bool(), **rest}:
             return not rest

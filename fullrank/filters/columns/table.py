@@ -31,7 +31,6 @@ def parse_time(text: str, *, needs_offset: bool = False) -> float | None:
     """Read a time, in seconds since 1970; None for a text that is no time.
 
     Args:
-        text: ISO 8601.
         needs_offset: A time without an offset from UTC, or a day, is no time.
 
     Example:
@@ -65,9 +64,6 @@ def times_of(part: ColumnPart) -> Float64:
 def scale_of(columns: list[Column]) -> Scale | None:
     """Choose what to compare the documents of several parts by: numbers, else true and false, else times.
 
-    Args:
-        columns: The column of one field in each part.
-
     Returns:
         The scale, None for a field that has no value on one.
     """
@@ -96,9 +92,7 @@ def largest(part: ColumnPart, values: Float64, documents: int) -> Float64:
     """Return the largest of the values that each document has, float64 (documents,); NaN for one without a value.
 
     Args:
-        part: The values of the documents.
         values: float64 (V,), one for each value of the dictionary, NaN for none.
-        documents: Number of documents.
     """
     # Code −1 reads the last entry.
     table = np.append(values, np.nan)
@@ -167,17 +161,7 @@ class ColumnPart:
         exclude_lower: bool = False,
         exclude_upper: bool = False,
     ) -> range:
-        """Return the codes of the values from lower to upper.
-
-        Args:
-            lower: Smallest value, of this part's kind; None for no bound.
-            upper: Largest value; None for no bound.
-            exclude_lower: Leave out lower itself.
-            exclude_upper: Leave out upper itself.
-
-        Returns:
-            A range of codes, empty if no value lies between the bounds.
-        """
+        """Return the codes of the values from lower to upper."""
         values: Any = self.values
         first = (
             0 if lower is None else (bisect_right if exclude_lower else bisect_left)(values, lower)
@@ -214,11 +198,7 @@ class ColumnPart:
         return np.asarray(self.indptr[1:] > self.indptr[:-1])
 
     def counts(self, matching: Mask) -> Int64:
-        """Return int64 (V,): the number of matching documents with each value.
-
-        Args:
-            matching: bool (n,).
-        """
+        """Return int64 (V,): the number of matching documents with each value."""
         if self.indptr is None:
             codes = self.codes[matching]
             codes = codes[codes >= 0]
@@ -250,9 +230,6 @@ class Column:
     """One field of n documents.
 
     Attributes:
-        name: The field's name.
-        parts: Its values by kind; empty if no document has a value.
-        documents: Number of documents.
         kinds_elsewhere: Kinds of the field in the other tables of ``aligned``: conditions on them are valid.
         has_times_elsewhere: Whether another table has a time among the texts of the field.
     """
@@ -281,8 +258,6 @@ class Columns:
     """The columns of n documents.
 
     Attributes:
-        documents: Number of documents.
-        by_name: Column by field name.
         refused: Reason by field name, for fields that cannot be columns.
     """
 
@@ -301,12 +276,6 @@ def aligned(tables: Sequence[Columns]) -> list[Columns]:
     """Give several tables the same fields, so that a condition valid for their union is valid for each.
 
     A field that a table lacks gets a column without values there. A field refused in one table is refused in all.
-
-    Args:
-        tables: The columns of separate sets of documents.
-
-    Returns:
-        The aligned tables, in the same order.
     """
     refused = {name: why for columns in tables for name, why in columns.refused.items()}
     kinds: dict[str, set[Kind]] = {}
