@@ -9,14 +9,32 @@ Fields = dict[str, Any]
 """The stored fields of a document."""
 
 
-class SearchOptions(TypedDict, total=False):
-    """The optional fields of a search."""
+class _Options(TypedDict, total=False):
+    """What searches, similar documents and matching calls have."""
+
+    fields: Sequence[str] | None
+    model: str
+    min_seq: int
+    record: bool
+    client_id: str | None
+    session_id: str | None
+    user_id: str | None
+    application: str | None
+
+
+class SimilarOptions(_Options, total=False):
+    """The optional parameters of similar documents."""
 
     limit: int
     offset: int
-    cursor: str | None
-    fields: Sequence[str] | None
     filter: Mapping[str, Any] | None
+    mode: Literal["auto", "exact", "fast"]
+
+
+class SearchOptions(SimilarOptions, total=False):
+    """The optional fields of a search."""
+
+    cursor: str | None
     facets: Sequence[str]
     facet_limit: int
     facet_ranges: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -31,22 +49,13 @@ class SearchOptions(TypedDict, total=False):
     diversity: float
     rules: bool
     partial: bool
-    mode: Literal["auto", "exact", "fast"]
-    model: str
-    min_seq: int
-    record: bool
-    client_id: str | None
-    session_id: str | None
-    user_id: str | None
-    application: str | None
 
 
-class MatchOptions(TypedDict, total=False):
+class MatchOptions(_Options, total=False):
     """The optional fields of a matching call."""
 
     blocked_ids: Sequence[str]
     targeting: Mapping[str, Any] | None
-    fields: Sequence[str] | None
     explain: bool
     bcat: Sequence[str] | None
     acat: Sequence[str] | None
@@ -59,30 +68,6 @@ class MatchOptions(TypedDict, total=False):
     per_advertiser: int
     rank: Literal["relevance", "value"]
     cur: str | None
-    model: str
-    min_seq: int
-    record: bool
-    client_id: str | None
-    session_id: str | None
-    user_id: str | None
-    application: str | None
-
-
-class SimilarOptions(TypedDict, total=False):
-    """The optional parameters of similar documents."""
-
-    limit: int
-    offset: int
-    fields: Sequence[str] | None
-    filter: Mapping[str, Any] | None
-    mode: Literal["auto", "exact", "fast"]
-    model: str
-    min_seq: int
-    record: bool
-    client_id: str | None
-    session_id: str | None
-    user_id: str | None
-    application: str | None
 
 
 RuleFields = TypedDict(

@@ -242,7 +242,7 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
     request = search.request
     parts = columns_to_count(search.view, search.counted)
     facets = []
-    for place, name in enumerate(request.facets):
+    for place, name in enumerate(request.asked.facets):
         found = [counted(columns, name, own, f"facets.{place}") for columns, own in parts]
         if sum(len(values) for one in found for values in one.values.values()) > MAX_FACET_VALUES:
             reason = (
@@ -252,7 +252,7 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
         facets.append(found)
     ranges = {
         name: range_counts(parts, name, own, f"facet_ranges.{name}")
-        for name, own in request.facet_ranges
+        for name, own in request.asked.ranges.items()
     }
     return facets, ranges
 

@@ -94,7 +94,7 @@ class SetEngine:
             self._shards,
             head.set,
             self._patience,
-            partial=request.is_partial,
+            partial=request.asked.partial,
             min_seq=view.min_seq,
             clicks=None if clicks is None else SentClicks.of(clicks, request.text),
         )
@@ -214,17 +214,10 @@ class _SetSearch:
         if is_reordered:
             depth = max(depth, REORDERED)
             wanted = None if wanted is None else wanted._replace(limit=depth)
-        is_light = not (request.explain or request.highlight or request.offset)
+        is_light = not (request.asked.explain or request.asked.highlight or request.offset)
         return Rank(
             # Shards read neither what the router has read already, nor what they cannot send.
-            replace(
-                request,
-                offset=0,
-                limit=depth,
-                synonyms=(),
-                by_prefix=False,
-                filling=None,
-            ),
+            replace(request, offset=0, limit=depth, synonyms=(), filling=None),
             self.query.encoded,
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
             floor_of(self.view, request),

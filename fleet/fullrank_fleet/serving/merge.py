@@ -176,10 +176,10 @@ class Merged:
             name: facet_json(
                 merged(
                     [part for one in self.found.values() for part in one.facets[place]],
-                    request.facet_limit,
+                    request.asked.facet_limit,
                 )
             )
-            for place, name in enumerate(request.facets)
+            for place, name in enumerate(request.asked.facets)
         }
 
     def ranges(self, request: RankRequest) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Merged:
                     for own in zip(*(a.ranges[name] for a in self.found.values()), strict=True)
                 ],
             )
-            for name, ranges in request.facet_ranges
+            for name, ranges in request.asked.ranges.items()
         }
 
 

@@ -41,6 +41,7 @@ from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.routes import ANSWER_HEADERS, Searches, reply_to
+from fullrank_service.search.schemas import SearchRequest
 
 # In characters. Counting the words of 200,000 takes up to a second, so longer pages are checked on a thread.
 _SHORT_PAGE = 1_000
@@ -223,18 +224,19 @@ async def match(body: MatchRequest, serving: ServingDep, ads: AdsDep) -> JsonRes
     await check_page(settings, body.page)
     view = await searches.documents.view(serving.resolve(body.model), body.min_seq)
     may_write = ads.access.permits(serving.headers, "ingest")
+    text = page_text(view, await page_of(body, ads.pages, may_write=may_write))
     request = RankRequest(
-        page_text(view, await page_of(body, ads.pages, may_write=may_write)),
+        SearchRequest.model_construct(
+            query=text, fields=body.fields, explain=body.explain, filter=body.targeting,
+            match="any", prefix="none",
+        ),
         sum(placement.count for placement in body.placements),
-        fields=body.fields,
-        explain=body.explain,
         exclude=body.blocked_ids,
-        filter=body.targeting,
         filter_path="targeting",
         is_document=True,
         filling=filling_of(body, view, ads),
         max_bytes=settings.max_answer_bytes,
-    )
+    )  # fmt: skip
     ranked = await searches.ranker.rank(view, request)
     served = served_ads(body, ranked)
     reply = reply_to(

@@ -78,16 +78,16 @@ def shown(
     # Once for all hits.
     terms = learned = None
     key: str | None = None
-    if request.explain or request.with_clicks:
+    if request.asked.explain or request.with_clicks:
         learned = view.bundle.click_parts
         asked = query.encoded
         if isinstance(asked, ClickedQuery):
             key = asked.key
         elif learned is not None:
             key = learned.key(request.text)
-    if request.explain:
+    if request.asked.explain:
         terms = [*request.model(view).query_terms(request.text), *query.terms]
-    names = request.fields
+    names = request.asked.fields
     hits: list[dict[str, Any]] = []
     left = request.max_bytes
 
@@ -119,10 +119,10 @@ def shown(
                 "highlight": None,
             }
         )
-    if request.highlight is not None:
+    if request.asked.highlight is not None:
         # Synonyms and completions of the last word are words of the query, too.
         text = " ".join([request.text, *(term.term for term in query.terms)])
-        snippets = highlighted(view, text, query.encoded, found, request.highlight)
+        snippets = highlighted(view, text, query.encoded, found, request.asked.highlight.asked)
         for shown_hit, snippet in zip(hits, snippets, strict=True):
             take(len(orjson.dumps(snippet)))
             shown_hit["highlight"] = snippet

@@ -1,8 +1,4 @@
-"""A search, and its answer, inside the service.
-
-Both are made once and never changed. They are not frozen dataclasses, because those set each field by a call of
-``object.__setattr__``, which took longer than all checks of a search.
-"""
+"""A search, and its answer, inside the service. Not frozen: a frozen dataclass takes longer to make than to check."""
 
 from __future__ import annotations
 
@@ -12,18 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fullrank.filters.facets import Range
-from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.models.contract import Model
 from fullrank.ordering.order import Ordering
-from fullrank.retrieval import Match
 from fullrank.rules.synonyms import Replaced
 from fullrank_service.events.shown import NOTHING, Tried
-from fullrank_service.search.restricting import Restriction
+from fullrank_service.search.schemas import SearchRequest
 
 # Limits of a plain search: documents, and characters of the query.
 _MAX_PLAIN_HITS, _MAX_PLAIN_CHARS = 100, 256
+
+
+class Restriction(NamedTuple):
+    """A filter that a rule adds to a search."""
+
+    rule: str
+    filter: Mapping[str, Any]
 
 
 class After(NamedTuple):
@@ -39,64 +39,54 @@ class After(NamedTuple):
 
 @dataclass(slots=True)
 class RankRequest:
-    """What to rank, and what to return.
+    """A search as it was asked for, and what the service adds.
 
-    fields       stored fields of each hit; None: all
+    asked        what callers may ask for (schemas.py); a page or a document as the query is one of these too
+    limit        number of hits; it and offset are not those of ``asked`` where lists are interleaved or have pins
     exclude      ids of documents that must not be returned; unknown ids are ignored
-    filter       JSON of fullrank.filters.query; filter_path is its name in errors
+    filter_path  name of the filter in errors
     with_clicks  the explanation of each hit has its clicks, without anything else unless `explain` asks for it
-    mode         "exact", "fast" where the bundle has that mode, or "auto" (ranking.py)
     is_document  the text is a document or a page, not something that a person typed
-    facets       fields whose values are counted in the documents that are found, facet_limit values of each
     after        begin after this hit instead of at the offset; the order is then that of the score alone
-    facet_ranges ranges by field, whose documents are counted too
-    min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      a PageFilling of ``ads``, whose placements get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
-    highlight    what to mark in the hits
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
-    by_prefix    the last word also matches words that begin with it (fullrank.complete)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)
     pinned       ids with fixed places: not ranked, but counted in facets
-    match        which words of the query a document must have; None: as the bundle requires
     is_strict    it must have every word, unless `match` says any
     by_any_word  a document that has any word of the query has evidence
-    is_partial   answer without documents that cannot be searched now; else they fail the request
     max_bytes    most bytes of fields, explanations and highlights of all hits together
     """
 
-    text: str
+    asked: SearchRequest
     limit: int
     offset: int = 0
-    fields: Collection[str] | None = None
-    explain: bool = False
-    with_clicks: bool = False
     exclude: Collection[str] = ()
-    filter: Mapping[str, Any] | None = None
     filter_path: str = "filter"
-    mode: str = "auto"
+    with_clicks: bool = False
     is_document: bool = False
-    facets: Sequence[str] = ()
-    facet_limit: int = 10
     after: After | None = None
-    facet_ranges: Sequence[tuple[str, Sequence[Range]]] = ()
-    min_score: float | None = None
+    filling: Any = None
+    ordering: Ordering | None = None
     restrictions: Sequence[Restriction] = ()
-    by_prefix: bool = False
     synonyms: Sequence[Replaced] = ()
     only: Collection[str] | None = None
     by_name: bool = False
     pinned: Collection[str] = ()
-    filling: Any = None
-    ordering: Ordering | None = None
-    highlight: Highlight | None = None
-    match: Match | None = "any"
     is_strict: bool = False
     by_any_word: bool = False
-    is_partial: bool = False
     max_bytes: int = sys.maxsize
+
+    @property
+    def text(self) -> str:
+        return self.asked.query
+
+    @property
+    def mode(self) -> str:
+        """Return "exact", "fast" where the bundle has that mode, or "auto" (ranking.py)."""
+        return self.asked.mode if self.after is None else "exact"
 
     def model(self, view: View) -> Model:
         """Return the model that encodes the text."""
@@ -105,7 +95,7 @@ class RankRequest:
     @property
     def is_counted(self) -> bool:
         """Whether values or ranges of fields are counted."""
-        return self.only is None and bool(self.facets or self.facet_ranges)
+        return self.only is None and bool(self.asked.facets or self.asked.facet_ranges)
 
     @property
     def counts_clicks(self) -> bool:
@@ -116,7 +106,7 @@ class RankRequest:
     def compared(self) -> set[str]:
         """The fields whose values are compared, so that times count as numbers: those of sort, boosts and ranges."""
         order = self.ordering
-        names = {name for name, _ in self.facet_ranges}
+        names = set(self.asked.facet_ranges)
         if order is None:
             return names
         return names.union(
@@ -127,7 +117,7 @@ class RankRequest:
     def is_restricted(self) -> bool:
         """Whether documents with evidence may be left out."""
         return bool(
-            self.filter is not None
+            self.asked.filter is not None
             or self.after is not None
             or self.restrictions
             or self.exclude
@@ -137,29 +127,32 @@ class RankRequest:
     @property
     def unrestricted(self) -> RankRequest:
         """The request for one of all documents with evidence."""
-        return RankRequest(
-            self.text, 1, fields=(), mode=self.mode, by_prefix=self.by_prefix,
-            synonyms=self.synonyms, is_partial=self.is_partial,
+        asked = self.asked
+        plain = SearchRequest.model_construct(
+            query=asked.query, fields=[], match="any", mode=self.mode, prefix=asked.prefix,
+            partial=asked.partial,
         )  # fmt: skip
+        return RankRequest(plain, 1, synonyms=self.synonyms)
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
+        asked = self.asked
         return not (
-            self.explain
+            asked.explain
+            or asked.facets
+            or asked.facet_ranges
+            or asked.filter is not None
+            or asked.min_score is not None
+            or asked.highlight is not None
             or self.exclude
-            or self.facets
-            or self.facet_ranges
             or self.restrictions
             or self.synonyms
             or self.pinned
-            or self.filter is not None
             or self.after is not None
-            or self.min_score is not None
             or self.only is not None
             or self.filling is not None
             or self.ordering is not None
-            or self.highlight is not None
             or self.offset + self.limit > _MAX_PLAIN_HITS
             or len(self.text) > _MAX_PLAIN_CHARS
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from logging import getLogger
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.identifiers import named
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import View
+from fullrank_service.search.request import RankRequest
 
 # A cache of filter results: the documents that match each filter.
 #
@@ -83,46 +84,24 @@ class Bitmaps(MaskCache):
 _log = getLogger(__name__)
 
 
-class Restriction(NamedTuple):
-    """A filter that a rule adds to a search."""
-
-    rule: str
-    filter: Mapping[str, Any]
-
-
-def matching_documents(
-    view: View,
-    bitmaps: Bitmaps,
-    filter: Mapping[str, Any] | None,
-    path: str,
-    restrictions: Sequence[Restriction] = (),
-    only: Collection[str] | None = None,
-    by_name: bool = False,
-) -> list[Mask] | None:
+def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> list[Mask] | None:
     """Return for each part of a view the documents that a search may return, bool (n,); None: all of them.
 
-    Args:
-        view: What is searched.
-        bitmaps: Results of filters.
-        filter: Of the request.
-        path: Its name in errors.
-        restrictions: Of rules. One that does not fit the fields, because another model serves now, is ignored.
-        only: Ids; None: all documents.
-        by_name: ``only`` has values of identifiers such as skus, too.
+    The filter of a rule is ignored if it does not fit the fields, because another model serves now.
 
     Raises:
         FilterError: The filter of the request does not fit the fields.
     """
     found: list[Mask] | None = None
-    if filter is not None:
-        found = _matching(view, bitmaps, filter, path)
-    for rule, condition in restrictions:
+    if request.asked.filter is not None:
+        found = _matching(view, bitmaps, request.asked.filter, request.filter_path)
+    for rule, condition in request.restrictions:
         try:
             found = _both(found, _matching(view, bitmaps, condition, f"rules.{rule}.filter"))
         except FilterError as error:
             _log.warning("a filter of a rule is ignored: %s", error)
-    if only is not None:
-        found = _both(found, _rows(view, only, by_name))
+    if request.only is not None:
+        found = _both(found, _rows(view, request.only, request.by_name))
     return found
 
 

@@ -21,7 +21,6 @@ from starlette.datastructures import State
 
 from fullrank.errors import FilterError
 from fullrank.events.log import KeyDamaged, key_for, places, read_key
-from fullrank.filters.facets import Range
 from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
@@ -266,7 +265,7 @@ def reply_to(
                 request.offset,
                 view.bundle.version,
                 serving.generation,
-                request.filter,
+                request.asked.filter,
                 page_url,
                 asker,
                 serving.headers,
@@ -326,26 +325,11 @@ async def _search(
         model, after, now, _ = page
     view = await searches.documents.view(serving.resolve(model), asked.min_seq)
     request = RankRequest(
-        asked.query,
+        asked,
         asked.limit,
         asked.offset if after is None else after.place,
-        asked.fields,
-        asked.explain,
-        filter=asked.filter,
-        mode=asked.mode if after is None else "exact",
         after=after,
-        facets=asked.facets,
-        facet_limit=asked.facet_limit,
-        facet_ranges=[
-            (name, [Range(one.start, one.stop) for one in ranges])
-            for name, ranges in asked.facet_ranges.items()
-        ],
-        min_score=asked.min_score,
         ordering=asked.ordering(now),
-        highlight=None if asked.highlight is None else asked.highlight.asked,
-        by_prefix=asked.prefix == "last",
-        match=asked.match,
-        is_partial=asked.partial,
         max_bytes=max_bytes,
     )
     rules = searches.rules(view.bundle.name, asked.query) if asked.rules else ()
@@ -465,30 +449,21 @@ async def similar_documents(
     fields = (await searches.documents.stored(view, id)).fields
     if fields is None:
         raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.")
-    text = view.model.query_text(fields)
+    condition = None if asked.filter is None else parse_text(asked.filter, "filter")
     request = RankRequest(
-        text,
+        SearchRequest.model_construct(
+            query=view.model.query_text(fields), fields=asked.fields, filter=condition,
+            mode=asked.mode, match="any", prefix="none",
+        ),
         asked.limit,
         asked.offset,
-        asked.fields,
         exclude=[id],
-        filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
-        mode=asked.mode,
         is_document=True,
         max_bytes=searches.settings.max_answer_bytes,
-    )
+    )  # fmt: skip
     ranked = await searches.ranker.rank(view, request)
-    reply = reply_to(
-        searches,
-        serving,
-        view,
-        request,
-        asked,
-        ranked,
-        started,
-        "similar",
-        **list_content(ranked),
-    )
+    content = list_content(ranked)
+    reply = reply_to(searches, serving, view, request, asked, ranked, started, "similar", **content)
     return bounded(reply, searches.settings.max_answer_bytes, "limit")
 
 

@@ -27,8 +27,7 @@ from fullrank_service.documents.live import Documents
 from fullrank_service.events.shown import Tried
 from fullrank_service.http.deps import RequestModel
 from fullrank_service.search.ranker import Ranker
-from fullrank_service.search.request import Ranked, RankRequest
-from fullrank_service.search.restricting import Restriction
+from fullrank_service.search.request import Ranked, RankRequest, Restriction
 
 # Rank with the active version, with two interleaved, or with a small deviation from the active one.
 
@@ -99,10 +98,11 @@ class Trying:
             )  # two rankings for this search of the batch
         count = request.offset + request.limit
         whole = replace(request, limit=count, offset=0)
+        uncounted = request.asked.model_copy(update={"facets": [], "facet_ranges": {}})
         candidate = await self._live.view(serving.serving.models[experiment.candidate], min_seq)
         a = await self._ranker.rank(view, whole)
         try:
-            b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
+            b = await self._ranker.rank(candidate, replace(whole, asked=uncounted))
         except DocumentsMissing:
             # Shards of a fleet that were restarted open the active version first, and the candidate later.
             return replace(a, hits=a.hits[request.offset :])
@@ -128,7 +128,7 @@ class Trying:
         found = explore(ids, 0.5, coin, view.is_live, shown=request.limit, clicked=clicked)
         tried = Tried(pair=found.pair, swapped=found.swapped, inserted=found.inserted)
         hits = [ranked.hits[place] for place in found.order]
-        if not request.explain:
+        if not request.asked.explain:
             hits = [{**hit, "explanation": None} for hit in hits]
         return replace(ranked, hits=hits, tried=tried)
 
@@ -236,7 +236,7 @@ async def _pins(
     hits = []
     for ids, most, by_name in ((list(wanted), len(wanted), False), (names, MOST, True)):
         if ids:
-            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most, facets=())
+            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most)
             hits += (await ranker.rank(view, alone)).hits
     pins = []
     for id, hit in {hit["id"]: hit for hit in hits}.items():

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from fullrank.errors import FilterError
+from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight, Tags
 from fullrank.ordering.order import GroupBy, Ordering
 from fullrank.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
@@ -265,6 +266,14 @@ class SearchRequest(Request, SearchOptions, OrderRequest):
         default="last",
         description="last: the last word also matches longer words that begin with it, with less weight",
     )
+
+    @property
+    def ranges(self) -> dict[str, list[Range]]:
+        """The ranges whose documents are counted, by field."""
+        return {
+            name: [Range(one.start, one.stop) for one in ranges]
+            for name, ranges in self.facet_ranges.items()
+        }
 
 
 FilterText = Annotated[str, Field(max_length=MAX_FILTER_CHARS, description="a filter as JSON")]

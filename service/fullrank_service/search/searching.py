@@ -84,7 +84,7 @@ def columns_to_count(view: View, deleted: Sequence[Mask | None]) -> list[tuple[C
 
 def _ranges(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted = {}
-    for name, ranges in request.facet_ranges:
+    for name, ranges in request.asked.ranges.items():
         counts = range_counts(parts, name, ranges, f"facet_ranges.{name}")
         counted[name] = ranges_json(ranges, counts)
     return counted
@@ -100,8 +100,8 @@ def ranges_json(ranges: Sequence[Range], counts: Sequence[int]) -> list[dict[str
 
 def _facets(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted: dict[str, Any] = {}
-    for place, name in enumerate(request.facets):
-        found = facet_over(parts, name, request.facet_limit, f"facets.{place}")
+    for place, name in enumerate(request.asked.facets):
+        found = facet_over(parts, name, request.asked.facet_limit, f"facets.{place}")
         counted[name] = facet_json(found)
     return counted
 
@@ -139,12 +139,9 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
     Raises:
         FilterError: A field of the request does not fit.
     """
-    matching = matching_documents(
-        view, bitmaps, request.filter, request.filter_path, request.restrictions,
-        request.only, request.by_name,
-    )  # fmt: skip
-    if request.highlight is not None:
-        check_highlight(view.columns[0], request.highlight, "highlight")
+    matching = matching_documents(view, bitmaps, request)
+    if request.asked.highlight is not None:
+        check_highlight(view.columns[0], request.asked.highlight.asked, "highlight")
     order = None
     asked = request.ordering
     if asked is not None and request.only is not None:
@@ -161,7 +158,7 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
 def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
     """Return the query with the features of synonyms and of words that its last word begins."""
     additions = features_of(view.model, request.synonyms)
-    if request.by_prefix:
+    if request.asked.prefix == "last":
         additions += known.begun_by(view, request.text)
     return widen(encoded, additions)
 
@@ -270,8 +267,8 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
     """Return the evidence that a document needs; None: every document is found."""
     if request.only is not None:
         return None
-    if request.min_score is not None:
-        return Floor(score=request.min_score)
+    if request.asked.min_score is not None:
+        return Floor(score=request.asked.min_score)
     if request.model(view) is not view.model:
         return None  # what is known is the evidence that typed text needs
     if not request.synonyms:
@@ -285,7 +282,7 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
 
 def required_of(view: View, request: RankRequest) -> Required | None:
     """Return the words that a document must have; None: none of them."""
-    match = request.match or ("auto" if request.is_strict else view.bundle.match)
+    match = request.asked.match or ("auto" if request.is_strict else view.bundle.match)
     if match == "any" or request.only is not None:
         return None
     also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
@@ -327,5 +324,5 @@ def can_match_any_word(view: View, request: RankRequest) -> bool:
 
 def _begun(view: View, request: RankRequest) -> str | None:
     """Return the last word of a query if known words begin with it."""
-    is_begun = request.by_prefix and known.begun_by(view, request.text)
+    is_begun = request.asked.prefix == "last" and known.begun_by(view, request.text)
     return last_word(request.text) if is_begun else None

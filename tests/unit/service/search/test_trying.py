@@ -13,6 +13,7 @@ from fullrank_service.http.admission import Admission, Slot
 from fullrank_service.http.deps import RequestModel, Serving
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.ruled import Trying
+from fullrank_service.search.schemas import SearchRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ async def test_each_search_of_a_batch_counts_as_two_rankings() -> None:
     async def batch(slot: Slot) -> None:
         slot.set_cost(32)
         for number in range(32):
-            request = RankRequest(f"query {number}", 10)
+            request = RankRequest(SearchRequest(query=f"query {number}"), 10)
             await trying.rank(RequestModel(serving, slot), cast(Any, None), request, "me", 0)
 
     await Admission(64, 60.0, on_change=taken.append).run(batch)
