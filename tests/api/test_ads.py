@@ -57,7 +57,7 @@ def ids(reply: dict[str, Any]) -> list[list[str]]:
         (ad("a.example", budget={"amount": 5}), "ad.budget", GONE),
         (ad("a.example", cap=None), "ad.cap", GONE),
         (ad("a.example", end="2020-01-01T00:00:00Z"), "ad.end", "has passed: the ad could never be shown"),
-        ({"price": 1}, "ad.adomain", "is missing: name a domain of the advertiser"),
+        ({"price": 1}, "ad.adomain", "Field required"),
         ("x", "ad", "is not an object"),
         ([], "ad", "is not an object"),
         (5, "ad", "is not an object"),

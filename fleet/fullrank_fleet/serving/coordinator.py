@@ -383,4 +383,4 @@ class Coordinator:
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)
-        return ActiveState() if content is None else parse_state(content, f"{self._root}/{STATE}")
+        return ActiveState(0) if content is None else parse_state(content, f"{self._root}/{STATE}")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from fullrank_service.ads.pages import address
 from fullrank_service.ads.rules import REASONS
 from fullrank_service.completion.calibrations import MIN_CLICKS
-from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
+from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, Currency, domains
 from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, Id, MinSeq, ModelName
 from fullrank_service.http.strict import (
     FieldName,
@@ -33,7 +33,6 @@ def _encodable(texts: list[str]) -> list[str]:
     return texts
 
 
-_Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 _Code = Annotated[str, Field(min_length=1, max_length=256)]
 _Codes = Annotated[list[_Code], AfterValidator(_encodable), Field(max_length=MAX_BLOCKED)]
 
@@ -85,7 +84,7 @@ class Placement(Request):
     id: Id
     count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
     bidfloor: float | None = Field(default=None, ge=0, description="least price of an ad")
-    bidfloorcur: _Currency | None = Field(
+    bidfloorcur: Currency | None = Field(
         default=None,
         description=f"currency of bidfloor, that of `cur` or else {DEFAULT_CURRENCY} if absent; ads in another one "
         "are left out",
@@ -131,7 +130,7 @@ class MatchRequest(Request, Asked):
         description="what comes first: the best score, or the largest price × probability of a click; the second "
         f"needs {MIN_CLICKS:,} clicks in the log on ads that this model placed, else 409",
     )
-    cur: _Currency | None = Field(
+    cur: Currency | None = Field(
         default=None,
         description="the only allowed currency of ads; absent: any, or "
         f"{DEFAULT_CURRENCY} if ads are ranked by value",

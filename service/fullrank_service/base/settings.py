@@ -6,13 +6,13 @@ compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fullrank.events.log import DAYS, MEGABYTES
@@ -356,3 +356,9 @@ def misspelled_variables(environment: Iterable[str]) -> dict[str, str]:
         if nearest and name not in settings:
             found[variable] = PREFIX + nearest[0]
     return found
+
+
+def reasons(error: ValidationError, name: Callable[[str], str] = str) -> str:
+    """Say for each field what is wrong with it, without its value; name: of a field, given its path."""
+    found = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{name('.'.join(map(str, item['loc'])))}: {item['msg']}" for item in found)

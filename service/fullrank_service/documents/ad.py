@@ -8,15 +8,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from logging import getLogger
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import orjson
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Int32, Int64
@@ -34,9 +42,6 @@ MAX_DOMAIN_CHARS = 253
 # OpenRTB's defaults of `cattax` and `cur`.
 DEFAULT_TAXONOMY = 1
 DEFAULT_CURRENCY = "USD"
-STATUSES = ("active", "paused")
-_MAX_INT = 1 << 31
-_CURRENCY = re.compile(r"[A-Z]{3}")
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _DOMAINS = re.compile(rf"{_DOMAIN.pattern}(?:\n{_DOMAIN.pattern})*")
@@ -44,90 +49,6 @@ _DOMAINS = re.compile(rf"{_DOMAIN.pattern}(?:\n{_DOMAIN.pattern})*")
 
 class AdError(FieldError):
     """An ad is malformed, or no page could ever show it; its path is like "ad.adomain"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ad:
-    """A checked ad.
-
-    Attributes:
-        adomain: Domains of the advertiser, lower case, at least one.
-        cat: Categories, numbers of the taxonomy cattax as text.
-        cattax: The taxonomy, numbered as in OpenRTB.
-        seat: Buyer seat, "" without one.
-        attr: Attributes of the creative, numbered as in OpenRTB.
-        price: In units of cur.
-        cur: ISO 4217 code.
-        start: First moment, seconds since 1970; -inf: no start.
-        end: The moment after the last one; inf: no end.
-        is_active: Whether the status is "active".
-    """
-
-    adomain: tuple[str, ...]
-    cat: tuple[str, ...] = ()
-    cattax: int = DEFAULT_TAXONOMY
-    seat: str = ""
-    attr: tuple[int, ...] = ()
-    price: float = 0.0
-    cur: str = DEFAULT_CURRENCY
-    start: float = -math.inf
-    end: float = math.inf
-    is_active: bool = True
-
-
-# The status is stored as `is_active`.
-# Campaign and creative are the ad server's.
-_KEYS = frozenset({field.name for field in fields(Ad)} - {"is_active"} | {"status", "cid", "crid"})
-# What release 0.1 had and a stored ad may still have.
-_BILLING = frozenset({"budget", "cap"})
-
-
-def parse_ad(value: Mapping[str, Any], *, is_stored: bool = False) -> Ad:
-    """Read the object ``ad`` of a document.
-
-    Args:
-        value: JSON values by name.
-        is_stored: Ignore the budget and the cap of an ad of release 0.1.
-
-    Returns:
-        The ad.
-
-    Raises:
-        AdError: It is malformed, or no page could ever show it; the path begins with "ad".
-
-    Example:
-        >>> ad = parse_ad({"adomain": ["Shop.Example"], "price": 2.5, "cur": "EUR"})
-        >>> ad.adomain, ad.price
-        (('shop.example',), 2.5)
-    """
-    value = _object(value, is_stored=is_stored)
-    if not value.get("adomain"):
-        raise AdError(f"{FIELD}.adomain", "is missing: name a domain of the advertiser")
-    status = value.get("status", "active")
-    if status not in STATUSES:
-        raise AdError(f"{FIELD}.status", f"is not one of {', '.join(STATUSES)}")
-    start, end = _time(value, "start", -math.inf), _time(value, "end", math.inf)
-    if end <= start:
-        raise AdError(f"{FIELD}.end", "is not after start")
-    for name in ("cid", "crid"):
-        _name(value, name)
-    return Ad(
-        tuple(_domain(text, path) for text, path in _texts(value, "adomain")),
-        tuple(text for text, _ in _texts(value, "cat")),
-        _integer(value.get("cattax", DEFAULT_TAXONOMY), f"{FIELD}.cattax"),
-        _name(value, "seat"),
-        tuple(_integer(item, path) for item, path in _items(value, "attr")),
-        _number(value.get("price", 0), f"{FIELD}.price"),
-        currency(value.get("cur", DEFAULT_CURRENCY), f"{FIELD}.cur"),
-        start,
-        end,
-        status == "active",
-    )
-
-
-def has_ended(ad: Ad, now: float) -> bool:
-    """Check whether an ad can never be shown again; now: seconds since 1970."""
-    return ad.end <= now
 
 
 def domain(text: str) -> str:
@@ -138,6 +59,113 @@ def domain(text: str) -> str:
     if len(found) > MAX_DOMAIN_CHARS or not _DOMAIN.fullmatch(found):
         raise ValueError("is not a domain")
     return found
+
+
+def _advertiser(text: str) -> str:
+    try:
+        return domain(text)
+    except ValueError:
+        raise ValueError("is not a domain, such as shop.example") from None
+
+
+def _seconds(text: object) -> float:
+    """Read a moment as seconds since 1970."""
+    try:
+        moment = datetime.fromisoformat(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError("is not a date and time of ISO 8601") from None
+    if moment.tzinfo is None:
+        raise ValueError("has no offset, such as Z or +01:00")
+    return moment.timestamp()
+
+
+_Name = Annotated[str, Field(max_length=MAX_CHARS)]
+_Ignored = Annotated[_Name, AfterValidator(lambda _: "")]
+_Items = Field(max_length=MAX_ITEMS)
+_Number = Annotated[int, Field(ge=1, lt=1 << 31)]
+_Time = Annotated[float, BeforeValidator(_seconds)]
+Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
+"""An ISO 4217 code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ad:
+    """A checked ad.
+
+    Attributes:
+        adomain: Domains of the advertiser, lower case.
+        cat: Categories, numbers of the taxonomy cattax as text.
+        cattax: The taxonomy, numbered as in OpenRTB.
+        seat: Buyer seat, "" without one.
+        attr: Attributes of the creative, numbered as in OpenRTB.
+        price: In units of cur.
+        start: First moment, seconds since 1970.
+        end: The moment after the last one.
+        cid, crid: Campaign and creative are the ad server's: checked, and not kept.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    adomain: Annotated[
+        tuple[Annotated[_Name, AfterValidator(_advertiser)], ...], Field(min_length=1), _Items
+    ]
+    cat: Annotated[tuple[Annotated[_Name, Field(min_length=1)], ...], _Items] = ()
+    cattax: _Number = DEFAULT_TAXONOMY
+    seat: _Name = ""
+    attr: Annotated[tuple[_Number, ...], _Items] = ()
+    price: Annotated[float, Field(ge=0, le=1e15)] = 0.0
+    cur: Currency = DEFAULT_CURRENCY
+    start: _Time = -math.inf
+    end: _Time = math.inf
+    status: Literal["active", "paused"] = "active"
+    cid: _Ignored = ""
+    crid: _Ignored = ""
+
+
+_AD = TypeAdapter(Ad)
+# What release 0.1 had and a stored ad may still have.
+_BILLING = frozenset({"budget", "cap"})
+
+
+def parse_ad(value: Mapping[str, Any], *, is_stored: bool = False) -> Ad:
+    """Read the object ``ad`` of a document; null is absent.
+
+    Args:
+        value: JSON values by name.
+        is_stored: Ignore the budget and the cap of an ad of release 0.1.
+
+    Raises:
+        AdError: It is malformed, or no page could ever show it; the path begins with "ad".
+
+    Example:
+        >>> ad = parse_ad({"adomain": ["Shop.Example"], "price": 2.5, "cur": "EUR"})
+        >>> ad.adomain, ad.price
+        (('shop.example',), 2.5)
+    """
+    if not isinstance(value, Mapping):
+        raise AdError(FIELD, "is not an object")
+    for name in sorted(_BILLING & value.keys()) if not is_stored else ():
+        reason = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
+        raise AdError(f"{FIELD}.{name}", reason)
+    given = {
+        name: found for name, found in value.items() if found is not None and name not in _BILLING
+    }
+    try:
+        ad = _AD.validate_json(orjson.dumps(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        reason = str(first.get("ctx", {}).get("error", first["msg"]))
+        if first["type"] == "unexpected_keyword_argument":
+            reason = f"is unknown; there are {', '.join(sorted(Ad.__dataclass_fields__))}"
+        raise AdError(".".join(map(str, (FIELD, *first["loc"]))), reason) from None
+    if ad.end <= ad.start:
+        raise AdError(f"{FIELD}.end", "is not after start")
+    return ad
+
+
+def has_ended(ad: Ad, now: float) -> bool:
+    """Check whether an ad can never be shown again; now: seconds since 1970."""
+    return ad.end <= now
 
 
 def domains(texts: list[str]) -> list[str]:
@@ -158,86 +186,6 @@ def domains(texts: list[str]) -> list[str]:
         except ValueError:
             raise ValueError(f"item {place} is not a domain, such as shop.example") from None
     return found
-
-
-def currency(value: object, path: str) -> str:
-    """Return an ISO 4217 code. Raises AdError with the path."""
-    if not isinstance(value, str) or not _CURRENCY.fullmatch(value):
-        raise AdError(path, "is not a currency code of three capital letters")
-    return value
-
-
-def _object(value: object, *, is_stored: bool) -> dict[str, Any]:
-    """Return the fields of an ad that are not null."""
-    if not isinstance(value, Mapping):
-        raise AdError(FIELD, "is not an object")
-    for name in value.keys() - _KEYS:
-        if name not in _BILLING:
-            raise AdError(f"{FIELD}.{name}", f"is unknown; there are {', '.join(sorted(_KEYS))}")
-        if not is_stored:
-            reason = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
-            raise AdError(f"{FIELD}.{name}", reason)
-    return {name: found for name, found in value.items() if found is not None}
-
-
-def _items(value: Mapping[str, Any], name: str) -> list[tuple[Any, str]]:
-    path, found = f"{FIELD}.{name}", value.get(name, [])
-    if not isinstance(found, list):
-        raise AdError(path, "is not a list")
-    if len(found) > MAX_ITEMS:
-        raise AdError(path, f"has more than {MAX_ITEMS} items")
-    return [(item, f"{path}.{place}") for place, item in enumerate(found)]
-
-
-def _texts(value: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    return [(_text(item, path), path) for item, path in _items(value, name)]
-
-
-def _text(value: object, path: str, least: int = 1) -> str:
-    if not isinstance(value, str):
-        raise AdError(path, "is not text")
-    if not least <= len(value) <= MAX_CHARS:
-        raise AdError(path, f"does not have {least} to {MAX_CHARS} characters")
-    return value
-
-
-def _name(value: Mapping[str, Any], name: str) -> str:
-    return _text(value.get(name, ""), f"{FIELD}.{name}", least=0)
-
-
-def _domain(text: str, path: str) -> str:
-    try:
-        return domain(text)
-    except ValueError:
-        raise AdError(path, "is not a domain, such as shop.example") from None
-
-
-def _number(value: object, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AdError(path, "is not a number")
-    if not 0 <= value <= 1e15:  # NaN too is refused
-        raise AdError(path, "is not a number from 0 to 1e15")
-    return float(value)
-
-
-def _integer(value: object, path: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MAX_INT:
-        raise AdError(path, f"is not a whole number from 1 to {_MAX_INT - 1}")
-    return value
-
-
-def _time(value: Mapping[str, Any], name: str, missing: float) -> float:
-    """Read a moment as seconds since 1970."""
-    found, path = value.get(name), f"{FIELD}.{name}"
-    if found is None:
-        return missing
-    try:
-        moment = datetime.fromisoformat(found)
-    except (TypeError, ValueError):
-        raise AdError(path, "is not a date and time of ISO 8601") from None
-    if moment.tzinfo is None:
-        raise AdError(path, "has no offset, such as Z or +01:00")
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
 
 
 # The ads of many documents as arrays, so that the rules of a page are masks over all of them at once.
@@ -342,7 +290,7 @@ class AdTable:
             np.array(rows, np.int64),
             tuple(ads),
             np.array([ad is None for ad in ads]),
-            np.array([not ad.is_active for ad in filled]),
+            np.array([ad.status == "paused" for ad in filled]),
             np.array([ad.start for ad in filled]),
             np.array([ad.end for ad in filled]),
             np.array([ad.price for ad in filled]),

@@ -27,15 +27,17 @@ from datetime import UTC, datetime, timedelta
 from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
+from fullrank_service.base.settings import reasons
 
 SCOPES = ("search", "ingest", "events", "admin")
 FILE = "keys.json"
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ID = "^[a-z0-9][a-z0-9-]{0,39}$"
 _PREFIX = "fr_"
 # Compared with the token of an unknown id, so that it takes as long as a wrong token.
 _UNKNOWN_HASH = "0" * 64
@@ -46,15 +48,28 @@ class KeysError(FullrankError):
     """The key file, or a request to change it, is not valid; the message says why."""
 
 
+def _seconds(text: object) -> float:
+    ends = datetime.fromisoformat(str(text))
+    if ends.tzinfo is None:
+        raise ValueError("has no time zone")
+    return ends.timestamp()
+
+
+def _scope(name: str) -> str:
+    if name not in SCOPES:
+        raise ValueError(f"is not one of {', '.join(SCOPES)}")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One key, without its token. `expires`: seconds since 1970; None: never."""
 
-    id: str
-    scopes: frozenset[str]
-    sha256: str
+    id: Annotated[str, Field(pattern=_ID)]
+    scopes: frozenset[Annotated[str, AfterValidator(_scope)]]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     created: str
-    expires: float | None = None
+    expires: Annotated[float, BeforeValidator(_seconds)] | None = None
 
     def permits(self, scope: str) -> bool:
         """Return whether the key has a scope; `admin` includes `search`, which the search page needs."""
@@ -75,44 +90,27 @@ def checked_scopes(names: Sequence[str]) -> frozenset[str]:
 # -- the file ---------------------------------------------------------------------------------
 
 
+class _File(BaseModel):
+    keys: list[Key]
+
+
 def read_keys(path: Path) -> dict[str, Key] | None:
     """Read the keys by id; None if there is no file. Raises KeysError."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o002:
                 raise KeysError(f"{path}: every user can write it; run `chmod o-w {path}`")
-            entries = json.load(file)["keys"]
-        if not isinstance(entries, list):
-            raise TypeError("keys is not a list")
-        keys = [_key(entry) for entry in entries]
+            keys = _File.model_validate_json(file.read(), strict=True).keys
     except FileNotFoundError:
         return None
     except OSError as error:
         raise KeysError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise KeysError(f"{path}: not a key file ({type(error).__name__}: {error})") from error
+    except ValidationError as error:
+        raise KeysError(f"{path}: not a key file: {reasons(error)}") from None
     found = {key.id: key for key in keys}
     if len(found) < len(keys):
         raise KeysError(f"{path}: two keys have the same id")
     return found
-
-
-def _key(entry: Mapping[str, Any]) -> Key:
-    """Parse one entry. Raises ValueError, KeyError or TypeError."""
-    id, scopes, sha256, created = (entry[k] for k in ("id", "scopes", "sha256", "created"))
-    expires = entry.get("expires")
-    if not _ID.fullmatch(id):
-        raise ValueError("an id has other characters than lower case letters, digits and hyphens")
-    if not isinstance(scopes, list) or not set(scopes) <= set(SCOPES):
-        raise ValueError(f"the scopes of {id} are not among {', '.join(SCOPES)}")
-    if not _SHA256.fullmatch(sha256):
-        raise ValueError(f"the sha256 of {id} is not 64 hexadecimal digits")
-    if not isinstance(created, str):
-        raise TypeError(f"created of {id} is not text")
-    ends = None if expires is None else datetime.fromisoformat(expires)
-    if ends is not None and ends.tzinfo is None:
-        raise ValueError(f"expires of {id} has no time zone")
-    return Key(id, frozenset(scopes), sha256, created, None if ends is None else ends.timestamp())
 
 
 def _lock_of(path: Path) -> Path:
@@ -170,7 +168,7 @@ def create_key(
         raise KeysError(f"a key needs a scope: {', '.join(SCOPES)}")
     allowed = checked_scopes(scopes)
     id = secrets.token_hex(4) if id is None else id
-    if not _ID.fullmatch(id):
+    if not re.fullmatch(_ID, id):
         raise KeysError(
             f"{id!r} is not a key id; use up to 40 lower case letters, digits and hyphens"
         )

@@ -16,11 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from fullrank.bundle.catalog import ACTIVE
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
-from fullrank.storage.strict_json import parse_object
 from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.settings import reasons
 from fullrank_service.models.livefile import LiveFile, read_live
 
 STATE = ACTIVE
@@ -40,7 +42,7 @@ class ActiveState:
     experiment       against the active version
     """
 
-    generation: int = 0
+    generation: int
     version: str | None = None
     manifest_sha256: str | None = None
     loaded: tuple[str, ...] = ()
@@ -56,6 +58,9 @@ class Proposal:
     version: str
     manifest_sha256: str
     host: str
+
+
+_STATE, _PROPOSAL = TypeAdapter(ActiveState), TypeAdapter(Proposal)
 
 
 class StateDamaged(FullrankError):
@@ -77,38 +82,14 @@ def read_state(root: Path) -> ActiveState | None:
 def parse_state(content: bytes, name: str = STATE) -> ActiveState:
     """Parse the committed state; name is that of the file in errors. Raises StateDamaged."""
     try:
-        value = parse_object(content)
-        state = ActiveState(
-            value["generation"],
-            value["version"],
-            value["manifest_sha256"],
-            tuple(value["loaded"]),
-            value.get("previous"),
-            _experiment(value.get("experiment")),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateDamaged(f"{name}: {type(error).__name__}: {error}") from error
-    texts = [state.version, state.manifest_sha256, state.previous, *state.loaded]
-    if type(state.generation) is not int or not all(isinstance(t, str | None) for t in texts):
-        raise StateDamaged(f"{name}: a field has the wrong type")
-    return state
+        return _STATE.validate_json(content, strict=True)
+    except ValidationError as error:
+        raise StateDamaged(f"{name}: {reasons(error)}") from None
 
 
 def dump_state(state: ActiveState) -> str:
     """Format the committed state as JSON."""
     return json.dumps(asdict(state))
-
-
-def _experiment(value: object) -> Experiment | None:
-    """Read an experiment. Raises TypeError or ValueError if it is something else."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise TypeError("experiment is no object")
-    numbers = [value.get(name) for name in ("share", "started", "max_days")]
-    if type(value.get("candidate")) is not str or any(type(n) not in (int, float) for n in numbers):
-        raise TypeError("a field of the experiment has the wrong type")
-    return Experiment(**value)
 
 
 def write_state(root: Path, state: ActiveState) -> None:
@@ -129,10 +110,9 @@ def read_proposal(root: Path) -> Proposal | None:
     if content is None:
         return None
     try:
-        proposal = Proposal(**parse_object(content))
-    except (ValueError, TypeError):
+        return _PROPOSAL.validate_json(content, strict=True)
+    except ValidationError:
         return None
-    return proposal if all(isinstance(text, str) for text in asdict(proposal).values()) else None
 
 
 def sweep(root: Path) -> None:

@@ -184,7 +184,7 @@ class Swap:
             with lock(self._root):
                 sweep(self._root)
                 info = find(self._root, version)
-                state = read_state(self._root) or ActiveState()
+                state = read_state(self._root) or ActiveState(0)
                 sha256 = manifest_sha256(info.path)
                 after = change(state, sha256)
                 if after != state:

@@ -18,7 +18,8 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.storage.strict_json import parse_object
+from pydantic import TypeAdapter, ValidationError
+
 from fullrank_service.models.livefile import LiveFile, read_or_sweep
 
 # A hidden name, which no bundle can have.
@@ -50,6 +51,9 @@ class Report:
     prepared: str | None = None
     failure: str | None = None
     loaded: tuple[str, ...] = ()
+
+
+_REPORT = TypeAdapter(Report)
 
 
 class Presence:
@@ -103,25 +107,10 @@ def reports(root: Path) -> list[Report]:
         if name.startswith(".") or not name.endswith(".json"):
             continue
         content = read_or_sweep(root / FOLDER / name)
-        if content is not None and (report := _parsed(content)) is not None:
-            found.append(report)
+        if content is not None:
+            with suppress(ValidationError):  # written by another release
+                found.append(_REPORT.validate_json(content, strict=True))
     return found
-
-
-def _parsed(content: bytes) -> Report | None:
-    try:
-        value = parse_object(content)
-        report = Report(**{**value, "loaded": tuple(value["loaded"])})
-    except (ValueError, TypeError, KeyError):
-        return None  # written by another release
-    texts: list[object] = [report.id, report.host, *report.loaded]
-    optional = [report.version, report.proposal, report.prepared, report.failure]
-    texts += [text for text in optional if text is not None]
-    numbers: list[object] = [report.pid, report.generation]
-    flags: list[object] = [report.started]
-    expected = [(texts, str), (numbers, int), (flags, bool)]
-    valid = all(type(value) is kind for values, kind in expected for value in values)
-    return report if valid else None
 
 
 def _remove_stale(path: Path) -> None:

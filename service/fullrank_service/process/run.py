@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
-from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables
+from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables, reasons
 from fullrank_service.process.worker import QUEUE_LENGTH
 
 _THREADS = (
@@ -88,11 +88,7 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        reasons = [
-            f"{PREFIX}{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}"
-            for item in error.errors(include_input=False)
-        ]
-        raise FullrankError("; ".join(reasons)) from None
+        raise FullrankError(reasons(error, lambda path: PREFIX + path.upper())) from None
 
 
 def run(factory: str, settings: Settings) -> None:
