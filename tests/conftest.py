@@ -77,6 +77,11 @@ def environment() -> Iterator[None]:
     os.environ.update(kept)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def shared_data() -> Path:
     """Folder of the shared collections: FULLRANK_DATA, by default ../shared/data."""
     return Path(os.environ.get("FULLRANK_DATA") or REPOSITORY.parent / "shared" / "data")

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.api.support import at, make_bundle, running
+from tests.api.support import Client, at, make_bundle, running
 from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server
 
@@ -25,11 +24,6 @@ class Root:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
 def two_models(tmp_path_factory: pytest.TempPathFactory) -> Root:
     """Bundles that no test may change. The learned one is the newer and serves."""
     path = tmp_path_factory.mktemp("two-models")
@@ -40,13 +34,26 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Root:
 
 @pytest.fixture
 def root(two_models: Root, tmp_path: Path) -> Root:
+    return copy_of(two_models, tmp_path)
+
+
+def copy_of(root: Root, folder: Path) -> Root:
     """A copy of both bundles, without what services over the originals have logged."""
     ignore = shutil.ignore_patterns(".events*")
-    shutil.copytree(two_models.path, tmp_path, dirs_exist_ok=True, ignore=ignore)
-    return replace(two_models, path=tmp_path)
+    shutil.copytree(root.path, folder, dirs_exist_ok=True, ignore=ignore)
+    return replace(root, path=folder)
 
 
 @pytest.fixture
-async def client(root: Root) -> AsyncIterator[httpx.AsyncClient]:
+async def client(root: Root) -> AsyncIterator[Client]:
     async with running(root.path) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def reader(
+    two_models: Root, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Client]:
+    """One service for all tests of a module that leave it as it is."""
+    async with running(copy_of(two_models, tmp_path_factory.mktemp("reader")).path) as client:
         yield client

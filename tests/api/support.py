@@ -25,6 +25,7 @@ from fullrank_service.http.keys import SCOPES
 from fullrank_service.models.registry import Registry
 from fullrank_service.models.routes import ModelsReply
 from fullrank_service.models.workers import reports
+from fullrank_service.search.schemas import SearchReply
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
 from tests.bundles import linear_model as linear_model
@@ -82,27 +83,56 @@ def environment_for(root: Path, port: int, **changes: str) -> dict[str, str]:
     }
 
 
+class Client(httpx.AsyncClient):
+    """A client that talks to an app without a socket."""
+
+    def __init__(self, app: FastAPI) -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        super().__init__(transport=transport, base_url="http://test")
+        self.app = app
+
+    async def search(self, query: str, **body: Any) -> dict[str, Any]:
+        """The reply to a search, checked against its schema and headers."""
+        response = await self.post("/v1/search", json={"query": query, **body})
+        reply: dict[str, Any] = ok(response)
+        SearchReply.model_validate_json(response.content)
+        assert response.headers["X-Model-Version"] == reply["model"]
+        assert response.headers["X-Model-Generation"] == str(reply["generation"])
+        return reply
+
+    async def write(self, id: str, fields: Mapping[str, Any]) -> int:
+        """Write a document; gives its sequence number."""
+        return int(ok(await self.put(f"/v1/documents/{id}", json=fields))["seq"])
+
+
+def ok(response: httpx.Response) -> Any:
+    """The body of an answer with 200."""
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def ids(reply: Mapping[str, Any]) -> list[str]:
+    """The ids of the hits, best first."""
+    return [hit["id"] for hit in reply["hits"]]
+
+
 @asynccontextmanager
-async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that talks to a started app without a socket."""
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
-    ):
+async def client_of(app: FastAPI) -> AsyncIterator[Client]:
+    """A client of an app that it starts and ends."""
+    async with app.router.lifespan_context(app), Client(app) as client:
         yield client
 
 
 @asynccontextmanager
-async def running(root: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def running(root: Path, **changes: Any) -> AsyncIterator[Client]:
     """An app over a folder of bundles."""
     async with client_of(create_app(settings_for(root, **changes))) as client:
         yield client
 
 
-async def rules_applied(client: httpx.AsyncClient, collection: str, ids: Collection[str]) -> None:
+async def rules_applied(client: Client, collection: str, ids: Collection[str]) -> None:
     """Wait until the searches of a client's app follow exactly these rules of a collection."""
-    rules = client._transport.app.state.rules  # type: ignore[attr-defined]
+    rules = client.app.state.rules
     async with asyncio.timeout(10):
         while rules.ids(collection) != set(ids):
             await asyncio.sleep(0.005)
@@ -197,28 +227,26 @@ def answer_of(reply: Mapping[str, Any]) -> dict[str, Any]:
     return {key: reply[key] for key in reply if key not in ("query_id", "took_ms")}
 
 
-async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
+async def activate(client: Client, version: str) -> httpx.Response:
     """Ask for a version to serve."""
     return await client.put("/v1/models/aliases/default", json={"version": version}, headers=AUTH)
 
 
-async def models(client: httpx.AsyncClient) -> dict[str, Any]:
+async def models(client: Client) -> dict[str, Any]:
     """What /v1/models lists, checked against its schema."""
-    reply: dict[str, Any] = (await client.get("/v1/models", headers=AUTH)).json()
+    reply: dict[str, Any] = ok(await client.get("/v1/models", headers=AUTH))
     ModelsReply.model_validate(reply)
     return reply
 
 
-async def serving(client: httpx.AsyncClient) -> str:
+async def serving(client: Client) -> str:
     """The version that answers a search now."""
-    response = await client.post("/v1/search", json={"query": "copy"})
-    return str(response.json()["model"])
+    return str((await client.search("copy"))["model"])
 
 
-def registry(client: httpx.AsyncClient) -> Registry:
+def registry(client: Client) -> Registry:
     """The registry of the app behind a client without a socket."""
-    app = client._transport.app  # type: ignore[attr-defined]
-    return cast(Registry, app.state.models)
+    return cast(Registry, client.app.state.models)
 
 
 async def until(ask: Any, answer: Any) -> None:

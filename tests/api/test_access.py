@@ -16,7 +16,7 @@ from fullrank_service.app import create_app
 from fullrank_service.http.keys import SCOPES, create_key, revoke_key
 from fullrank_service.models.routes import ModelsReply
 from tests.api.conftest import Root
-from tests.api.support import AUTH, KEY, client_of, running, settings_for
+from tests.api.support import AUTH, KEY, Client, client_of, running, settings_for
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -73,13 +73,13 @@ async def test_only_admin_sees_processes_and_paths_of_the_server(root: Root) -> 
     "headers", [{}, bearer("wrong"), bearer(KEY[:-1]), {"Authorization": "Basic eDp5"}]
 )
 async def test_admin_always_needs_a_key(
-    client: httpx.AsyncClient, root: Root, headers: dict[str, str]
+    reader: Client, two_models: Root, headers: dict[str, str]
 ) -> None:
     for method, path, body in (
-        ("POST", f"/v1/models/{root.bm25}:load", None),
-        ("PUT", "/v1/models/aliases/default", {"version": root.bm25}),
+        ("POST", f"/v1/models/{two_models.bm25}:load", None),
+        ("PUT", "/v1/models/aliases/default", {"version": two_models.bm25}),
     ):
-        response = await client.request(method, path, json=body, headers=headers)
+        response = await reader.request(method, path, json=body, headers=headers)
         check(response, 401, "unauthorized")
         assert response.headers["WWW-Authenticate"] == "Bearer"
 
@@ -101,15 +101,13 @@ async def test_a_key_permits_only_its_scopes(root: Root, tmp_path: Path) -> None
             assert (await client.get(path)).status_code == 200
 
 
-async def test_an_unknown_key_is_refused_even_where_no_key_is_needed(
-    client: httpx.AsyncClient,
-) -> None:
-    assert (await client.post("/v1/search", json=QUERY)).status_code == 200
-    wrong = await client.post("/v1/search", json=QUERY, headers=bearer("fr_test_old"))
+async def test_an_unknown_key_is_refused_even_where_no_key_is_needed(reader: Client) -> None:
+    assert (await reader.post("/v1/search", json=QUERY)).status_code == 200
+    wrong = await reader.post("/v1/search", json=QUERY, headers=bearer("fr_test_old"))
     check(wrong, 401, "unauthorized")
     # Somebody else's scheme, such as that of a proxy in front, is no key.
     basic = {"Authorization": "Basic eDp5"}
-    assert (await client.post("/v1/search", json=QUERY, headers=basic)).status_code == 200
+    assert (await reader.post("/v1/search", json=QUERY, headers=basic)).status_code == 200
 
 
 async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_path: Path) -> None:

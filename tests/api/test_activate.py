@@ -106,8 +106,3 @@ async def test_a_running_service_switches_to_the_activated_bundle(tmp_path: Path
         for client in (one, two):
             answer = (await client.post("/v1/search", json={"query": "copy"})).json()
             assert (answer["model"], answer["generation"]) == (old, 2)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"

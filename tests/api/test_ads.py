@@ -17,7 +17,7 @@ from fullrank.storage.documents import Document
 from fullrank_service.ads.schemas import MatchReply
 from tests.api.conftest import Root
 from tests.api.examples import REST, differences, of_curl, read_json
-from tests.api.support import CORPUS, make_bundle, running
+from tests.api.support import CORPUS, Client, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -32,16 +32,16 @@ def ad(domain: str, **more: Any) -> dict[str, Any]:
 GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
 
 
-async def put(client: httpx.AsyncClient, id: str, **fields: Any) -> httpx.Response:
+async def put(client: Client, id: str, **fields: Any) -> httpx.Response:
     body = {"title": "copy files", "text": "copy files to a remote host", **fields}
     return await client.put(f"/v1/documents/{id}", json=body)
 
 
-async def match(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+async def match(client: Client, **body: Any) -> dict[str, Any]:
     placements = body.pop("placements", [{"id": "top", "count": 3}])
-    response = await client.post("/v1/match", json={"page": PAGE, "placements": placements, **body})
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
+    reply: dict[str, Any] = ok(
+        await client.post("/v1/match", json={"page": PAGE, "placements": placements, **body})
+    )
     MatchReply.model_validate(reply)
     return reply
 
@@ -65,18 +65,18 @@ def ids(reply: dict[str, Any]) -> list[list[str]]:
     ],
 )  # fmt: skip
 async def test_a_bad_ad_is_refused_when_it_is_written(
-    client: httpx.AsyncClient, given: Any, field: str, reason: str
+    reader: Client, given: Any, field: str, reason: str
 ) -> None:
-    response = await put(client, "x", ad=given)
+    response = await put(reader, "x", ad=given)
     assert response.status_code == 422
     assert response.json()["errors"] == [{"field": f"body.{field}", "reason": reason}]
     line = httpx.Response(200, json={"_id": "x", "title": "x", "ad": given}).content
     headers = {"Content-Type": "application/x-ndjson"}
-    bulk = await client.post("/v1/documents:bulk", content=line, headers=headers)
+    bulk = await reader.post("/v1/documents:bulk", content=line, headers=headers)
     assert bulk.json()["error"] == f"{field}: {reason}"
 
 
-async def test_a_document_without_an_ad_may_name_the_field(client: httpx.AsyncClient) -> None:
+async def test_a_document_without_an_ad_may_name_the_field(client: Client) -> None:
     assert (await put(client, "x", ad=None)).status_code == 200
     refused = await client.patch("/v1/documents/x", json={"ad": "x"})
     assert refused.json()["errors"] == [{"field": "body.ad", "reason": "is not an object"}]
@@ -92,7 +92,7 @@ async def test_a_stored_ad_does_not_keep_its_document_from_a_patch(tmp_path: Pat
         assert refused.json()["errors"] == [{"field": "body.ad.budget", "reason": GONE}]
 
 
-async def test_written_ads_obey_the_rules_of_a_page(client: httpx.AsyncClient) -> None:
+async def test_written_ads_obey_the_rules_of_a_page(client: Client) -> None:
     for number, given in enumerate(
         [
             ad("a.example", seat="s1", cat=["552"], cattax=7, price=3),
@@ -168,17 +168,17 @@ async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path)
     ],
 )
 async def test_rules_that_contradict_themselves_are_refused(
-    client: httpx.AsyncClient, body: dict[str, Any]
+    reader: Client, body: dict[str, Any]
 ) -> None:
     asked = {"page": PAGE, "placements": [{"id": "a"}], **body}
-    response = await client.post("/v1/match", json=asked)
+    response = await reader.post("/v1/match", json=asked)
     assert response.status_code == 422
     assert response.json()["errors"]
 
 
-async def test_a_reason_has_its_braces_once(client: httpx.AsyncClient) -> None:
+async def test_a_reason_has_its_braces_once(reader: Client) -> None:
     asked = {"page": PAGE, "placements": [{"id": "a", "bidfloorcur": "eur"}], "cur": "eur"}
-    response = await client.post("/v1/match", json=asked)
+    response = await reader.post("/v1/match", json=asked)
     errors = {one["field"]: one["reason"] for one in response.json()["errors"]}
     assert errors["body.cur"] == "String should match pattern '^[A-Z]{3}$'"
     assert errors["body.placements.0.bidfloorcur"] == errors["body.cur"]
@@ -187,7 +187,7 @@ async def test_a_reason_has_its_braces_once(client: httpx.AsyncClient) -> None:
 PRICES = {"cheap": (1, "EUR"), "dear": (4, "EUR"), "usd": (9, "USD")}
 
 
-async def put_priced(client: httpx.AsyncClient) -> int:
+async def put_priced(client: Client) -> int:
     """Write ads of which the cheapest has the best score; give the last sequence number."""
     seq = 0
     for id, (price, cur) in PRICES.items():
@@ -197,7 +197,7 @@ async def put_priced(client: httpx.AsyncClient) -> int:
     return seq
 
 
-async def by_value(client: httpx.AsyncClient, **more: Any) -> httpx.Response:
+async def by_value(client: Client, **more: Any) -> httpx.Response:
     asked = {"page": PAGE, "placements": [{"id": "top", "count": 3}], "rank": "value", **more}
     targeting = {"title": "copy files"}
     return await client.post("/v1/match", json={"targeting": targeting, "cur": "EUR", **asked})
@@ -258,15 +258,13 @@ async def test_value_is_price_times_the_probability_of_a_click(
         assert ids((await by_value(client, cur=None)).json()) == [["usd"]]
 
 
-async def test_an_event_that_names_its_ad_by_a_token_alone_is_refused(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_an_event_that_names_its_ad_by_a_token_alone_is_refused(reader: Client) -> None:
     given = {**event("click", "q", "x"), "event_attributes": {"token": "abc"}}
-    [verdict] = (await client.post("/v1/events", json=[given])).json()["verdicts"]
+    [verdict] = (await reader.post("/v1/events", json=[given])).json()["verdicts"]
     assert (verdict["result"], verdict["field"]) == ("refused", "event_attributes.token")
 
 
-async def test_the_examples_of_the_documentation_run(client: httpx.AsyncClient) -> None:
+async def test_the_examples_of_the_documentation_run(client: Client) -> None:
     blocks = re.findall(r"(?:^    .*\n)+", DOCS.read_text("utf-8"), re.MULTILINE)
     written, left_out, valued, reported = [
         re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import answer_of, running
+from tests.api.support import Client, answer_of, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -17,12 +16,12 @@ SEARCHES = [
 ]
 
 
-async def test_a_batch_gives_the_answers_of_single_searches(client: httpx.AsyncClient) -> None:
-    response = await client.post("/v1/search:batch", json={"searches": SEARCHES})
+async def test_a_batch_gives_the_answers_of_single_searches(reader: Client) -> None:
+    response = await reader.post("/v1/search:batch", json={"searches": SEARCHES})
     assert response.status_code == 200, response.text
     reply = response.json()
     assert reply["generation"] == int(response.headers["X-Model-Generation"])
-    alone = [(await client.post("/v1/search", json=asked)).json() for asked in SEARCHES]
+    alone = [(await reader.post("/v1/search", json=asked)).json() for asked in SEARCHES]
     assert [answer_of(found) for found in reply["answers"]] == [answer_of(a) for a in alone]
 
 
@@ -45,9 +44,9 @@ async def test_a_batch_gives_the_answers_of_single_searches(client: httpx.AsyncC
     ],
 )
 async def test_the_error_names_the_invalid_search_of_a_batch(
-    client: httpx.AsyncClient, searches: list[object], field: str
+    reader: Client, searches: list[object], field: str
 ) -> None:
-    response = await client.post("/v1/search:batch", json={"searches": searches})
+    response = await reader.post("/v1/search:batch", json={"searches": searches})
     assert check(response, 422, "invalid")["errors"][0]["field"] == field
 
 

@@ -8,19 +8,18 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 
 from tests.api.conftest import Root
-from tests.api.support import answer_of, redis_process, running
+from tests.api.support import Client, answer_of, redis_process, running
 
 pytestmark = pytest.mark.anyio
 
 QUERIES = ["copy files", "remote host", "日本語", "files", "unknown words only"]
 
 
-async def answers(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def answers(client: Client) -> list[dict[str, Any]]:
     found = []
     for query in QUERIES:
         response = await client.post("/v1/search", json={"query": query, "explain": True})
@@ -32,7 +31,7 @@ async def answers(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return [*found, answer_of(response.json())]
 
 
-async def lookups(client: httpx.AsyncClient) -> dict[str, float]:
+async def lookups(client: Client) -> dict[str, float]:
     text = (await client.get("/metrics")).text
     prefix = "fullrank_cache_lookups_total{result="
     lines = [line for line in text.splitlines() if line.startswith(prefix)]

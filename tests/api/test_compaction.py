@@ -20,20 +20,20 @@ from fullrank_service.documents.compact import NothingToCompact, compact, trim
 from fullrank_service.documents.follow import replayed
 from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from fullrank_service.models.state import read_state
-from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
+from tests.api.support import AUTH, CORPUS, Client, answer_of, at, make_bundle, running, served
 
 pytestmark = pytest.mark.anyio
 NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
 
 
-async def write_some(client: httpx.AsyncClient) -> None:
+async def write_some(client: Client) -> None:
     assert (await client.put("/v1/documents/a/new", json=NEW)).status_code == 200
     replaced = {"title": "mv", "text": "rename, synchronise"}
     assert (await client.put("/v1/documents/linux/mv", json=replaced)).status_code == 200
     assert (await client.delete("/v1/documents/linux/scp")).status_code == 200
 
 
-async def answers(client: httpx.AsyncClient) -> list[Any]:
+async def answers(client: Client) -> list[Any]:
     bodies: list[dict[str, Any]] = [
         {"query": "synchronise files"},
         {"query": "rename a distant computer", "facets": ["section"], "explain": True},
@@ -103,7 +103,7 @@ async def test_compaction_makes_room_below_the_caps(tmp_path: Path) -> None:
     """The log still holds it, for the older version on disk; it counts no more."""
     make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
 
-    async def write(client: httpx.AsyncClient, *ids: str) -> list[int]:
+    async def write(client: Client, *ids: str) -> list[int]:
         return [(await client.put(f"/v1/documents/{id}", json=NEW)).status_code for id in ids]
 
     async with running(tmp_path, max_live_documents=3) as client:

@@ -11,30 +11,24 @@ import pytest
 
 from fullrank_service.documents.compact import compact
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.search.schemas import SearchReply, SearchRequest
+from fullrank_service.search.schemas import SearchRequest
 from tests.api.conftest import Root
-from tests.api.support import activate, registry, rules_applied, running
+from tests.api.support import Client, activate, registry, rules_applied, running
 
 pytestmark = pytest.mark.anyio
 
 BODY: dict[str, Any] = {"query": "copy files", "min_score": -100.0, "limit": 2}
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json=BODY | body)
-    assert response.status_code == 200, response.text
-    SearchReply.model_validate_json(response.content)
-    reply: dict[str, Any] = response.json()
-    return reply
+async def search(client: Client, **body: Any) -> dict[str, Any]:
+    return await client.search(**(BODY | body))
 
 
-async def refused(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
+async def refused(client: Client, **body: Any) -> httpx.Response:
     return await client.post("/v1/search", json=BODY | body)
 
 
-async def test_no_pseudonym_is_a_part_of_a_signing_key(
-    client: httpx.AsyncClient, root: Root
-) -> None:
+async def test_no_pseudonym_is_a_part_of_a_signing_key(client: Client, root: Root) -> None:
     """Ids are chosen by callers, and tokens of ads show pseudonyms: HMACs of ids under the key of the file."""
     content, _ = (await search(client, cursor="*"))["cursor"].split(".")
     key = (root.path / ".events.key").read_bytes()
@@ -48,15 +42,13 @@ BOOST = [{"field": "section", "decay": {"origin": 1, "scale": 1}, "weight": 0.4}
 
 
 @pytest.mark.parametrize("more", [{}, {"boost": BOOST}, {"model": "bm25", "limit": 3}])
-async def test_pages_add_up_to_the_whole_list(
-    client: httpx.AsyncClient, more: dict[str, Any]
-) -> None:
-    whole = await search(client, **{**more, "limit": 100})
+async def test_pages_add_up_to_the_whole_list(reader: Client, more: dict[str, Any]) -> None:
+    whole = await search(reader, **{**more, "limit": 100})
     assert whole["cursor"] is None
     cursor: str | None = "*"
     hits, pages = list[Any](), 0
     while cursor is not None:
-        page = await search(client, **more, cursor=cursor)
+        page = await search(reader, **more, cursor=cursor)
         assert page["total"] == whole["total"]
         hits, cursor, pages = hits + page["hits"], page["cursor"], pages + 1
     assert hits == whole["hits"]
@@ -136,7 +128,7 @@ async def test_a_list_goes_on_in_another_process_and_after_a_compaction(root: Ro
 
 
 async def test_a_cursor_of_an_unloaded_version_has_expired(
-    client: httpx.AsyncClient, root: Root, monkeypatch: pytest.MonkeyPatch
+    client: Client, root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = (await search(client, cursor="*", model=root.bm25))["cursor"]
     serving = registry(client).serving
@@ -147,8 +139,8 @@ async def test_a_cursor_of_an_unloaded_version_has_expired(
     assert response.json()["type"] == "urn:fullrank:problem:cursor-expired"
 
 
-async def test_what_does_not_go_with_a_cursor_is_named(client: httpx.AsyncClient) -> None:
-    cursor = (await search(client, cursor="*"))["cursor"]
+async def test_what_does_not_go_with_a_cursor_is_named(reader: Client) -> None:
+    cursor = (await search(reader, cursor="*"))["cursor"]
     for more, field in (
         ({"offset": 1}, "offset"),
         ({"sort": [{"field": "section"}]}, "sort"),
@@ -160,7 +152,7 @@ async def test_what_does_not_go_with_a_cursor_is_named(client: httpx.AsyncClient
         ({"cursor": cursor[:-2]}, "cursor"),
         ({"cursor": "?"}, "cursor"),
     ):
-        response = await refused(client, **{"cursor": cursor, **more})
+        response = await refused(reader, **{"cursor": cursor, **more})
         assert response.status_code == 422
         assert [error["field"] for error in response.json()["errors"]] == [field]
 
@@ -176,16 +168,16 @@ CHANGES: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_a_page_is_the_next_one_of_its_list_or_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_page_is_the_next_one_of_its_list_or_is_refused(reader: Client) -> None:
     """Every field of a search either leaves the list as it is or cannot change between two pages."""
     assert CHANGES.keys() | {"cursor", "min_seq"} == SearchRequest.model_fields.keys()
-    first = await search(client, cursor="*")
+    first = await search(reader, cursor="*")
     expected = [
-        hit["id"] for hit in (await search(client, cursor=first["cursor"], limit=3))["hits"]
+        hit["id"] for hit in (await search(reader, cursor=first["cursor"], limit=3))["hits"]
     ]
     kept = set()
     for name, value in CHANGES.items():
-        response = await refused(client, cursor=first["cursor"], **{name: value})
+        response = await refused(reader, cursor=first["cursor"], **{name: value})
         if response.status_code == 422:
             continue
         found = [hit["id"] for hit in response.json()["hits"]]

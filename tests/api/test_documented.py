@@ -16,7 +16,7 @@ from fullrank.storage.documents import Document
 from fullrank_service.completion.routes import TogetherReply
 from fullrank_service.search.schemas import SecondScore
 from tests.api.examples import REST, Example, differences, examples, python_blocks
-from tests.api.support import AUTH, at, make_bundle, running, served
+from tests.api.support import AUTH, Client, at, make_bundle, running, served
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ def prepared(body: Any, version: str, cursor: str | None) -> Any:
 
 
 async def answered(
-    client: httpx.AsyncClient, example: Example, version: str, cursor: str | None
+    client: Client, example: Example, version: str, cursor: str | None
 ) -> httpx.Response:
     headers, content = dict(AUTH), None
     if isinstance(example.body, str):

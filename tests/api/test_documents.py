@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fullrank.cli import build_app
 from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from tests.api.conftest import Root
-from tests.api.support import AUTH, at, make_bundle, running
+from tests.api.support import AUTH, Client, at, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
 
 
-async def ids(client: httpx.AsyncClient, query: str, **body: Any) -> list[str]:
+async def ids(client: Client, query: str, **body: Any) -> list[str]:
     """Every document, best first."""
     body = {"query": query, "limit": 100, **body}
     response = await client.post("/v1/search", json=body)
@@ -32,13 +32,11 @@ async def ids(client: httpx.AsyncClient, query: str, **body: Any) -> list[str]:
     return [hit["id"] for hit in response.json()["hits"]]
 
 
-async def put(
-    client: httpx.AsyncClient, id: str, fields: Any = NEW, **headers: str
-) -> httpx.Response:
+async def put(client: Client, id: str, fields: Any = NEW, **headers: str) -> httpx.Response:
     return await client.put(f"/v1/documents/{id}", json=fields, headers=headers)
 
 
-async def bulk(client: httpx.AsyncClient, *lines: Any, **headers: str) -> httpx.Response:
+async def bulk(client: Client, *lines: Any, **headers: str) -> httpx.Response:
     body = "".join(json.dumps(line) + "\n" for line in lines)
     return await client.post("/v1/documents:bulk", content=body, headers=NDJSON | headers)
 
@@ -53,7 +51,7 @@ def slug(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["type"].rpartition(":")[2]
 
 
-async def test_a_document_is_written_found_replaced_and_deleted(client: httpx.AsyncClient) -> None:
+async def test_a_document_is_written_found_replaced_and_deleted(client: Client) -> None:
     reply = (await put(client, "new/rsync")).json()
     assert reply == {"id": "new/rsync", "collection": "learned", "seq": 1}
     assert "new/rsync" in await ids(client, "synchronise", min_seq=1)
@@ -73,9 +71,7 @@ async def test_a_document_is_written_found_replaced_and_deleted(client: httpx.As
     assert slug(await client.get("/v1/documents/new/rsync")) == (404, "document-not-found")
 
 
-async def test_documents_of_the_bundle_can_be_replaced_and_deleted(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_documents_of_the_bundle_can_be_replaced_and_deleted(client: Client) -> None:
     await put(client, "linux/cp", {"title": "cp", "text": "nothing of the kind"})
     seq = (await client.delete("/v1/documents/linux/scp")).json()["seq"]
     found = (await client.post("/v1/search", json={"query": "x", "min_seq": seq})).json()
@@ -87,7 +83,7 @@ async def test_documents_of_the_bundle_can_be_replaced_and_deleted(
     assert "linux/scp" not in [hit["id"] for hit in similar.json()["hits"]]
 
 
-async def test_a_bulk_request_has_a_verdict_for_every_line(client: httpx.AsyncClient) -> None:
+async def test_a_bulk_request_has_a_verdict_for_every_line(client: Client) -> None:
     response = await bulk(
         client,
         {"_id": "a", **NEW},
@@ -112,14 +108,14 @@ async def test_a_bulk_request_has_a_verdict_for_every_line(client: httpx.AsyncCl
 
 
 async def test_a_bulk_request_without_a_valid_line_writes_nothing(
-    client: httpx.AsyncClient, root: Root
+    client: Client, root: Root
 ) -> None:
     response = await bulk(client, {"title": "no id"})
     assert [v["status"] for v in verdicts(response)] == [422]
     assert not (root.path / FILE).exists()
 
 
-async def test_a_retry_with_the_same_key_changes_nothing(client: httpx.AsyncClient) -> None:
+async def test_a_retry_with_the_same_key_changes_nothing(client: Client) -> None:
     key = {"Idempotency-Key": "k-1"}
     first = await bulk(client, {"_id": "a", **NEW}, {"title": "no id"}, **key)
     await put(client, "a", {"title": "newer"})
@@ -141,7 +137,7 @@ async def test_a_retry_with_the_same_key_changes_nothing(client: httpx.AsyncClie
 
 
 async def test_a_retry_is_answered_from_its_key_even_if_it_would_be_refused_now(
-    client: httpx.AsyncClient,
+    client: Client,
 ) -> None:
     """The write was accepted. When it is retried, filters use its field, and a new write would be refused."""
     odd = {"title": "x", "colour": {"red": 1}}
@@ -174,7 +170,7 @@ async def test_a_retry_is_answered_from_its_key_even_if_it_would_be_refused_now(
     assert fine.json()["seq"] == 6
 
 
-async def test_concurrent_requests_with_one_key_are_stored_once(client: httpx.AsyncClient) -> None:
+async def test_concurrent_requests_with_one_key_are_stored_once(client: Client) -> None:
     replies = await asyncio.gather(
         *(put(client, "a", NEW, **{"Idempotency-Key": "k"}) for _ in range(8))
     )
@@ -182,8 +178,8 @@ async def test_concurrent_requests_with_one_key_are_stored_once(client: httpx.As
 
 
 @pytest.mark.parametrize("key", ["", "two words", "ä", "x" * 129])
-async def test_an_invalid_key_is_refused(client: httpx.AsyncClient, key: str) -> None:
-    response = await client.put(
+async def test_an_invalid_key_is_refused(reader: Client, key: str) -> None:
+    response = await reader.put(
         "/v1/documents/a", json=NEW, headers=[(b"Idempotency-Key", key.encode())]
     )
     assert slug(response) == (422, "invalid")
@@ -203,9 +199,9 @@ async def test_an_invalid_key_is_refused(client: httpx.AsyncClient, key: str) ->
     ],
 )
 async def test_an_invalid_document_is_refused_with_field_and_reason(
-    client: httpx.AsyncClient, id: str, body: bytes, field: str, reason: str
+    reader: Client, id: str, body: bytes, field: str, reason: str
 ) -> None:
-    response = await client.put(
+    response = await reader.put(
         f"/v1/documents/{id}", content=body, headers={"Content-Type": "application/json"}
     )
     assert slug(response) == (422, "invalid")
@@ -214,7 +210,7 @@ async def test_an_invalid_document_is_refused_with_field_and_reason(
 
 @pytest.mark.parametrize("path", ["caf%E9", "caf%E9/similar"])
 async def test_no_other_document_answers_for_an_id_that_is_not_utf_8(
-    client: httpx.AsyncClient, path: str
+    client: Client, path: str
 ) -> None:
     assert (await put(client, "caf\ufffd", NEW)).status_code == 200
     response = await client.get(f"/v1/documents/{path}")
@@ -222,9 +218,7 @@ async def test_no_other_document_answers_for_an_id_that_is_not_utf_8(
     assert response.json()["errors"] == [{"field": "_id", "reason": "is not UTF-8"}]
 
 
-async def test_a_line_that_does_not_fit_a_field_has_its_own_verdict(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_line_that_does_not_fit_a_field_has_its_own_verdict(client: Client) -> None:
     """The other lines are stored, as they are if one is not a document."""
     response = await bulk(
         client,
@@ -311,7 +305,7 @@ async def test_a_document_is_deleted_from_the_log_without_the_service(tmp_path: 
         assert (await client.get("/v1/documents/small?min_seq=4")).status_code == 200
 
 
-async def test_a_document_that_no_search_can_find_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_document_that_no_search_can_find_is_refused(client: Client) -> None:
     """Without any text in the fields that the model reads."""
     for fields in ({}, {"title": "", "text": " \n"}, {"text": None}, {"section": 1}):
         response = await put(client, "a", fields)
@@ -323,7 +317,7 @@ async def test_a_document_that_no_search_can_find_is_refused(client: httpx.Async
     assert "No text to search for" in refused["error"]
 
 
-async def test_a_field_of_numbers_refuses_text(client: httpx.AsyncClient) -> None:
+async def test_a_field_of_numbers_refuses_text(client: Client) -> None:
     """One text among them would take the field from numeric filters and facets."""
     for value in ("2001", True, [1, "2"]):
         response = await put(client, "a", {"text": "copy", "section": value})
@@ -336,16 +330,14 @@ async def test_a_field_of_numbers_refuses_text(client: httpx.AsyncClient) -> Non
         assert (await put(client, "a", {"text": "copy", "section": numbers})).status_code == 200
 
 
-async def test_a_wrong_media_type_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_wrong_media_type_is_refused(reader: Client) -> None:
     for path, given in (("/v1/documents/a", NDJSON), ("/v1/documents:bulk", {})):
         method = "PUT" if path.endswith("/a") else "POST"
-        response = await client.request(method, path, content=b"{}", headers=given)
+        response = await reader.request(method, path, content=b"{}", headers=given)
         assert slug(response) == (415, "unsupported-media-type")
 
 
-async def test_a_sequence_number_that_was_never_assigned_is_refused_at_once(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_sequence_number_that_was_never_assigned_is_refused_at_once(client: Client) -> None:
     body = {"query": "copy", "min_seq": 1}
     for _ in range(2):
         assert slug(await client.post("/v1/search", json=body)) == (422, "invalid")
@@ -359,7 +351,7 @@ async def test_a_write_that_is_not_visible_in_time_is_a_503(
     async with running(root.path, min_seq_wait_ms=60_000) as client:
         await put(client, "a")
         assert await ids(client, "copy", min_seq=1)
-        app = client._transport.app  # type: ignore[attr-defined]
+        app = client.app
         monkeypatch.setattr(app.state.documents, "_wait_s", 0.05)
         monkeypatch.setattr("fullrank_service.documents.follow.Tail._follow", lambda self: None)
         await put(client, "b")
@@ -370,7 +362,7 @@ async def test_a_write_that_is_not_visible_in_time_is_a_503(
         assert await ids(client, "copy", min_seq=1)
 
 
-async def test_collections_do_not_share_documents(client: httpx.AsyncClient, root: Root) -> None:
+async def test_collections_do_not_share_documents(client: Client, root: Root) -> None:
     response = await client.put("/v1/documents/a", params={"model": "bm25"}, json=NEW)
     assert response.json() == {"id": "a", "collection": "bm25", "seq": 1}
     assert "a" in await ids(client, "synchronise", model="bm25", min_seq=1)

@@ -6,14 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank_service.documents.compact import compact, trim
 from fullrank_service.documents.sqlitelog import LogPlace
-from tests.api.support import AUTH, make_bundle, running
+from tests.api.support import AUTH, Client, make_bundle, running
 from tests.databases import NewDatabase, unreachable
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +23,7 @@ def address(new_database: NewDatabase) -> str:
     return new_database()
 
 
-async def found(client: httpx.AsyncClient, query: str, **asked: Any) -> set[str]:
+async def found(client: Client, query: str, **asked: Any) -> set[str]:
     """Return the ids of the hits with a positive score: live documents with a word of the query."""
     body = {"query": query, "limit": 100, "min_score": 0.01, **asked}
     reply = await client.post("/v1/search", json=body)
@@ -108,7 +107,7 @@ async def test_writers_of_several_workers_lose_no_change(tmp_path: Path, address
     ):
         await one.put("/v1/documents/a", json={"title": "zebra"})
 
-        async def change(client: httpx.AsyncClient, number: int) -> None:
+        async def change(client: Client, number: int) -> None:
             reply = await client.patch("/v1/documents/a", json={f"field{number}": number})
             assert reply.status_code == 200, reply.text
 

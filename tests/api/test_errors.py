@@ -11,7 +11,7 @@ import pytest
 from fullrank_service.http.schemas import ProblemDocument
 from fullrank_service.search.schemas import SearchQuery, SearchRequest
 from tests.api.conftest import Root
-from tests.api.support import AUTH, running
+from tests.api.support import AUTH, Client, running
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ PAGE = {"page": {"text": "x"}, "placements": [{"id": "a"}]}
 
 
 @pytest.fixture(scope="module")
-async def client(two_models: Root) -> AsyncIterator[httpx.AsyncClient]:
+async def client(two_models: Root) -> AsyncIterator[Client]:
     """One service for all tests of this module: what it refuses changes nothing."""
     async with running(two_models.path) as client:
         yield client
@@ -60,7 +60,7 @@ def check(response: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     ],
 )
 async def test_every_error_is_a_problem_document(
-    client: httpx.AsyncClient, method: str, path: str, body: Any, status: int, slug: str
+    client: Client, method: str, path: str, body: Any, status: int, slug: str
 ) -> None:
     check(await client.request(method, path, json=body), status, slug)
 
@@ -104,7 +104,7 @@ async def test_every_error_is_a_problem_document(
     ],
 )
 async def test_the_error_names_the_invalid_field(
-    client: httpx.AsyncClient, path: str, body: Any, field: str
+    client: Client, path: str, body: Any, field: str
 ) -> None:
     problem = check(await client.post(path, json=body), 422, "invalid")
     assert any(error["field"].startswith(field) for error in problem["errors"])
@@ -153,13 +153,13 @@ NEITHER = "must be text or a number"
     ],
 )  # fmt: skip
 async def test_an_error_has_the_path_of_the_field_and_a_plain_reason(
-    client: httpx.AsyncClient, path: str, body: Any, field: str, reason: str
+    client: Client, path: str, body: Any, field: str, reason: str
 ) -> None:
     problem = check(await client.post(path, json=body), 422, "invalid")
     assert problem["errors"] == [{"field": f"body.{field}", "reason": reason}]
 
 
-async def test_an_unknown_field_of_a_search_lists_all_fields(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_field_of_a_search_lists_all_fields(client: Client) -> None:
     for path, method in (("/v1/search", "POST"), ("/v1/search?q=x&unknown=1", "GET")):
         body = {**QUERY, "unknown": 1} if method == "POST" else None
         [error] = check(await client.request(method, path, json=body), 422, "invalid")["errors"]
@@ -204,13 +204,13 @@ SIMILAR = "/v1/documents/ls/similar?limit=1"
     ],
 )  # fmt: skip
 async def test_a_query_string_is_as_strict_as_a_body(
-    client: httpx.AsyncClient, path: str, field: str, reason: str
+    client: Client, path: str, field: str, reason: str
 ) -> None:
     problem = check(await client.get(path, headers=AUTH), 422, "invalid")
     assert problem["errors"] == [{"field": f"query.{field}", "reason": reason}]
 
 
-async def test_lists_in_a_query_string_are_repeated_parameters(client: httpx.AsyncClient) -> None:
+async def test_lists_in_a_query_string_are_repeated_parameters(client: Client) -> None:
     reply = await client.get(f"{LINK}&fields=title&fields=text&&facets=section&offset=-0")
     assert reply.status_code == 200, reply.text
     assert reply.json()["hits"][0]["fields"].keys() == {"title", "text"}
@@ -239,14 +239,12 @@ async def test_lists_in_a_query_string_are_repeated_parameters(client: httpx.Asy
         b'{"query": "x", "model": "\\ud800"}',
     ],
 )
-async def test_a_body_that_is_not_strict_json_gets_422(
-    client: httpx.AsyncClient, raw: bytes
-) -> None:
+async def test_a_body_that_is_not_strict_json_gets_422(client: Client, raw: bytes) -> None:
     response = await client.post("/v1/search", content=raw, headers=JSON)
     check(response, 422, "invalid")
 
 
-async def test_a_body_that_is_not_utf_8_gets_400(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_not_utf_8_gets_400(client: Client) -> None:
     response = await client.post("/v1/search", content=b'{"query": "\xff\xfe"}', headers=JSON)
     check(response, 400, "bad-request")
 
@@ -265,7 +263,7 @@ async def test_a_body_that_is_not_utf_8_gets_400(client: httpx.AsyncClient) -> N
         "text/plain, application/json",
     ],
 )
-async def test_another_content_type_gets_415(client: httpx.AsyncClient, kind: Any) -> None:
+async def test_another_content_type_gets_415(client: Client, kind: Any) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     response = await client.post("/v1/search", content=b'{"query": "x"}', headers=headers)
     check(response, 415, "unsupported-media-type")
@@ -275,9 +273,7 @@ async def test_another_content_type_gets_415(client: httpx.AsyncClient, kind: An
     "kind",
     ["Application/JSON", "application/json;charset=UTF-8", 'application/json; charset="utf-8"'],
 )
-async def test_any_spelling_of_the_json_content_type_is_accepted(
-    client: httpx.AsyncClient, kind: str
-) -> None:
+async def test_any_spelling_of_the_json_content_type_is_accepted(client: Client, kind: str) -> None:
     response = await client.post(
         "/v1/search", content=b'{"query": "x"}', headers={"Content-Type": kind}
     )
@@ -285,15 +281,13 @@ async def test_any_spelling_of_the_json_content_type_is_accepted(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
-async def test_other_encodings_than_utf_8_are_refused(
-    client: httpx.AsyncClient, encoding: str
-) -> None:
+async def test_other_encodings_than_utf_8_are_refused(client: Client, encoding: str) -> None:
     content = '{"query": "x"}'.encode(encoding)
     response = await client.post("/v1/search", content=content, headers=JSON)
     assert response.status_code in (400, 422)
 
 
-async def test_a_body_above_the_size_limit_gets_413(client: httpx.AsyncClient) -> None:
+async def test_a_body_above_the_size_limit_gets_413(client: Client) -> None:
     async def chunks() -> Any:
         for _ in range(40):
             yield b"x" * 65536
@@ -323,9 +317,7 @@ async def test_an_unexpected_error_reveals_no_details(
             assert problem["request_id"] in caplog.text
 
 
-async def test_valid_request_ids_are_kept_and_others_replaced(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_valid_request_ids_are_kept_and_others_replaced(client: Client) -> None:
     plain = await client.get("/livez", headers={"X-Request-Id": "abc-1.2_3"})
     assert plain.headers["X-Request-Id"] == "abc-1.2_3"
     odd = await client.get("/nowhere", headers={"X-Request-Id": "<script>"})

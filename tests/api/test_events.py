@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.events.log import EventLog
 from fullrank_service.http.keys import create_key
 from tests.api.conftest import Root
-from tests.api.support import AUTH, running
+from tests.api.support import AUTH, Client, ok, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +64,7 @@ def log_of(root: Path) -> EventLog:
     return EventLog(root / ".events")
 
 
-async def metric(client: httpx.AsyncClient, name: str) -> float:
+async def metric(client: Client, name: str) -> float:
     text = (await client.get("/metrics")).text
     found = [line.split(" ")[1] for line in text.splitlines() if line.startswith(name + " ")]
     return float(found[0]) if found else 0.0
@@ -83,9 +82,7 @@ async def test_every_event_has_a_verdict_and_the_good_ones_are_kept(root: Root) 
     ]
     async with running(root.path) as client:
         sent = [event(), *(item for item, _ in bad), event(query_id="r", position=3)]
-        reply = await client.post(EVENTS, json={"events": sent})
-        assert reply.status_code == 200
-        found = reply.json()
+        found = ok(await client.post(EVENTS, json={"events": sent}))
         # As soon as the answer is there.
         assert [e.texts["query_id"] for e in log_of(root.path).events()] == ["q", "r"]
         assert await metric(client, 'fullrank_events_total{outcome="kept"}') == 2
@@ -298,7 +295,7 @@ async def test_a_full_log_refuses_events_and_searches_go_on(
     assert not list(folder.glob("*.jsonl"))
 
 
-async def metric_full(client: httpx.AsyncClient) -> float:
+async def metric_full(client: Client) -> float:
     text = (await client.get("/metrics")).text
     return sum(
         float(line.split(" ")[1])
@@ -307,7 +304,7 @@ async def metric_full(client: httpx.AsyncClient) -> float:
     )
 
 
-async def until(client: httpx.AsyncClient, name: str) -> None:
+async def until(client: Client, name: str) -> None:
     end = time.monotonic() + 10
     while await metric(client, name) == 0:
         assert time.monotonic() < end, name

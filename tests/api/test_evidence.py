@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -15,18 +14,15 @@ from fullrank.bundle import find_bundle, open_bundle
 from fullrank.models.unseen import OpenModel
 from fullrank.retrieval import Floor
 from fullrank.search import searchable
-from tests.api.support import CORPUS, make_bundle, running
+from tests.api.support import CORPUS, Client, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
 FLOOR = Floor(dense=0.4, lexical=0.6)
 
 
-async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": query, "limit": 100, **body})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+async def search(client: Client, query: str, **body: Any) -> dict[str, Any]:
+    return await client.search(query, **{"limit": 100, **body})
 
 
 @pytest.mark.parametrize("query", ["copy files", "remote host ssh", "move files", "東京"])

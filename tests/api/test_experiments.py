@@ -22,25 +22,20 @@ from fullrank_service.experiments.routes import (
     ExperimentReply,
     ExperimentStatusReply,
 )
-from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
-from tests.api.support import AUTH, running
+from tests.api.support import AUTH, Client, running
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/experiments/default"
 QUERY = "copy files to a remote host"
 
 
-async def start(client: httpx.AsyncClient, candidate: str, **body: Any) -> httpx.Response:
+async def start(client: Client, candidate: str, **body: Any) -> httpx.Response:
     return await client.put(PATH, json={"candidate": candidate, **body}, headers=AUTH)
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": QUERY, **body})
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
-    SearchReply.model_validate(reply)
-    return reply
+async def search(client: Client, **body: Any) -> dict[str, Any]:
+    return await client.search(**{"query": QUERY, **body})
 
 
 def ids(reply: dict[str, Any]) -> list[str]:

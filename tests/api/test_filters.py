@@ -16,7 +16,7 @@ from fullrank.storage.documents import Document
 from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.http.schemas import ProblemDocument
 from fullrank_service.search.schemas import SearchReply
-from tests.api.support import make_bundle, running
+from tests.api.support import Client, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ FIELDS = {document.id: document.fields for document in CORPUS}
 
 
 @pytest.fixture(scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """One service for all tests of this module, which only search."""
     root = tmp_path_factory.mktemp("bundles")
     make_bundle(root, "tools", CORPUS, n_dense=4)
@@ -49,12 +49,8 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[http
         yield client
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": "copy word1", "limit": 100, **body})
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
-    SearchReply.model_validate(reply)
-    return reply
+async def search(client: Client, **body: Any) -> dict[str, Any]:
+    return await client.search(**{"query": "copy word1", "limit": 100, **body})
 
 
 def ids(reply: dict[str, Any]) -> list[str]:
@@ -81,7 +77,7 @@ def ids(reply: dict[str, Any]) -> list[str]:
     ],
 )
 async def test_a_filtered_answer_is_the_full_ranking_without_documents_that_do_not_match(
-    client: httpx.AsyncClient, asked: dict[str, Any], keeps: Any
+    client: Client, asked: dict[str, Any], keeps: Any
 ) -> None:
     whole = await search(client)
     expected = [hit for hit in whole["hits"] if keeps(FIELDS[hit["id"]])]
@@ -119,7 +115,7 @@ async def test_answers_are_the_same_without_the_filter_cache(tmp_path: Path) -> 
     assert found == [found[0]] * 4
 
 
-async def test_facets_count_all_that_matches(client: httpx.AsyncClient) -> None:
+async def test_facets_count_all_that_matches(client: Client) -> None:
     reply = await search(
         client, filter={"free": True}, facets=["section", "tags", "year"], facet_limit=3, limit=1
     )
@@ -153,7 +149,7 @@ async def test_facets_count_all_that_matches(client: httpx.AsyncClient) -> None:
     assert len(reply["hits"]) == 1
 
 
-async def test_facets_without_a_filter_and_of_nothing(client: httpx.AsyncClient) -> None:
+async def test_facets_without_a_filter_and_of_nothing(client: Client) -> None:
     reply = await search(client, facets=["free"])
     counts = Counter(fields["free"] for fields in FIELDS.values())
     assert reply["facets"]["free"]["values"] == [
@@ -168,27 +164,23 @@ async def test_facets_without_a_filter_and_of_nothing(client: httpx.AsyncClient)
     assert (await search(client))["facets"] == {}
 
 
-async def test_similar_documents_under_a_filter(client: httpx.AsyncClient) -> None:
+async def test_similar_documents_under_a_filter(client: Client) -> None:
     asked: dict[str, Any] = {"limit": 100, "filter": json.dumps({"section": "net"})}
-    response = await client.get("/v1/documents/d04/similar", params=asked)
-    assert response.status_code == 200, response.text
-    reply = response.json()
+    reply = ok(await client.get("/v1/documents/d04/similar", params=asked))
     SearchReply.model_validate(reply)
     expected = {id for id, fields in FIELDS.items() if fields["section"] == "net"} - {"d04"}
     assert set(ids(reply)) == expected
     assert reply["total"] == len(expected)
 
 
-async def test_match_places_only_targeted_documents(client: httpx.AsyncClient) -> None:
+async def test_match_places_only_targeted_documents(client: Client) -> None:
     body = {
         "page": {"text": "copy files"},
         "placements": [{"id": "top", "count": 3}, {"id": "side", "count": 64}],
         "targeting": {"section": "net", "year": {"gte": 1992}},
         "blocked_ids": ["d04"],
     }
-    response = await client.post("/v1/match", json=body)
-    assert response.status_code == 200, response.text
-    reply = response.json()
+    reply = ok(await client.post("/v1/match", json=body))
     MatchReply.model_validate(reply)
     placed = [hit["id"] for place in reply["placements"] for hit in place["hits"]]
     assert sorted(placed) == [
@@ -217,7 +209,7 @@ async def test_match_places_only_targeted_documents(client: httpx.AsyncClient) -
     ],
 )
 async def test_an_invalid_filter_is_a_problem_that_names_its_path(
-    client: httpx.AsyncClient, body: dict[str, Any], field: str, reason: str
+    client: Client, body: dict[str, Any], field: str, reason: str
 ) -> None:
     response = await client.post("/v1/search", json={"query": "copy", **body})
     check(response, field, reason)
@@ -234,7 +226,7 @@ async def test_an_invalid_filter_is_a_problem_that_names_its_path(
     ],
 )
 async def test_a_filter_that_is_not_strict_json_gets_422(
-    client: httpx.AsyncClient, raw: bytes, field: str
+    client: Client, raw: bytes, field: str
 ) -> None:
     content = b'{"query": "copy", "filter": ' + raw + b"}"
     response = await client.post(
@@ -253,15 +245,11 @@ async def test_a_filter_that_is_not_strict_json_gets_422(
         ("x" * 8193, "query.filter"),
     ],
 )
-async def test_a_bad_filter_of_similar_documents(
-    client: httpx.AsyncClient, given: str, field: str
-) -> None:
+async def test_a_bad_filter_of_similar_documents(client: Client, given: str, field: str) -> None:
     check(await client.get("/v1/documents/d01/similar", params={"filter": given}), field, "")
 
 
-async def test_an_invalid_targeting_filter_is_reported_as_targeting(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_an_invalid_targeting_filter_is_reported_as_targeting(client: Client) -> None:
     body = {"page": {"text": "x"}, "placements": [{"id": "a"}], "targeting": {"nowhere": 1}}
     check(await client.post("/v1/match", json=body), "targeting.nowhere", "unknown field")
 

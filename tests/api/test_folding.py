@@ -5,23 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank import open_bundle
 from fullrank.progress import Reporter
 from fullrank_trainer.train import train
-from tests.api.support import running
+from tests.api.support import Client, running
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = Path(__file__).with_name("folding_set")
 
 
-async def search(client: httpx.AsyncClient, query: str, **body: Any) -> list[dict[str, Any]]:
-    response = await client.post("/v1/search", json={"query": query, "limit": 5, **body})
-    assert response.status_code == 200, response.text
-    hits: list[dict[str, Any]] = response.json()["hits"]
+async def search(client: Client, query: str, **body: Any) -> list[dict[str, Any]]:
+    hits = (await client.search(query, limit=5, **body))["hits"]
     return [hit for hit in hits if hit["score"] > 0]
 
 

@@ -5,33 +5,27 @@ from __future__ import annotations
 from html import unescape
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.highlight import Highlight, highlights
-from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, rules_applied, running
+from tests.api.support import CORPUS, Client, rules_applied, running
 
 pytestmark = pytest.mark.anyio
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
-    response = await client.post("/v1/search", json=body)
-    assert response.status_code == 200, response.text
-    SearchReply.model_validate_json(response.content)
-    hits: list[dict[str, Any]] = response.json()["hits"]
-    return hits
+async def search(client: Client, **body: Any) -> list[dict[str, Any]]:
+    return list((await client.search(**body))["hits"])
 
 
 @pytest.mark.parametrize("query", ["copy files", "東京", "nothing known"])
 async def test_each_hit_has_the_snippets_of_the_library(
-    client: httpx.AsyncClient, root: Root, query: str
+    reader: Client, two_models: Root, query: str
 ) -> None:
-    model = open_bundle(find_bundle(root.path, "learned")).model
+    model = open_bundle(find_bundle(two_models.path, "learned")).model
     fields = {document.id: document.fields for document in CORPUS}
-    hits = await search(client, query=query, highlight={"fields": ["title", "text"], "words": 3})
+    hits = await search(reader, query=query, highlight={"fields": ["title", "text"], "words": 3})
     ids = [hit["id"] for hit in hits]
     documents = [fields[id] for id in ids]
     encoded = model.encode_documents(
@@ -46,13 +40,13 @@ async def test_each_hit_has_the_snippets_of_the_library(
         }
 
 
-async def test_hits_without_a_request_have_no_highlight(client: httpx.AsyncClient) -> None:
-    assert [hit["highlight"] for hit in await search(client, query="copy")] == [None] * len(CORPUS)
+async def test_hits_without_a_request_have_no_highlight(reader: Client) -> None:
+    assert [hit["highlight"] for hit in await search(reader, query="copy")] == [None] * len(CORPUS)
 
 
-async def test_only_tags_of_the_request_are_html(client: httpx.AsyncClient) -> None:
+async def test_only_tags_of_the_request_are_html(reader: Client) -> None:
     asked = {"fields": ["title", "text"], "pre": "<em>", "post": "</em>"}
-    hits = await search(client, query="markup files", model="bm25", highlight=asked)
+    hits = await search(reader, query="markup files", model="bm25", highlight=asked)
     [marked] = [hit["highlight"] for hit in hits if hit["id"].startswith("<b>")]
     assert marked["text"]["snippet"] == "&lt;img src=x&gt; <em>markup</em> <em>files</em>"
     assert "<script>" not in marked["title"]["snippet"]
@@ -89,18 +83,18 @@ async def test_live_documents_are_highlighted(root: Root) -> None:
     ],
 )
 async def test_what_cannot_be_highlighted_is_named(
-    client: httpx.AsyncClient, asked: dict[str, Any], field: str, reason: str
+    reader: Client, asked: dict[str, Any], field: str, reason: str
 ) -> None:
-    response = await client.post("/v1/search", json={"query": "copy", "highlight": asked})
+    response = await reader.post("/v1/search", json={"query": "copy", "highlight": asked})
     assert response.status_code == 422
     [error] = response.json()["errors"]
     assert error["field"] == field
     assert reason in error["reason"]
 
 
-async def test_an_error_in_a_batch_names_its_search(client: httpx.AsyncClient) -> None:
+async def test_an_error_in_a_batch_names_its_search(reader: Client) -> None:
     bad = {"query": "copy", "highlight": {"fields": ["nowhere"]}}
-    response = await client.post("/v1/search:batch", json={"searches": [{"query": "copy"}, bad]})
+    response = await reader.post("/v1/search:batch", json={"searches": [{"query": "copy"}, bad]})
     assert response.json()["errors"][0]["field"] == "searches.1.highlight.fields.0"
 
 

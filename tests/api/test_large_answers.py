@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.storage.documents import Document
-from tests.api.support import make_bundle, running
+from tests.api.support import Client, make_bundle, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +31,7 @@ async def test_others_are_answered_between_the_pieces_of_a_large_answer(tmp_path
                 tracemalloc.start()
             sent.append(len(message.get("body", b"")))
 
-        app = client._transport.app  # type: ignore[attr-defined]
+        app = client.app
         scope = {
             "type": "http", "method": "GET", "path": "/v1/documents/large", "query_string": b"",
             "raw_path": b"/v1/documents/large", "headers": [],
@@ -54,7 +53,7 @@ LIMIT = 1 << 18
 
 
 @pytest.fixture(scope="module")
-async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
     """A service whose limit of an answer is above four of its documents, and below five."""
     root = tmp_path_factory.mktemp("large")
     text = " ".join(["large"] * 10_500)
@@ -84,7 +83,7 @@ MARKED = {"fields": ["text"], "words": 200, "pre": '"' * 100, "post": '"' * 100}
     ],
 )  # fmt: skip
 async def test_an_answer_above_the_limit_is_refused(
-    large: httpx.AsyncClient, method: str, path: str, body: Any, field: str
+    large: Client, method: str, path: str, body: Any, field: str
 ) -> None:
     problem = check(await large.request(method, path, json=body), 422, "invalid")
     [error] = problem["errors"]
@@ -92,7 +91,7 @@ async def test_an_answer_above_the_limit_is_refused(
     assert "FULLRANK_MAX_ANSWER_BYTES" in error["reason"]
 
 
-async def test_answers_up_to_the_limit_are_whole(large: httpx.AsyncClient) -> None:
+async def test_answers_up_to_the_limit_are_whole(large: Client) -> None:
     one = {**SEARCH, "limit": 4}
     for body in (one, {**SEARCH, "fields": ["title"]}):
         response = await large.post("/v1/search", json=body)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank_service.search.schemas import SearchReply
-from tests.api.support import CORPUS, answer_of
+from tests.api.support import CORPUS, Client, answer_of
 
 pytestmark = pytest.mark.anyio
 
@@ -24,12 +23,10 @@ pytestmark = pytest.mark.anyio
         {"min_score": 0.5, "rules": False},
     ],
 )
-async def test_a_link_has_the_answer_of_a_post(
-    client: httpx.AsyncClient, more: dict[str, Any]
-) -> None:
-    posted = await client.post("/v1/search", json={"query": "copy files", **more})
+async def test_a_link_has_the_answer_of_a_post(reader: Client, more: dict[str, Any]) -> None:
+    posted = await reader.post("/v1/search", json={"query": "copy files", **more})
     texts = {"filter": json.dumps(more["filter"])} if "filter" in more else {}
-    got = await client.get("/v1/search", params={"q": "copy files", **more, **texts})
+    got = await reader.get("/v1/search", params={"q": "copy files", **more, **texts})
     assert got.status_code == 200, got.text
     SearchReply.model_validate_json(got.content)
     assert answer_of(got.json()) == answer_of(posted.json())
@@ -50,16 +47,16 @@ async def test_a_link_has_the_answer_of_a_post(
         ("?q=a&min_score=nan", "query.min_score"),
     ],
 )
-async def test_a_bad_parameter_is_named(client: httpx.AsyncClient, query: str, field: str) -> None:
-    response = await client.get(f"/v1/search{query}")
+async def test_a_bad_parameter_is_named(reader: Client, query: str, field: str) -> None:
+    response = await reader.get(f"/v1/search{query}")
     assert response.status_code == 422, response.text
     assert [error["field"] for error in response.json()["errors"]] == [field]
 
 
-async def test_ranges_count_the_documents_that_are_found(client: httpx.AsyncClient) -> None:
+async def test_ranges_count_the_documents_that_are_found(reader: Client) -> None:
     ranges = [{"to": 1}, {"from": 1}, {"from": 0.5, "to": 1.5}]
     body = {"query": "copy", "facet_ranges": {"section": ranges}, "limit": 1, "min_score": -100.0}
-    response = await client.post("/v1/search", json=body)
+    response = await reader.post("/v1/search", json=body)
     assert response.status_code == 200, response.text
     SearchReply.model_validate_json(response.content)
     of_one = sum(document.fields.get("section") == 1 for document in CORPUS)
@@ -71,7 +68,7 @@ async def test_ranges_count_the_documents_that_are_found(client: httpx.AsyncClie
         ]
     }
     filtered = body | {"filter": {"not": {"section": 1}}}
-    counts = (await client.post("/v1/search", json=filtered)).json()["facet_ranges"]["section"]
+    counts = (await reader.post("/v1/search", json=filtered)).json()["facet_ranges"]["section"]
     assert [one["count"] for one in counts] == [0, 0, 0]
 
 
@@ -85,8 +82,8 @@ async def test_ranges_count_the_documents_that_are_found(client: httpx.AsyncClie
     ],
 )
 async def test_a_range_that_does_not_fit_is_named(
-    client: httpx.AsyncClient, ranges: dict[str, Any], field: str
+    reader: Client, ranges: dict[str, Any], field: str
 ) -> None:
-    response = await client.post("/v1/search", json={"query": "copy", "facet_ranges": ranges})
+    response = await reader.post("/v1/search", json={"query": "copy", "facet_ranges": ranges})
     assert response.status_code == 422
     assert [error["field"] for error in response.json()["errors"]] == [field]

@@ -12,7 +12,7 @@ import numba
 import pytest
 
 from fullrank_trainer.train import train
-from tests.api.support import running
+from tests.api.support import Client, running
 from tests.shop import product, write_shop
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def shop(bundles: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def shop(bundles: Path, tmp_path: Path) -> AsyncIterator[Client]:
     root = tmp_path / "bundles"
     root.mkdir()
     (root / "shop").symlink_to(bundles / "shop")
@@ -37,7 +37,7 @@ async def shop(bundles: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient
         yield client
 
 
-async def found(client: httpx.AsyncClient, query: str, seq: int) -> set[str]:
+async def found(client: Client, query: str, seq: int) -> set[str]:
     """The documents that share a word with the query."""
     body = {"query": query, "limit": 100, "min_seq": seq}
     response = await client.post("/v1/search", json=body)
@@ -45,11 +45,11 @@ async def found(client: httpx.AsyncClient, query: str, seq: int) -> set[str]:
     return {hit["id"] for hit in response.json()["hits"] if hit["score"] > 0}
 
 
-async def put(client: httpx.AsyncClient, fields: dict[str, Any]) -> httpx.Response:
+async def put(client: Client, fields: dict[str, Any]) -> httpx.Response:
     return await client.put("/v1/documents/new", json=fields)
 
 
-async def test_text_fields_are_found_and_stored_fields_are_not(shop: httpx.AsyncClient) -> None:
+async def test_text_fields_are_found_and_stored_fields_are_not(shop: Client) -> None:
     fields = {
         "brand": "Quechua",
         "category": "Camping",
@@ -66,7 +66,7 @@ async def test_text_fields_are_found_and_stored_fields_are_not(shop: httpx.Async
     assert stored.json()["fields"] == fields
 
 
-async def test_a_document_of_stored_fields_only_is_refused(shop: httpx.AsyncClient) -> None:
+async def test_a_document_of_stored_fields_only_is_refused(shop: Client) -> None:
     line = product(3, "en")
     stored = {name: line[name] for name in ("sku", "date", "image", "isbn", "handle", "language")}
     response = await put(shop, stored)
@@ -78,7 +78,7 @@ async def test_a_document_of_stored_fields_only_is_refused(shop: httpx.AsyncClie
     )
 
 
-async def test_a_searched_category_stays_a_filter(shop: httpx.AsyncClient) -> None:
+async def test_a_searched_category_stays_a_filter(shop: Client) -> None:
     """A long value would take the field from the filters of all documents; a long title would not."""
     response = await put(shop, {"text": "x", "category": "c" * 300})
     assert response.status_code == 409
@@ -89,9 +89,7 @@ async def test_a_searched_category_stays_a_filter(shop: httpx.AsyncClient) -> No
     assert response.json()["total"] == 6
 
 
-async def test_a_line_takes_no_field_from_the_filters_of_those_before_it(
-    shop: httpx.AsyncClient,
-) -> None:
+async def test_a_line_takes_no_field_from_the_filters_of_those_before_it(shop: Client) -> None:
     lines = [
         {"_id": "y1", "title": "zebra", "pattern": "striped"},
         {"_id": "y2", "title": "zebra", "pattern": {"a": 1}},

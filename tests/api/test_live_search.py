@@ -5,40 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.models.expansion import ExpansionModel
-from tests.api.support import CORPUS, make_bundle, running
+from tests.api.support import CORPUS, Client, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
 UNHEARD = {"title": "Qxylo", "text": "zzyzx frobnicator zzyzx", "section": 8}
 
 
-async def put(client: httpx.AsyncClient, id: str, fields: dict[str, Any]) -> int:
+async def put(client: Client, id: str, fields: dict[str, Any]) -> int:
     response = await client.put(f"/v1/documents/{id}", json=fields)
     assert response.status_code == 200, response.text
     seq: int = response.json()["seq"]
     return seq
 
 
-async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": query, **body})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
-
-
 @pytest.mark.parametrize("mode", ["auto", "exact", "fast"])
 async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
-    client: httpx.AsyncClient, mode: str
+    client: Client, mode: str
 ) -> None:
     # Searched before the write: the embedding cached then must not answer the query now.
-    before = await search(client, "zzyzx", explain=True)
+    before = await client.search("zzyzx", explain=True)
     assert all(hit["explanation"]["lexical"] == 0 for hit in before["hits"])
     seq = await put(client, "new", UNHEARD)
-    found = await search(client, "ZZYZX", min_seq=seq, mode=mode, explain=True)
+    found = await client.search("ZZYZX", min_seq=seq, mode=mode, explain=True)
     assert found["certified"]
     assert found["total"] == before["total"] + 1
     hit = found["hits"][0]
@@ -47,26 +39,24 @@ async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
     assert parts["words"] == [{"word": "zzyzx", "dense": 0.0, "lexical": parts["lexical"]}]
     assert parts["lexical"] > 1
     assert hit["score"] == pytest.approx(parts["dense"] + parts["lexical"] + parts["bias"])
-    other = await search(client, "neverheard zzyzy", min_seq=seq, explain=True)
+    other = await client.search("neverheard zzyzy", min_seq=seq, explain=True)
     assert all(hit["explanation"]["lexical"] == 0 for hit in other["hits"])
 
 
-async def test_added_documents_do_not_change_the_scores_of_the_bundle(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_added_documents_do_not_change_the_scores_of_the_bundle(client: Client) -> None:
     queries = ["copy files", "remote host unheardof", "日本語の検索", "frobnicator"]
-    before = [await search(client, query, explain=True, limit=50) for query in queries]
+    before = [await client.search(query, explain=True, limit=50) for query in queries]
     seq = await put(client, "new", UNHEARD)
     for query, old in zip(queries, before, strict=True):
-        found = await search(client, query, explain=True, limit=50, min_seq=seq)
+        found = await client.search(query, explain=True, limit=50, min_seq=seq)
         assert [hit for hit in found["hits"] if hit["id"] != "new"] == old["hits"]
 
 
-async def test_facets_and_filters_include_live_documents(client: httpx.AsyncClient) -> None:
+async def test_facets_and_filters_include_live_documents(client: Client) -> None:
     await put(client, "new", UNHEARD)
     await put(client, "other", {"title": "x", "section": 1, "colour": "red"})
     seq = await put(client, "linux/cp", {"title": "cp", "section": 7})
-    found = await search(client, "x", facets=["section", "colour"], min_seq=seq, facet_limit=3)
+    found = await client.search("x", facets=["section", "colour"], min_seq=seq, facet_limit=3)
     held = [d.fields["section"] for d in CORPUS if "section" in d.fields and d.id != "linux/cp"]
     assert held == [1, 1]
     assert found["facets"]["section"] == {
@@ -83,7 +73,7 @@ async def test_facets_and_filters_include_live_documents(client: httpx.AsyncClie
         ({"section": 7}, {"linux/cp"}),
         ({"section": 1}, {"linux/mv", "linux/ssh", "other"}),
     ):
-        found = await search(client, "x", filter=asked, limit=50)
+        found = await client.search("x", filter=asked, limit=50)
         assert {hit["id"] for hit in found["hits"]} == ids
         assert found["total"] == len(ids)
     response = await client.post("/v1/search", json={"query": "x", "filter": {"colour": 5}})
@@ -91,9 +81,7 @@ async def test_facets_and_filters_include_live_documents(client: httpx.AsyncClie
     assert "has text, not numbers" in response.text
 
 
-async def test_similar_works_for_a_live_document_and_leaves_it_out(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_similar_works_for_a_live_document_and_leaves_it_out(client: Client) -> None:
     await put(client, "new", UNHEARD)
     seq = await put(client, "other", {"text": "another frobnicator"})
     reply = await client.get("/v1/documents/new/similar", params={"min_seq": seq, "limit": 20})
@@ -107,7 +95,7 @@ async def test_similar_works_for_a_live_document_and_leaves_it_out(
     assert gone.status_code == 404
 
 
-async def test_blocked_live_documents_are_not_placed(client: httpx.AsyncClient) -> None:
+async def test_blocked_live_documents_are_not_placed(client: Client) -> None:
     seq = await put(client, "new", UNHEARD)
     page = {"page": {"text": "zzyzx"}, "placements": [{"id": "top", "count": 20}], "min_seq": seq}
     for blocked in ([], ["new"], ["new", "linux/cp", "nowhere"]):
@@ -117,13 +105,13 @@ async def test_blocked_live_documents_are_not_placed(client: httpx.AsyncClient) 
         assert len(placed) == len(CORPUS) + 1 - len({"new", "linux/cp"} & set(blocked))
 
 
-async def test_pages_of_an_answer_do_not_overlap(client: httpx.AsyncClient) -> None:
+async def test_pages_of_an_answer_do_not_overlap(client: Client) -> None:
     for i in range(9):
         seq = await put(client, f"n{i}", {"text": f"copy files {'remote ' * (i % 3)}"})
-    whole = (await search(client, "copy remote", limit=50, min_seq=seq))["hits"]
+    whole = (await client.search("copy remote", limit=50, min_seq=seq))["hits"]
     assert len(whole) == len(CORPUS) + 9
     assert whole == sorted(whole, key=lambda hit: (-hit["score"], hit["id"]))
-    pages = [await search(client, "copy remote", limit=4, offset=i) for i in range(0, 20, 4)]
+    pages = [await client.search("copy remote", limit=4, offset=i) for i in range(0, 20, 4)]
     assert [hit for page in pages for hit in page["hits"]] == whole
 
 
@@ -140,4 +128,4 @@ async def test_a_model_without_live_documents_refuses_writes_with_the_reason(
         reply = await client.post("/v1/documents:bulk", content=lines, headers=kind)
         assert reply.status_code == 409
         assert reply.json()["type"].endswith(":document-not-accepted")
-        assert (await search(client, "copy files"))["certified"]
+        assert (await client.search("copy files"))["certified"]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank import Bundle, open_bundle
@@ -19,7 +18,7 @@ from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.words import words
 from fullrank_trainer.train import train
-from tests.api.support import make_bundle, running
+from tests.api.support import Client, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -130,10 +129,8 @@ async def test_hits_totals_and_facets_are_those_of_the_required_words(
     assert (n_fewer > 8, n_paged > 60) == (True, True), (n_fewer, n_paged)
 
 
-async def found(client: httpx.AsyncClient, asked: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={**asked, **more})
-    assert response.status_code == 200, response.text
-    answer: dict[str, Any] = response.json()
+async def found(client: Client, asked: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = ok(await client.post("/v1/search", json={**asked, **more}))
     return answer
 
 

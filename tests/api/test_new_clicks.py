@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -18,7 +17,7 @@ from fullrank.models.memory import MemoryModel
 from fullrank.models.mixed import MixedModel
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Lexicon
-from tests.api.support import AUTH, at, make_bundle, running
+from tests.api.support import AUTH, Client, at, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 KAPPA, WEIGHT, POPULAR = 3.0, 3.0, 0.5
@@ -46,14 +45,11 @@ def serving(root: Path, **settings: Any) -> Any:
     return running(root, usage_refresh_s=1, **settings)
 
 
-async def search(client: httpx.AsyncClient, query: str = "red", **asked: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": query, "explain": True, **asked})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
+async def search(client: Client, query: str = "red", **asked: Any) -> dict[str, Any]:
+    return await client.search(query, **{"explain": True, **asked})
 
 
-async def click(client: httpx.AsyncClient, id: str, user: str, query: str = "red") -> None:
+async def click(client: Client, id: str, user: str, query: str = "red") -> None:
     found = await search(client, query, user_id=user)
     event = {
         "action_name": "click",
@@ -71,7 +67,7 @@ def clicks_on(found: dict[str, Any], id: str) -> tuple[float, float]:
 
 
 async def until(
-    client: httpx.AsyncClient, reached: Callable[[dict[str, Any]], bool], query: str = "red"
+    client: Client, reached: Callable[[dict[str, Any]], bool], query: str = "red"
 ) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while not reached(found := await search(client, query)):
@@ -84,7 +80,7 @@ def first(found: dict[str, Any]) -> str:
     return id
 
 
-async def metric(client: httpx.AsyncClient, name: str) -> float:
+async def metric(client: Client, name: str) -> float:
     text = (await client.get("/metrics", headers=AUTH)).text
     [line] = [line for line in text.splitlines() if line.startswith(f"fullrank_{name}")]
     return float(line.split()[-1])

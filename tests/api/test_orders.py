@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
-from fullrank_service.search.schemas import SearchReply
 from tests.api.conftest import Root
-from tests.api.support import running
+from tests.api.support import Client, running
 
 pytestmark = pytest.mark.anyio
 
-WORDS = {"query": "copy files", "model": "bm25", "min_score": -1.0}
+WORDS: dict[str, Any] = {"query": "copy files", "model": "bm25", "min_score": -1.0}
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json=WORDS | body)
-    assert response.status_code == 200, response.text
-    SearchReply.model_validate_json(response.content)
-    reply: dict[str, Any] = response.json()
-    return reply
+async def search(client: Client, **body: Any) -> dict[str, Any]:
+    return await client.search(**(WORDS | body))
 
 
-async def test_an_explanation_has_the_boost_of_the_score(client: httpx.AsyncClient) -> None:
+async def test_an_explanation_has_the_boost_of_the_score(reader: Client) -> None:
     boost = [{"field": "section", "decay": {"origin": 1, "scale": 3}, "weight": 50}]
-    plain = await search(client, explain=True)
-    reply = await search(client, explain=True, boost=boost)
+    plain = await search(reader, explain=True)
+    reply = await search(reader, explain=True, boost=boost)
     assert all(hit["explanation"]["boost"] == 0 for hit in plain["hits"])
     scores = {hit["id"]: hit["score"] for hit in plain["hits"]}
     assert reply["certified"]
@@ -59,9 +53,9 @@ async def test_only_documents_that_are_found_are_sorted(root: Root) -> None:
         assert [hit["id"] for hit in page["hits"]] == ids[1:3]
 
 
-async def test_groups_and_diversity_leave_total_as_it_is(client: httpx.AsyncClient) -> None:
-    plain = await search(client)
-    reply = await search(client, group_by={"field": "section"}, diversity=0.4)
+async def test_groups_and_diversity_leave_total_as_it_is(reader: Client) -> None:
+    plain = await search(reader)
+    reply = await search(reader, group_by={"field": "section"}, diversity=0.4)
     assert reply["total"] == plain["total"]
     sections = [hit["fields"].get("section") for hit in reply["hits"]]
     assert sections.count(1) == 1
@@ -83,9 +77,9 @@ async def test_groups_and_diversity_leave_total_as_it_is(client: httpx.AsyncClie
     ],
 )
 async def test_what_does_not_fit_is_named(
-    client: httpx.AsyncClient, body: dict[str, Any], field: str, reason: str
+    reader: Client, body: dict[str, Any], field: str, reason: str
 ) -> None:
-    response = await client.post("/v1/search", json=WORDS | body)
+    response = await reader.post("/v1/search", json=WORDS | body)
     assert response.status_code == 422
     [error] = response.json()["errors"]
     assert error["field"] == field

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, running
+from tests.api.support import AUTH, Client, running
 
 pytestmark = pytest.mark.anyio
 
@@ -17,30 +17,30 @@ TEXT = {"title": "Backups", "text": "copy files to a remote host", "keywords": [
 OTHER = {"title": "Lists", "text": "list the files of a directory"}
 
 
-async def match(client: httpx.AsyncClient, page: dict[str, Any], **more: Any) -> httpx.Response:
+async def match(client: Client, page: dict[str, Any], **more: Any) -> httpx.Response:
     body = {"page": page, "placements": [{"id": "top", "count": 3}], **more}
     return await client.post("/v1/match", json=body)
 
 
-async def scores(client: httpx.AsyncClient, page: dict[str, Any]) -> list[tuple[str, float]]:
+async def scores(client: Client, page: dict[str, Any]) -> list[tuple[str, float]]:
     response = await match(client, page, record=False)
     assert response.status_code == 200, response.text
     return [(hit["id"], hit["score"]) for hit in response.json()["placements"][0]["hits"]]
 
 
-async def put(client: httpx.AsyncClient, **page: Any) -> httpx.Response:
+async def put(client: Client, **page: Any) -> httpx.Response:
     return await client.put("/v1/pages", json=page)
 
 
-async def test_an_unknown_page_is_refused_and_nothing_is_fetched(client: httpx.AsyncClient) -> None:
-    response = await match(client, {"url": URL})
+async def test_an_unknown_page_is_refused_and_nothing_is_fetched(reader: Client) -> None:
+    response = await match(reader, {"url": URL})
     assert response.status_code == 422
     assert response.json()["type"] == "urn:fullrank:problem:page-unknown"
     errors = [{"field": "body.page.url", "reason": "no text is kept for it"}]
     assert response.json()["errors"] == errors
 
 
-async def test_a_page_is_found_by_its_url(client: httpx.AsyncClient, root: Root) -> None:
+async def test_a_page_is_found_by_its_url(client: Client, root: Root) -> None:
     expected = await scores(client, TEXT)
     assert (await put(client, url=f"{URL}#top", **TEXT)).json() == {"url": URL}
     assert await scores(client, {"url": URL}) == expected
@@ -55,7 +55,7 @@ async def test_a_page_is_found_by_its_url(client: httpx.AsyncClient, root: Root)
         assert await scores(other, {"url": URL}) == await scores(client, OTHER)
 
 
-async def test_an_earlier_match_brings_the_text(client: httpx.AsyncClient, root: Root) -> None:
+async def test_an_earlier_match_brings_the_text(client: Client, root: Root) -> None:
     assert (await match(client, {"url": URL, **TEXT}, record=False)).status_code == 200
     assert (await match(client, {"url": URL})).status_code == 422
     for text in (TEXT, OTHER, TEXT):
@@ -92,7 +92,7 @@ async def test_a_page_needs_a_url_a_text_and_the_scope(root: Root) -> None:
             assert response.status_code == 422, page
 
 
-async def test_blank_text_is_no_text(client: httpx.AsyncClient) -> None:
+async def test_blank_text_is_no_text(client: Client) -> None:
     expected = await scores(client, TEXT)
     blank = {"url": URL, "title": "", "text": " ", "keywords": ["\t"]}
     assert (await match(client, blank)).json()["type"] == "urn:fullrank:problem:page-unknown"

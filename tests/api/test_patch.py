@@ -9,23 +9,23 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, running
+from tests.api.support import CORPUS, Client, running
 
 pytestmark = pytest.mark.anyio
 
 
-async def patch(client: httpx.AsyncClient, id: str, body: Any, **more: Any) -> httpx.Response:
+async def patch(client: Client, id: str, body: Any, **more: Any) -> httpx.Response:
     return await client.patch(f"/v1/documents/{id}", json=body, **more)
 
 
-async def read(client: httpx.AsyncClient, id: str, seq: int = 0) -> dict[str, Any]:
+async def read(client: Client, id: str, seq: int = 0) -> dict[str, Any]:
     response = await client.get(f"/v1/documents/{id}", params={"min_seq": seq})
     assert response.status_code == 200, response.text
     fields: dict[str, Any] = response.json()["fields"]
     return fields
 
 
-async def test_fields_are_set_and_removed_and_the_others_stay(client: httpx.AsyncClient) -> None:
+async def test_fields_are_set_and_removed_and_the_others_stay(client: Client) -> None:
     [original] = [document.fields for document in CORPUS if document.id == "linux/cp"]
     response = await patch(client, "linux/cp", {"section": None, "price": 3, "text": "duplicate"})
     assert response.status_code == 200, response.text
@@ -56,9 +56,7 @@ async def test_no_change_of_many_at_once_is_lost(root: Root) -> None:
         assert stored["title"] == "ls"
 
 
-async def test_a_document_that_is_missing_or_deleted_is_not_found(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_document_that_is_missing_or_deleted_is_not_found(client: Client) -> None:
     response = await patch(client, "nowhere", {"price": 3})
     assert response.status_code == 404
     assert response.json()["type"].endswith("document-not-found")
@@ -67,7 +65,7 @@ async def test_a_document_that_is_missing_or_deleted_is_not_found(
     assert (await patch(client, "ls", {"price": 3})).status_code == 404
 
 
-async def test_a_retry_with_its_key_is_answered_again(client: httpx.AsyncClient) -> None:
+async def test_a_retry_with_its_key_is_answered_again(client: Client) -> None:
     key = {"Idempotency-Key": "patch-1"}
     first = await patch(client, "ls", {"price": 3}, headers=key)
     await patch(client, "ls", {"price": 4})
@@ -90,13 +88,13 @@ async def test_a_retry_with_its_key_is_answered_again(client: httpx.AsyncClient)
     ],
 )
 async def test_what_could_not_be_written_is_refused(
-    client: httpx.AsyncClient, body: Any, status: int, field: str | None
+    reader: Client, body: Any, status: int, field: str | None
 ) -> None:
-    before = await read(client, "ls")
-    response = await patch(client, "ls", body)
+    before = await read(reader, "ls")
+    response = await patch(reader, "ls", body)
     assert response.status_code == status, response.text
     assert field in [None, *(error["field"] for error in response.json().get("errors", ()))]
-    assert await read(client, "ls") == before
+    assert await read(reader, "ls") == before
 
 
 async def test_a_document_stays_within_its_limit(root: Root) -> None:

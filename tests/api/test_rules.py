@@ -7,52 +7,47 @@ import math
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.events.log import EventLog
 from fullrank_service.http.keys import create_key
 from fullrank_service.rules import rules as store
 from tests.api.conftest import Root
-from tests.api.support import AUTH, answer_of, running
+from tests.api.support import AUTH, Client, answer_of, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def client(root: Root) -> AsyncIterator[httpx.AsyncClient]:
+async def client(root: Root) -> AsyncIterator[Client]:
     async with running(root.path, documents_poll_ms=5) as client:
         yield client
 
 
-async def put(client: httpx.AsyncClient, id: str, rule: dict[str, Any]) -> None:
+async def put(client: Client, id: str, rule: dict[str, Any]) -> None:
     response = await client.put(f"/v1/rules/{id}", json=rule)
     assert response.status_code == 200, response.text
     await seen(client, id, True)
 
 
-async def seen(client: httpx.AsyncClient, id: str, expected: bool) -> None:
+async def seen(client: Client, id: str, expected: bool) -> None:
     """Wait until this worker applies a rule, or no longer does."""
-    rules = client._transport.app.state.rules  # type: ignore[attr-defined]
+    rules = client.app.state.rules
     async with asyncio.timeout(10):
         while (id in rules.ids("learned")) != expected:
             await asyncio.sleep(0.005)
 
 
-async def search(client: httpx.AsyncClient, query: str = "copy files", **asked: Any) -> Any:
-    response = await client.post("/v1/search", json={"query": query, **asked})
-    assert response.status_code == 200, response.text
-    return response.json()
+async def search(client: Client, query: str = "copy files", **asked: Any) -> dict[str, Any]:
+    return await client.search(query, **asked)
 
 
 def ids(reply: Any) -> list[str]:
     return [hit["id"] for hit in reply["hits"]]
 
 
-async def test_a_pinned_document_stands_at_its_place_on_every_page(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_pinned_document_stands_at_its_place_on_every_page(client: Client) -> None:
     plain = await search(client)
     others = [id for id in ids(plain) if id not in ("日本", "ls")]
     pins = [
@@ -77,7 +72,7 @@ async def test_a_pinned_document_stands_at_its_place_on_every_page(
     assert (await search(client, "copy files now"))["rules"] == []
 
 
-async def test_pins_obey_filters(client: httpx.AsyncClient) -> None:
+async def test_pins_obey_filters(client: Client) -> None:
     await put(
         client, "p", {"pin": [{"id": "ls", "position": 1}, {"id": "linux/mv", "position": 2}]}
     )
@@ -87,7 +82,7 @@ async def test_pins_obey_filters(client: httpx.AsyncClient) -> None:
     assert reply["total"] == reply["facets"]["section"]["values"][0]["count"] == 3
 
 
-async def test_filters_restrict_and_hidden_documents_are_gone(client: httpx.AsyncClient) -> None:
+async def test_filters_restrict_and_hidden_documents_are_gone(client: Client) -> None:
     await put(client, "f", {"query": {"contains": "files"}, "filter": {"section": 1}})
     await put(client, "h", {"query": {"prefix": "copy f"}, "hide": ["linux/cp", "none"]})
     reply = await search(client, facets=["section"])
@@ -98,7 +93,7 @@ async def test_filters_restrict_and_hidden_documents_are_gone(client: httpx.Asyn
     assert empty["hits"] == []
 
 
-async def test_synonyms_find_documents_and_are_explained(client: httpx.AsyncClient) -> None:
+async def test_synonyms_find_documents_and_are_explained(client: Client) -> None:
     """The rule for „duplicate“ names a word of the corpus that the query lacks."""
     await put(client, "s", {"synonyms": [["duplicate", "copy"], ["everywhere", "remote host"]]})
     plain = await search(client, "duplicate", rules=False, model="bm25")
@@ -125,7 +120,7 @@ async def test_synonyms_find_documents_and_are_explained(client: httpx.AsyncClie
                 assert hit["score"] == pytest.approx(0.8 * other["score"], rel=1e-6)
 
 
-async def test_a_rule_is_read_listed_replaced_and_deleted(client: httpx.AsyncClient) -> None:
+async def test_a_rule_is_read_listed_replaced_and_deleted(client: Client) -> None:
     rule = {"query": {"is": "a"}, "hide": ["x"], "until": "2099-01-01T00:00:00Z"}
     await put(client, "b", rule)
     await put(client, "a", {"synonyms": [["tv", "television"]]})
@@ -184,23 +179,19 @@ async def test_rules_outlive_the_process_and_reach_other_workers(root: Root) -> 
     ],
 )
 async def test_a_rule_is_refused_with_path_and_reason(
-    client: httpx.AsyncClient, rule: dict[str, Any], field: str, reason: str
+    reader: Client, rule: dict[str, Any], field: str, reason: str
 ) -> None:
-    problem = check(await client.put("/v1/rules/r", json=rule), 422, "invalid")
+    problem = check(await reader.put("/v1/rules/r", json=rule), 422, "invalid")
     errors = {error["field"]: error["reason"] for error in problem["errors"]}
     assert reason in errors[field]
-    check(await client.get("/v1/rules/r"), 404, "rule-not-found")
+    check(await reader.get("/v1/rules/r"), 404, "rule-not-found")
 
 
-async def test_a_filter_of_every_document_is_accepted_with_another_effect(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_a_filter_of_every_document_is_accepted_with_another_effect(client: Client) -> None:
     await put(client, "r", {"filter": {}, "hide": ["ls"]})
 
 
-async def test_only_so_many_rules_are_kept(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_so_many_rules_are_kept(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MAX_RULES", 2)
     for id in ("a", "b", "b"):
         await put(client, id, {"hide": ["x"]})

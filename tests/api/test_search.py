@@ -20,29 +20,19 @@ from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.search.schemas import SearchReply
 from fullrank_trainer.train import train
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, answer_of, make_bundle, running
+from tests.api.support import CORPUS, Client, answer_of, make_bundle, ok, running
 from tests.bundles import linear_model
 from tests.planted import write_lines
 
 pytestmark = pytest.mark.anyio
 
 
-async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json=body)
-    assert response.status_code == 200, response.text
-    reply: dict[str, Any] = response.json()
-    SearchReply.model_validate(reply)
-    assert response.headers["X-Model-Version"] == reply["model"]
-    assert response.headers["X-Model-Generation"] == str(reply["generation"])
-    return reply
-
-
 @pytest.mark.parametrize("model", ["bm25", "learned"])
 @pytest.mark.parametrize("query", ["copy files", "remote host", "東京", "nothing known", "files"])
 async def test_answers_equal_the_dense_brute_force(
-    client: httpx.AsyncClient, root: Root, model: str, query: str
+    reader: Client, two_models: Root, model: str, query: str
 ) -> None:
-    bundle = open_bundle(find_bundle(root.path, model))
+    bundle = open_bundle(find_bundle(two_models.path, model))
     encoded = bundle.model.encode_queries([query])
     u, s = encoded.dense[0].astype(float), encoded.sparse.csr().toarray()[0].astype(float)
     documents = bundle.encoded.whole()
@@ -52,7 +42,7 @@ async def test_answers_equal_the_dense_brute_force(
         + documents.bias.astype(float)
     )
     expected = sorted(zip(-scores, bundle.documents.ids, strict=True))
-    reply = await search(client, query=query, model=model, limit=100)
+    reply = await reader.search(query=query, model=model, limit=100)
     assert reply["certified"]
     assert reply["total"] == len(CORPUS)
     assert [hit["id"] for hit in reply["hits"]] == [id for _, id in expected]
@@ -61,24 +51,24 @@ async def test_answers_equal_the_dense_brute_force(
     )
 
 
-async def test_pages_of_an_answer_are_its_slices(client: httpx.AsyncClient) -> None:
-    whole = await search(client, query="files", limit=100)
-    part = await search(client, query="files", limit=2, offset=3)
+async def test_pages_of_an_answer_are_its_slices(reader: Client) -> None:
+    whole = await reader.search(query="files", limit=100)
+    part = await reader.search(query="files", limit=2, offset=3)
     assert part["hits"] == whole["hits"][3:5]
-    assert (await search(client, query="files", limit=2, offset=100))["hits"] == []
+    assert (await reader.search(query="files", limit=2, offset=100))["hits"] == []
 
 
-async def test_only_the_fields_asked_for_come_back(client: httpx.AsyncClient) -> None:
-    whole = (await search(client, query="copy"))["hits"][0]
+async def test_only_the_fields_asked_for_come_back(reader: Client) -> None:
+    whole = (await reader.search(query="copy"))["hits"][0]
     assert whole["fields"].keys() >= {"title", "text"}
-    some = (await search(client, query="copy", fields=["title", "nowhere"]))["hits"][0]
+    some = (await reader.search(query="copy", fields=["title", "nowhere"]))["hits"][0]
     assert some["fields"] == {"title": whole["fields"]["title"]}
-    assert (await search(client, query="copy", fields=[]))["hits"][0]["fields"] == {}
+    assert (await reader.search(query="copy", fields=[]))["hits"][0]["fields"] == {}
 
 
-async def test_the_parts_of_an_explanation_add_up(client: httpx.AsyncClient) -> None:
-    plain = await search(client, query="copy remote files")
-    reply = await search(client, query="copy remote files", explain=True)
+async def test_the_parts_of_an_explanation_add_up(reader: Client) -> None:
+    plain = await reader.search(query="copy remote files")
+    reply = await reader.search(query="copy remote files", explain=True)
     assert all(hit["explanation"] is None for hit in plain["hits"])
     for hit in reply["hits"]:
         parts = hit["explanation"]
@@ -89,30 +79,24 @@ async def test_the_parts_of_an_explanation_add_up(client: httpx.AsyncClient) -> 
         assert {word["word"] for word in parts["words"]} <= {"copy", "remote", "files"}
 
 
-async def test_a_model_is_named_by_alias_version_or_name(
-    client: httpx.AsyncClient, root: Root
-) -> None:
+async def test_a_model_is_named_by_alias_version_or_name(reader: Client, two_models: Root) -> None:
     for name, version in {
-        "default": root.learned,
-        "learned": root.learned,
-        root.learned: root.learned,
-        "bm25": root.bm25,
-        root.bm25: root.bm25,
+        "default": two_models.learned,
+        "learned": two_models.learned,
+        two_models.learned: two_models.learned,
+        "bm25": two_models.bm25,
+        two_models.bm25: two_models.bm25,
     }.items():
-        assert (await search(client, query="copy", model=name))["model"] == version
+        assert (await reader.search(query="copy", model=name))["model"] == version
 
 
-async def test_similar_documents_leave_the_document_itself_out(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_similar_documents_leave_the_document_itself_out(reader: Client) -> None:
     for id in ("linux/cp", "ls", "日本", "<b>&\"'"):
-        response = await client.get(f"/v1/documents/{httpx.URL(path=id).path}/similar")
-        assert response.status_code == 200, response.text
-        reply = response.json()
+        reply = ok(await reader.get(f"/v1/documents/{httpx.URL(path=id).path}/similar"))
         SearchReply.model_validate(reply)
         assert id not in [hit["id"] for hit in reply["hits"]]
         assert reply["total"] == len(CORPUS) - 1
-    response = await client.get(
+    response = await reader.get(
         "/v1/documents/linux/scp/similar?limit=1&fields=title&fields=section&model=bm25"
     )
     assert [hit["id"] for hit in response.json()["hits"]] == ["linux/ssh"]
@@ -121,7 +105,7 @@ async def test_similar_documents_leave_the_document_itself_out(
 
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 async def test_the_mode_asked_for_is_the_one_that_ranks(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, mode: str
+    reader: Client, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     modes = []
     original = Retriever.search
@@ -130,25 +114,23 @@ async def test_the_mode_asked_for_is_the_one_that_ranks(
         modes.append(named["mode"])
         return original(self, *args, **named)
 
-    exact = await search(client, query="copy files")
+    exact = await reader.search(query="copy files")
     monkeypatch.setattr(Retriever, "search", noted)
-    reply = await search(client, query="copy files", mode=mode)
-    similar = await client.get("/v1/documents/ls/similar", params={"mode": mode})
+    reply = await reader.search(query="copy files", mode=mode)
+    similar = await reader.get("/v1/documents/ls/similar", params={"mode": mode})
     assert similar.status_code == 200
     assert modes == [mode, mode]
     # So few documents are scored outright in either mode.
     assert answer_of(reply) == answer_of(exact)
 
 
-async def test_match_fills_placements_without_repeating(client: httpx.AsyncClient) -> None:
+async def test_match_fills_placements_without_repeating(reader: Client) -> None:
     body = {
         "page": {"title": "Backups", "text": "copy files to a remote host", "keywords": ["ssh"]},
         "placements": [{"id": "top", "count": 2}, {"id": "side"}, {"id": "foot", "count": 9}],
         "blocked_ids": ["linux/cp", "unknown"],
     }
-    response = await client.post("/v1/match", json=body)
-    assert response.status_code == 200, response.text
-    reply = response.json()
+    reply = ok(await reader.post("/v1/match", json=body))
     MatchReply.model_validate(reply)
     placed = [[hit["id"] for hit in place["hits"]] for place in reply["placements"]]
     assert [place["id"] for place in reply["placements"]] == ["top", "side", "foot"]
@@ -160,19 +142,19 @@ async def test_match_fills_placements_without_repeating(client: httpx.AsyncClien
     assert scores == sorted(scores, reverse=True)
 
 
-async def test_the_same_question_gives_the_same_answer(client: httpx.AsyncClient) -> None:
-    first = await search(client, query="Copy  FILES")
+async def test_the_same_question_gives_the_same_answer(reader: Client) -> None:
+    first = await reader.search(query="Copy  FILES")
     for query in ("Copy  FILES", "copy files", "copy\nfiles"):
-        assert answer_of(await search(client, query=query)) == answer_of(first)
+        assert answer_of(await reader.search(query=query)) == answer_of(first)
 
 
 async def test_where_it_is_ranked_changes_nothing(root: Root) -> None:
     async with running(root.path, inline_ms=0) as client:
-        on_threads = [await search(client, query=query) for query in ("copy files", "東京")]
+        on_threads = [await client.search(query=query) for query in ("copy files", "東京")]
     async with running(root.path, inline_ms=60_000) as client:
         # The first of its kind says how long they take.
         for _ in range(2):
-            on_loop = [await search(client, query=query) for query in ("copy files", "東京")]
+            on_loop = [await client.search(query=query) for query in ("copy files", "東京")]
     assert list(map(answer_of, on_loop)) == list(map(answer_of, on_threads))
 
 
@@ -180,24 +162,24 @@ async def test_stored_fields_come_back_as_they_were_stored(tmp_path: Path) -> No
     fields = {"title": "odd", "text": "numbers", "big": 2**80, "whole": 1.0, "more": {"a": [None]}}
     make_bundle(tmp_path, "odd", [Document("odd", fields)])
     async with running(tmp_path) as client:
-        [hit] = (await search(client, query="odd", limit=1))["hits"]
+        [hit] = (await client.search(query="odd", limit=1))["hits"]
     assert hit["fields"] == fields
     assert isinstance(hit["fields"]["whole"], float)
 
 
-async def test_a_body_may_come_in_pieces(client: httpx.AsyncClient) -> None:
+async def test_a_body_may_come_in_pieces(reader: Client) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for byte in b'{"query": "copy files"}':
             yield bytes([byte])
 
     headers = {"Content-Type": "application/json; charset=utf-8"}
-    response = await client.post("/v1/search", content=pieces(), headers=headers)
-    assert answer_of(response.json()) == answer_of(await search(client, query="copy files"))
+    response = await reader.post("/v1/search", content=pieces(), headers=headers)
+    assert answer_of(response.json()) == answer_of(await reader.search(query="copy files"))
 
 
-async def test_what_was_meant_is_named_and_nothing_is_replaced(client: httpx.AsyncClient) -> None:
+async def test_what_was_meant_is_named_and_nothing_is_replaced(reader: Client) -> None:
     async def reply(query: str) -> Any:
-        return (await client.post("/v1/search", json={"query": query, "model": "bm25"})).json()
+        return (await reader.post("/v1/search", json={"query": query, "model": "bm25"})).json()
 
     assert (await reply("copy files"))["did_you_mean"] is None
     typed, alone = await reply("cpoy files"), await reply("files")
@@ -282,7 +264,7 @@ async def test_a_filter_is_applied_before_named_documents_are_cut(tmp_path: Path
     async with running(tmp_path) as client:
         for least, count in ((0, 10), (3, 10), (12, 2), (13, 1)):
             condition = {"size": {"gte": least}}
-            found = await search(client, query="AB-1234", filter=condition, limit=20)
+            found = await client.search(query="AB-1234", filter=condition, limit=20)
             ids = [hit["id"] for hit in found["hits"]]
             assert ids == [hit.id for hit in bundle.search("AB-1234", 20, filter=condition)]
             assert len(ids) == found["total"] == count
@@ -305,7 +287,7 @@ async def test_documents_as_queries_have_weights_of_their_own(tmp_path: Path) ->
         found[model is bundle.model] = dict(zip(bundle.documents.ids, scores.tolist(), strict=True))
     async with running(tmp_path) as client:
         for _ in range(2):
-            typed = await search(client, query=text, min_score=-100, limit=100)
+            typed = await client.search(query=text, min_score=-100, limit=100)
             response = await client.get("/v1/documents/linux/mv/similar?limit=100")
             page = {
                 "page": {"text": text},

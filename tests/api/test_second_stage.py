@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import open_bundle
-from tests.api.support import AUTH, CORPUS, activate, make_bundle, running
+from tests.api.support import AUTH, CORPUS, Client, activate, make_bundle, running
 from tests.reranking import stage_of
 
 pytestmark = pytest.mark.anyio
@@ -21,13 +20,6 @@ def write(root: Path, *, of_documents: bool = False) -> Path:
     return root / "staged" / make_bundle(root, "staged", n_dense=4, second_stage=stage)
 
 
-async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
-    response = await client.post("/v1/search", json={"query": query, **body})
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
-
-
 def ids(hits: list[dict[str, Any]]) -> list[str]:
     return [hit["id"] for hit in hits]
 
@@ -35,19 +27,19 @@ def ids(hits: list[dict[str, Any]]) -> list[str]:
 async def test_a_search_says_how_many_hits_were_reordered(tmp_path: Path) -> None:
     bundle = open_bundle(write(tmp_path))
     async with running(tmp_path) as client:
-        found = await search(client, "copy files")
+        found = await client.search("copy files")
         assert found["reordered"] == len(CORPUS)
         assert ids(found["hits"]) == [hit.id for hit in bundle.search("copy files")]
         scores = [hit["score"] for hit in found["hits"]]
         assert scores != sorted(scores, reverse=True)
-        page = await search(client, "copy files", limit=3, offset=2)
+        page = await client.search("copy files", limit=3, offset=2)
         assert ids(page["hits"]) == ids(found["hits"])[2:5]
 
 
 async def test_an_explanation_splits_the_second_score_by_feature(tmp_path: Path) -> None:
     write(tmp_path)
     async with running(tmp_path) as client:
-        found = await search(client, "copy files", explain=True)
+        found = await client.search("copy files", explain=True)
     seconds = [hit["explanation"]["second_stage"] for hit in found["hits"]]
     for why in seconds:
         total = why["base"] + sum(feature["contribution"] for feature in why["features"])
@@ -60,7 +52,7 @@ async def test_a_live_document_is_reordered_too(tmp_path: Path) -> None:
     async with running(tmp_path) as client:
         response = await client.put("/v1/documents/new", json={"title": "copy", "text": "files"})
         seq = response.json()["seq"]
-        found = await search(client, "copy files", min_seq=seq, explain=True)
+        found = await client.search("copy files", min_seq=seq, explain=True)
         assert found["reordered"] == len(CORPUS) + 1
         [new] = [hit for hit in found["hits"] if hit["id"] == "new"]
         assert new["explanation"]["second_stage"] is not None
@@ -78,8 +70,8 @@ async def test_documents_as_queries_use_a_stage_that_was_trained_on_them(tmp_pat
         assert matched["reordered"] == (len(CORPUS) if of_documents else 0)
 
 
-async def test_a_model_without_a_second_stage_reorders_nothing(client: httpx.AsyncClient) -> None:
-    found = await search(client, "copy files", explain=True)
+async def test_a_model_without_a_second_stage_reorders_nothing(reader: Client) -> None:
+    found = await reader.search("copy files", explain=True)
     assert found["reordered"] == 0
     assert all(hit["explanation"]["second_stage"] is None for hit in found["hits"])
 
@@ -96,7 +88,7 @@ async def test_a_version_with_a_stage_is_tried_against_one_without(
     [other] = versions.keys() - {active}
     async with running(tmp_path) as client:
         alone = {
-            version: (await search(client, "copy files", model=version, explain=True))["hits"]
+            version: (await client.search("copy files", model=version, explain=True))["hits"]
             for version in versions.values()
         }
         assert (await activate(client, versions[active])).status_code == 200
@@ -104,7 +96,7 @@ async def test_a_version_with_a_stage_is_tried_against_one_without(
         begun = await client.put("/v1/experiments/default", json=body, headers=AUTH)
         assert begun.status_code == 200, begun.text
         replies = [
-            await search(client, "copy files", user_id=f"u{i}", explain=True) for i in range(12)
+            await client.search("copy files", user_id=f"u{i}", explain=True) for i in range(12)
         ]
     orders = {version: ids(hits) for version, hits in alone.items()}
     assert orders[versions["plain"]] != orders[versions["staged"]]

@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.events.log import EventLog
 from fullrank.events.records import ServedList
 from tests.api.conftest import Root
-from tests.api.support import AUTH, activate, running
+from tests.api.support import AUTH, Client, activate, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +122,7 @@ async def test_record_false_logs_nothing(root: Root, path: str) -> None:
     assert list(EventLog(root.path / ".events").lists()) == []
 
 
-async def test_long_names_are_refused(client: httpx.AsyncClient) -> None:
+async def test_long_names_are_refused(client: Client) -> None:
     for name in WHO:
         most = {"query": "copy", name: "x" * 100}
         assert (await client.post("/v1/search", json=most)).status_code == 200

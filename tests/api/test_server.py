@@ -18,6 +18,7 @@ from fullrank_service.base.settings import Settings
 from fullrank_service.process.run import _bind
 from tests.api.conftest import Root
 from tests.api.support import (
+    Client,
     environment_for,
     free_port,
     make_bundle,
@@ -147,24 +148,22 @@ def test_several_workers_send_answers_at_once(root: Root) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_page_is_cached_by_its_hash_and_lets_nothing_else_in(
-    client: httpx.AsyncClient,
-) -> None:
+async def test_the_page_is_cached_by_its_hash_and_lets_nothing_else_in(reader: Client) -> None:
     for path, kind in {"/": "html", "/app.css": "css", "/app.js": "javascript"}.items():
-        response = await client.get(path)
+        response = await reader.get(path)
         assert response.status_code == 200
         assert kind in response.headers["Content-Type"]
         policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert response.headers["X-Content-Type-Options"] == "nosniff"
-        again = await client.get(path, headers={"If-None-Match": response.headers["ETag"]})
+        again = await reader.get(path, headers={"If-None-Match": response.headers["ETag"]})
         assert (again.status_code, again.content) == (304, b"")
-        assert (await client.head(path)).status_code == 200
+        assert (await reader.head(path)).status_code == 200
 
 
 @pytest.mark.anyio
-async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -> None:
+async def test_metrics_count_by_route_never_by_path(client: Client) -> None:
     answers = [await client.post("/v1/search", json={"query": "copy"}) for _ in range(2)]
     for path in ("/v1/documents/ls/similar", "/secret", "/secret/too"):
         await client.get(path)
@@ -183,10 +182,10 @@ async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -
 
 
 @pytest.mark.anyio
-async def test_odd_methods_do_not_grow_the_metrics(client: httpx.AsyncClient) -> None:
+async def test_odd_methods_do_not_grow_the_metrics(reader: Client) -> None:
     for method in ("BREW", "X" * 40):
-        await client.request(method, "/livez")
-    text = (await client.get("/metrics")).text
+        await reader.request(method, "/livez")
+    text = (await reader.get("/metrics")).text
     assert "BREW" not in text
     assert 'method="other"' in text
 

@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
@@ -23,6 +22,7 @@ from fullrank_service.models.state import PROPOSAL, STATE, read_state, write_sta
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,
+    Client,
     activate,
     at,
     client_of,
@@ -117,7 +117,7 @@ async def test_the_first_bundle_serves_as_soon_as_it_appears(tmp_path: Path) -> 
         assert await serving(client) == version
 
 
-async def status(client: httpx.AsyncClient, path: str) -> int:
+async def status(client: Client, path: str) -> int:
     return (await client.get(path)).status_code
 
 
@@ -237,7 +237,7 @@ async def test_requests_are_answered_while_a_model_loads(
         return open_bundle(path)
 
     async with running(root.path, preload=False) as client:
-        app = client._transport.app  # type: ignore[attr-defined]
+        app = client.app
         monkeypatch.setattr(app.state.models._loader, "opener", slow)
         swap = asyncio.create_task(activate(client, root.bm25))
         await asyncio.sleep(0.05)

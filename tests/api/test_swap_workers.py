@@ -6,7 +6,6 @@ import asyncio
 import threading
 from pathlib import Path
 
-import httpx
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle
@@ -16,6 +15,7 @@ from fullrank_service.models.state import PROPOSAL, lock, read_state
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,
+    Client,
     activate,
     at,
     make_bundle,
@@ -170,5 +170,5 @@ async def test_the_proposal_of_a_dead_coordinator_is_void(root: Root) -> None:
         assert not (root.path / PROPOSAL).exists()
 
 
-async def prepared(client: httpx.AsyncClient) -> set[str]:
+async def prepared(client: Client) -> set[str]:
     return {w["prepared"] for w in (await models(client))["workers"] if w["prepared"]}

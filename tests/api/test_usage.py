@@ -6,30 +6,29 @@ import asyncio
 import time
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, activate, running
+from tests.api.support import AUTH, Client, activate, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
 
 
-async def completed(client: httpx.AsyncClient, prefix: str, **asked: Any) -> list[tuple[str, str]]:
+async def completed(client: Client, prefix: str, **asked: Any) -> list[tuple[str, str]]:
     response = await client.get("/v1/complete", params={"prefix": prefix, **asked})
     assert response.status_code == 200, response.text
     return [(one["text"], one["kind"]) for one in response.json()["completions"]]
 
 
-async def ready(client: httpx.AsyncClient, **asked: Any) -> None:
+async def ready(client: Client, **asked: Any) -> None:
     """Wait for the first reading."""
     async with asyncio.timeout(10):
         while not await completed(client, "c", **asked):
             await asyncio.sleep(0.02)
 
 
-async def use(client: httpx.AsyncClient, people: str, query: str, *clicked: str) -> None:
+async def use(client: Client, people: str, query: str, *clicked: str) -> None:
     """Search as several people, and click."""
     for person in people:
         asked = {"query": query, "user_id": person, "session_id": f"s-{person}"}
@@ -113,9 +112,7 @@ async def test_live_documents_and_new_models_complete(root: Root) -> None:
         ("/v1/documents/ls/together?model=unknown", 404, "model-not-found"),
     ],
 )
-async def test_what_is_refused(
-    client: httpx.AsyncClient, path: str, status: int, slug: str
-) -> None:
+async def test_what_is_refused(client: Client, path: str, status: int, slug: str) -> None:
     check(await client.get(path), status, slug)
 
 

@@ -287,8 +287,3 @@ async def test_the_command_line_dies_in_a_swap(tmp_path: Path, moment: str) -> N
         again = await one.put(ALIAS, json={"version": old}, headers=AUTH)
         assert again.status_code == 200, again.text
         assert await served(one) == await served(two) == (2, old)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"

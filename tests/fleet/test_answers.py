@@ -18,11 +18,6 @@ pytestmark = pytest.mark.anyio
 COUNT, SHARDS = 1_000, 4
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_actors_answer_as_one_bundle(cluster: Any, ray: Any, tmp_path: Path) -> None:
     whole = Whole(tmp_path, 400)
     sets = Path(whole.cut(SHARDS)).parents[1]

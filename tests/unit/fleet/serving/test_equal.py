@@ -21,11 +21,6 @@ CUTS = (1, 3, 16)
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     root = tmp_path_factory.mktemp("whole")
     return Whole(root, 400, further=lambda number: {"sku": f"sk-{number % 30:04}"}, wrap=counting)

@@ -34,11 +34,6 @@ from tests.unit.service.ads.oracle import NOW, PARENTS, random_ad, random_page
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask for all pages at one moment."""

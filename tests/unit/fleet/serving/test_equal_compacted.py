@@ -20,11 +20,6 @@ from tests.unit.fleet.serving.test_equal_live import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def whole(tmp_path: Path) -> Whole:
     """One for each test, because compactions add versions."""

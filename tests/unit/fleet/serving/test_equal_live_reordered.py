@@ -14,7 +14,6 @@ from fullrank.rerank.stage import DEPTH
 from tests.unit.fleet.serving.reordering import stage_for
 from tests.unit.fleet.serving.routing import Whole
 from tests.unit.fleet.serving.test_equal import all_equal
-from tests.unit.fleet.serving.test_equal import anyio_backend as anyio_backend
 from tests.unit.fleet.serving.test_equal_compacted import (
     test_compacted_fleets_answer_as_a_compacted_bundle as test_compacted_fleets,
 )

@@ -20,7 +20,6 @@ from fullrank_fleet.sets import read_set
 from tests.unit.fleet.serving.reordering import stage_for, stage_of_documents
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
 from tests.unit.fleet.serving.test_equal import all_equal, answer_of, condition, query
-from tests.unit.fleet.serving.test_equal import anyio_backend as anyio_backend
 from tests.unit.fleet.serving.test_equal import clients as clients
 from tests.unit.fleet.serving.test_equal import shards as shards
 from tests.unit.fleet.serving.test_equal import (

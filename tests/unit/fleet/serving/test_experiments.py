@@ -36,11 +36,6 @@ pytestmark = pytest.mark.anyio
 EXPERIMENT, ALIAS = "/v1/experiments/default", "/v1/models/aliases/default"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Versions:
     """Two models over one corpus: in one bundle each, and as sets of 1, 3 and 16 shards.
 

@@ -13,11 +13,6 @@ from fullrank_fleet.serving.waiting import NoAnswer, answered
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_PAUSE_S", 0.01)

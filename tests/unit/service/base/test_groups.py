@@ -12,11 +12,6 @@ from fullrank_service.base.background import GroupCommit
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_an_unexpected_failure_fails_its_group_and_no_later_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -27,11 +27,6 @@ from fullrank_service.search.schemas import Asked
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def recorder(root: Path) -> Recorder:
     return Recorder(root / "events", root / "key", 90, 1 << 30, Metrics())
 

@@ -14,11 +14,6 @@ from fullrank_service.http.admission import Admission, RateLimiter, Slot
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Clock:
     """A clock that stands until it is moved."""
 

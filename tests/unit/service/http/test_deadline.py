@@ -13,11 +13,6 @@ pytestmark = pytest.mark.anyio
 Step = Callable[[], Awaitable[object]]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def in_seconds(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 

@@ -18,11 +18,6 @@ from fullrank_service.search.schemas import SearchRequest
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_each_search_of_a_batch_counts_as_two_rankings() -> None:
     async def rank(*_: Any) -> Ranked:
         return Ranked([], True, 0, True, {}, "exact", 0)
