@@ -67,9 +67,7 @@ def capabilities(settings: Settings) -> list[Capability]:
 def create_app(
     settings: Settings | None = None, make_backend: MakeBackend = local_backend
 ) -> FastAPI:
-    """Create an app.
-
-    The lifespan starts by loading the models, so a worker accepts no request before that.
+    """Create an app. Its lifespan starts by loading the models, so a worker accepts no request before that.
 
     Args:
         settings: None reads them from the environment.
@@ -162,7 +160,6 @@ def _shared(settings: Settings, metrics: Metrics, access: Access, models: Models
 
 
 async def _measure_lag(metrics: Metrics) -> None:
-    """Measure once a second how late the event loop runs."""
     while True:
         due = time.monotonic() + _LAG_PAUSE_S
         await asyncio.sleep(_LAG_PAUSE_S)

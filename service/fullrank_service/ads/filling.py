@@ -40,13 +40,7 @@ _PER_ADVERTISER = REASONS.index("per_advertiser")
 
 
 class RuleMasks(MaskCache):
-    """A cache of what the rules of pages forbid: a site sends the same rules with each page.
-
-    A mask depends on the ads and the rules alone. The status and the days of an ad are looked at for each page.
-
-    Args:
-        max_bytes: Of all masks and their rules.
-    """
+    """A cache of what the rules of pages forbid, whatever the time: a site sends the same rules with each page."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         super().__init__(max_bytes)
@@ -54,14 +48,7 @@ class RuleMasks(MaskCache):
     def forbidden(
         self, part: Part, table: AdTable, rules: AdRules, floor: PriceFloor | None
     ) -> Mask:
-        """Return the ads of a part that rules or a floor forbid, whatever the time, read-only bool (m,).
-
-        Args:
-            part: The documents.
-            table: Their ads.
-            rules: Of the page.
-            floor: Of the placement; None: any price.
-        """
+        """Return the ads of a part that rules or a floor forbid, whatever the time, read-only bool (m,)."""
 
         def make() -> tuple[Mask, int]:
             mask = rules.forbids(table)
@@ -81,26 +68,14 @@ def _rules_bytes(rules: AdRules) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What decides whether an ad may be on a page, whatever else is there.
-
-    Attributes:
-        rules: Which ads the page forbids.
-        now: Seconds since 1970.
-    """
+    """What decides whether an ad may be on a page, whatever else is there; now: seconds since 1970."""
 
     rules: AdRules
     now: float
 
 
 class Eligible:
-    """The documents of a view that may be on one page.
-
-    Args:
-        view: The documents.
-        deleted: Documents that must not be placed, as ``View.deleted`` returns them.
-        conditions: Of the page.
-        masks: What rules forbid; shared by all pages.
-    """
+    """The documents of a view that may be on one page, but those that are `deleted`, as ``View.deleted`` returns it."""
 
     def __init__(
         self,
@@ -181,14 +156,12 @@ class Eligible:
         )
 
     def _rows(self, ids: Collection[str]) -> Iterator[tuple[int, int]]:
-        """Yield the number of the part and the row of documents."""
         for one in ids:
             with suppress(KeyError):
                 part, row = self._view.find(one)
                 yield self._number[id(part)], row
 
     def _hidden(self, placed: Collection[str]) -> list[Mask | None]:
-        """Return the documents that must not be placed, with those that are on the page."""
         rows: dict[int, list[int]] = {}
         for number, row in self._rows(placed):
             rows.setdefault(number, []).append(row)
@@ -222,7 +195,6 @@ def has_ads(view: View) -> bool:
 
 
 def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:
-    """Return the documents whose ads are in a mask, bool (count,)."""
     documents = np.zeros(count, np.bool_)
     documents[ads.rows] = mask
     return documents
@@ -233,12 +205,10 @@ class PageFilling:
     """What to place on a page.
 
     Attributes:
-        slots: The placements.
-        rules: Which ads the page forbids.
         now: Seconds since 1970.
         per_advertiser: Most ads of one advertiser on the page.
         counting: Count the ads left out.
-        masks: What rules forbid; shared by all pages of a worker.
+        masks: Shared by all pages of a worker.
         calibration: Ranks by value; None: documents rank by score.
     """
 
@@ -273,14 +243,7 @@ class PageFilling:
         *,
         is_reordered: bool = False,
     ) -> Placed:
-        """Fill the placements.
-
-        Args:
-            view: The documents.
-            search: Ranks them.
-            deleted: Documents that must not be placed, as ``View.deleted`` returns them.
-            is_reordered: Whether a second stage reorders the first hits.
-        """
+        """Fill the placements from a search of a view; arguments as of ``Eligible`` and ``place``."""
         eligible = Eligible(view, deleted, self.conditions, self.masks)
         steps = self.steps(has_ads=has_ads(view), is_reordered=is_reordered)
         try:

@@ -63,12 +63,7 @@ class Content(NamedTuple):
 
 
 class PageStore:
-    """The file, for one thread at a time.
-
-    Args:
-        path: The file; it need not exist.
-        max_bytes: Most bytes of all texts.
-    """
+    """The file, for one thread at a time; it need not exist."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -84,12 +79,7 @@ class PageStore:
         return Content(title, text, tuple(keywords))
 
     def put(self, pages: Mapping[str, Content], *, is_put: bool) -> None:
-        """Add or replace pages by URL. Raises PagesError.
-
-        Args:
-            pages: The pages.
-            is_put: They came by ``PUT /v1/pages``; others replace none of those.
-        """
+        """Add or replace pages by URL; only those with `is_put` replace those with it. Raises PagesError."""
         with self._file.changing() as file:
             for url, content in pages.items():
                 self._put(file, url, content, is_put)

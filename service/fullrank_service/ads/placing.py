@@ -59,13 +59,7 @@ def ranked_by_value(
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A placement: how many documents it takes, and which.
-
-    Attributes:
-        floor: Least price and currency of its ads; None: any.
-        min_score: Least score of its documents; None: any.
-        id: Of the placement.
-    """
+    """A placement: how many documents it takes, at which least price and currency of ads and least score."""
 
     count: int
     floor: PriceFloor | None = None
@@ -77,8 +71,6 @@ class Wanted(NamedTuple):
     """What the loop asks for: the first documents of the ranking by score that may still be placed.
 
     Attributes:
-        limit: How many.
-        floor: Of the placement.
         placed: Ids of the documents that are on the page already.
         full: Domains of the advertisers without a free place.
         is_valued: Whether the highest price of an ad that can be placed is needed.
@@ -131,11 +123,7 @@ class Placed:
     left_out_of: Sequence[Mapping[str, int]]
 
     def keeping(self, places: Collection[int]) -> Placed:
-        """Return the page without some hits, whose placements then have fewer.
-
-        Args:
-            places: Ascending numbers of the hits that stay.
-        """
+        """Return the page without some hits, given the ascending numbers of those that stay."""
         if len(places) == len(self.ads):
             return self
         number_of = chain.from_iterable(repeat(n, count) for n, count in enumerate(self.counts))
@@ -189,8 +177,6 @@ def place(
 
 
 class _Page:
-    """The state of a page while it is filled."""
-
     def __init__(self, per_advertiser: int, *, has_ads: bool) -> None:
         self._spare = _SPARE_HITS if has_ads else 0
         self._answers: list[Hits] = []
@@ -200,7 +186,6 @@ class _Page:
         self._is_cut = False
 
     def placed(self, counts: list[int], values: list[Valued]) -> Placed:
-        """Return the page, given how many documents each placement has, and their values."""
         first = self._answers[0]
         is_certified = not self._is_cut and all(answer.certified for answer in self._answers)
         reordered = 0 if values else first.reordered
@@ -211,14 +196,6 @@ class _Page:
     def place(
         self, wanted: int, floor: PriceFloor | None, min_score: float | None, depth: int
     ) -> Steps[int]:
-        """Place the best documents that may be placed now, at most some; return their number.
-
-        Args:
-            wanted: Most documents to place.
-            floor: Least price of ads.
-            min_score: Least score of documents.
-            depth: From this place on scores descend.
-        """
         placed = 0
         while placed < wanted:
             limit = max(wanted - placed + self._spare, depth)
@@ -234,7 +211,6 @@ class _Page:
         return placed
 
     def place_valued(self, slot: Slot, calibration: Calibration) -> Steps[list[Valued]]:
-        """Place the documents of the largest values that may be placed now, and return them."""
         limit = FIRST
         while True:
             found = yield self._wanted(limit, slot.floor, is_valued=True)
@@ -260,7 +236,6 @@ class _Page:
         return Wanted(limit, floor, placed, frozenset(self._advertisers.full), is_valued)
 
     def _choose(self, ranked: Sequence[Valued], count: int) -> list[Valued]:
-        """Return the first documents whose advertisers have free places, at most some."""
         advertisers, chosen = self._advertisers.copy(), list[Valued]()
         for one in ranked:
             if len(chosen) == count:
@@ -270,7 +245,6 @@ class _Page:
         return chosen
 
     def _take(self, hit: Hit, ad: Ad | None) -> bool:
-        """Note that a document is placed; False if one of its advertisers has all of its places."""
         if ad is not None and not self._advertisers.take(ad.adomain):
             return False
         self._hits.append(hit)
@@ -304,6 +278,5 @@ class _Advertisers:
 
 
 def _fitting(found: Candidates, min_score: float | None) -> list[tuple[Hit, Ad | None]]:
-    """Return the documents that reach a score, with their ads."""
     pairs = zip(found.hits.hits, found.ads, strict=True)
     return [(hit, ad) for hit, ad in pairs if min_score is None or hit.score >= min_score]

@@ -107,15 +107,10 @@ def filling_of(body: MatchRequest, view: View, ads: Ads) -> PageFilling:
 
 
 async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
-    """Return the page of a request, with the text that is kept for its URL if the request has none.
+    """Return the page of a request, with the text that is kept for its URL if it has none. Raises PageUnknown.
 
     Args:
-        body: The request.
-        pages: The texts.
         may_write: Keep the text of the request, unless it is not to be recorded.
-
-    Raises:
-        PageUnknown: No text is kept.
     """
     page = body.page
     if not page.url:
@@ -178,7 +173,6 @@ def served_ads(body: MatchRequest, ranked: Ranked) -> list[tuple[int, str, float
 
 
 def _calibration(view: View, usage: Usage) -> Calibration:
-    """Return what ranks by value. Raises TooFewClicks."""
     found = usage.on_ads(view.bundle.name, view.bundle.manifest.model_id)
     if found.calibration is None:
         raise TooFewClicks(

@@ -41,12 +41,7 @@ REASONS = ("", *PAGE_REASONS, *PLACEMENT_REASONS, "per_advertiser")
 
 
 class Taxonomy:
-    """One taxonomy, numbered as in OpenRTB's ``cattax``.
-
-    Args:
-        number: Its number.
-        parents: Parent by category.
-    """
+    """One taxonomy, numbered as in OpenRTB's ``cattax``, given the parent by category."""
 
     def __init__(self, number: int, parents: Mapping[str, str]) -> None:
         self.number = number
@@ -58,11 +53,7 @@ class Taxonomy:
 
     @classmethod
     def read(cls, path: Path, number: int) -> Taxonomy:
-        """Read a file of lines ``id<TAB>parent``; further columns and lines without a parent are ignored.
-
-        Raises:
-            AdError: The file cannot be read, a line has no tab, or a category is below itself.
-        """
+        """Read lines ``id<TAB>parent``; further columns and lines without a parent are ignored. Raises AdError."""
         try:
             lines = path.read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -107,14 +98,10 @@ class AdRules:
     """What a page forbids, with the names of OpenRTB's bid request; None: no such rule.
 
     Attributes:
-        bcat: Blocked categories of the taxonomy cattax.
         acat: The only allowed categories: an ad needs a category, and all of its categories must be allowed.
         cattax: The taxonomy of bcat and acat. If one of them is given, ads with categories of another taxonomy are left
             out.
         badv: Blocked domains of advertisers; a domain blocks those below it.
-        wseat: The only allowed seats.
-        bseat: Blocked seats.
-        battr: Blocked attributes of creatives.
         taxonomy: The categories below bcat and acat, if its number is cattax.
         cur: The only allowed currency of prices.
     """
@@ -145,12 +132,7 @@ class AdRules:
         return found
 
     def reasons(self, table: AdTable, now: float) -> Reasons:
-        """Return why each ad must not be shown at a moment: uint8 (m,), codes of ``REASONS``; 0: it may be shown.
-
-        Args:
-            table: The ads.
-            now: Seconds since 1970.
-        """
+        """Return why each ad must not be shown at a moment: uint8 (m,), codes of ``REASONS``; 0: it may be shown."""
         unavailable = {
             "malformed": table.is_malformed,
             "status": table.is_paused,
@@ -182,7 +164,6 @@ class AdRules:
         return {(self.cattax, id) for id in self._below(ids)}
 
     def _below(self, ids: frozenset[str]) -> frozenset[str]:
-        """Return categories, with those below them if the taxonomy has them."""
         if self.taxonomy is None or self.taxonomy.number != self.cattax:
             return ids
         return frozenset(self.taxonomy.below(ids))
@@ -212,8 +193,6 @@ class PriceFloor:
 
 
 def _setting(forbidden: Mask) -> Rule:
-    """Return a rule that forbids these ads."""
-
     def rule(mask: Mask) -> None:
         np.logical_or(mask, forbidden, out=mask)
 

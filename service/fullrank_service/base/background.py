@@ -37,14 +37,10 @@ class Repeater:
     """Repeats a step until it is closed. A failure is logged and counted, and does not end the thread.
 
     Args:
-        name: Of the thread.
-        step: One round of work.
-        pause_s: Longest pause between rounds, in seconds; None waits for `nudge`. A function is called before each.
+        pause_s: Longest pause between rounds; None waits for `nudge`. A function is called before each.
         failure: Begins the log line about a failed round.
-        failed: Called with the name of the thread after each failure.
         expected: Failures that are logged without a traceback.
         rest: After a round, rest so many times as long as it took: requests need the interpreter, too.
-        max_rest_s: Longest rest.
         ended: Called on the thread when it ends.
     """
 
@@ -166,9 +162,8 @@ class GroupCommit(Generic[Item, Outcome]):
         """Start the thread.
 
         Args:
-            name: Of the thread.
-            commit: Writes a group and returns the outcome of each item, an exception too. What it raises is logged,
-                and raised to the requests of the group.
+            commit: Writes a group and returns the outcome of each item, an exception too. What it raises is logged, and
+                raised to the requests of the group.
             most: Items in a group. Those of other workers may have to wait for all of them.
             failed: Called with the name after commit has raised.
             ended: Called on the thread when it ends.
@@ -234,7 +229,6 @@ def _resolve(
     group: Sequence[_Waiting[Item, Outcome]],
     outcomes: Sequence[Outcome] | Exception,
 ) -> None:
-    """Give the requests of one loop their outcomes, or the error of all."""
     for number, waiting in enumerate(group):
         if waiting.loop is loop and not waiting.future.done():
             if isinstance(outcomes, Exception):
@@ -244,10 +238,8 @@ def _resolve(
 
 
 def trim_heap() -> None:
-    """Give back to the system the memory that large temporary objects have left free.
-
-    The C library keeps it in case it is needed again: hundreds of MB after a bundle of a million documents was
-    verified. It does nothing with a C library other than glibc.
+    """Give back to the system what large temporary objects have left free, which glibc keeps: hundreds of MB after a
+    bundle of a million documents was verified.
     """
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,45 +1,6 @@
 """Every error that a response can carry, as problem documents (RFC 9457); fullrank_service.http.problems writes them.
 
-    Problem
-    ├── BadRequest            400  the body is not UTF-8 text, or the request is not plain HTTP/1.1
-    ├── Unauthorized          401  no API key where one is needed, or an unknown or expired one
-    ├── Forbidden             403  the key lacks the scope
-    │   └── OtherOrigin            a page of another origin sent the request
-    ├── NotFound              404  no such path
-    │   ├── ModelNotFound          no such alias, version or bundle name
-    │   ├── DocumentNotFound       no such document in the model
-    │   ├── ExperimentNotFound     no experiment is running
-    │   └── RuleNotFound           no such rule of the collection
-    ├── MethodNotAllowed      405
-    ├── RequestTimeout        408  the body did not arrive in time
-    ├── Conflict              409  another swap is in progress
-    │   ├── BundleRefused          the bundle failed verification; the active version is unchanged
-    │   ├── DocumentNotAccepted    a loaded model cannot store the document
-    │   ├── TooManyRules           the collection has as many rules as it may have
-    │   └── TooFewClicks           too few clicks to rank ads by value
-    ├── CursorExpired         410  the model that a cursor belongs to is not loaded any more
-    ├── TooLarge              413
-    ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
-    ├── Misdirected           421  the host is not one of FULLRANK_ALLOWED_HOSTS
-    ├── Invalid               422  the body is not JSON; a field is missing, unknown, of the wrong type or too long
-    │   ├── PageUnknown            a page is named by its URL, and its text is unknown
-    │   └── IdempotencyKeyReused   the idempotency key belongs to another request
-    ├── TooManyRequests       429  this client exceeds its rate
-    ├── Internal              500  a defect; the details are in the log, not in the response
-    ├── Overloaded            503  try again later
-    │   ├── NotReady               no model is loaded
-    │   ├── NotYetVisible          a write is not visible yet
-    │   ├── LogUnavailable         the log of live documents cannot be written
-    │   ├── EventsUnavailable      the log of events cannot be read or written
-    │   ├── PagesUnavailable       the file of pages cannot be read or written
-    │   ├── RulesUnavailable       the file of rules cannot be read or written
-    │   ├── DocumentsMissing       some shards of a fleet do not answer
-    │   └── CoordinatorUnavailable  the coordinator of a fleet does not answer
-    └── StorageFull           507  the disk is full
-        ├── TooManyDocuments       the limit of live documents is reached
-        └── EventsFull             the disk or the limit of the log of events is full
-
-One shape: {"type", "title", "status", "detail", "request_id", "errors"?}.
+One shape: {"type", "title", "status", "detail", "request_id", "errors"?}. docs/api.md lists all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +16,6 @@ class Problem(HTTPException):
 
     Args:
         detail: the error and its remedy; None uses the default of the class.
-        headers: headers of the response.
         errors: the fields at fault, each {"field": path, "reason": text}.
     """
 

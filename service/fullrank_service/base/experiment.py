@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A version whose documents are interleaved with those of the active one.
+    """A version whose documents are interleaved with those of the active one, in a share of the searches.
 
-    candidate  its version
-    share      of the searches
-    started    in seconds since 1970
-    max_days   after which the active version stays
+    `started` is in seconds since 1970; `max_days` later the active version stays.
     """
 
     candidate: str

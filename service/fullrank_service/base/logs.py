@@ -82,11 +82,7 @@ class JsonLines(logging.Formatter):
 
 
 class RequestLog:
-    """Logs answered requests by route: paths, query strings, bodies and headers can name people.
-
-    Args:
-        is_full: Log every request, not only failures.
-    """
+    """Logs failures, or all requests, by route: paths, query strings, bodies and headers can name people."""
 
     def __init__(self, *, is_full: bool) -> None:
         self._is_full = is_full

@@ -293,8 +293,6 @@ class Metrics:
 
 
 class _Workers(Collector):
-    """The metrics of all workers, and the memory and open files of their processes."""
-
     def __init__(self, source: CollectorRegistry | MultiProcessCollector) -> None:
         self._source = source
 
@@ -308,7 +306,6 @@ class _Workers(Collector):
 
 
 def _processes(processes: Mapping[str, int]) -> Iterator[Metric]:
-    """Return memory and open files of live workers, given their process ids by worker."""
     memory = GaugeMetricFamily(
         PREFIX + "worker_resident_bytes", "Resident memory of the worker", labels=(WORKER,)
     )
@@ -329,8 +326,6 @@ def _processes(processes: Mapping[str, int]) -> Iterator[Metric]:
 
 
 class _Versions(Collector):
-    """How many versions of each bundle name are on disk, and their bytes."""
-
     def __init__(self, versions: Iterable[BundleInfo]) -> None:
         self._versions = versions
 

@@ -336,15 +336,9 @@ class Settings(BaseSettings):
 
 
 def misspelled_variables(environment: Iterable[str]) -> dict[str, str]:
-    """Find variables that look like misspelled settings.
+    """Return the variables that look like misspelled settings, each with the setting most like it.
 
     Variables that resemble no setting are ignored: other programs use the prefix too.
-
-    Args:
-        environment: names of environment variables.
-
-    Returns:
-        Misspelled variable → the setting most like it.
     """
     settings = [name.upper() for name in Settings.model_fields]
     found = {}

@@ -50,13 +50,10 @@ def shared_folder() -> Path | None:
 
 @contextmanager
 def metrics_folder(given: Path | None) -> Iterator[Path]:
-    """Provide an empty, locked folder for the metrics of one service.
+    """Provide an empty, locked folder for the metrics of one service; None: a temporary one, which is removed at the
+    end.
 
-    A temporary folder is removed at the end. A service that was killed leaves its folder behind; the next start removes
-    such folders that are no longer locked.
-
-    Args:
-        given: the folder to use; it is made where it is missing. None: a new temporary folder.
+    A service that was killed leaves its folder behind; the next start removes those that are no longer locked.
 
     Raises:
         FullrankError: the folder cannot be made, or another service uses it.
@@ -107,10 +104,7 @@ def join(number: str) -> None:
 
 
 def restart_counter(folder: Path) -> Callable[[str], None]:
-    """Return what counts the workers that ended by themselves, in a file of the supervisor.
-
-    It counts nothing where the folder is full.
-    """
+    """Return what counts the workers that ended by themselves; it counts nothing where the folder is full."""
     try:
         _reserve(folder / "counter_supervisor.db", FILE_BYTES["counter"])
     except OSError:
@@ -141,7 +135,6 @@ def leave(folder: Path, number: str) -> None:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove the temporary folders of services that were killed."""
     for folder in root.glob(f"{PREFIX}*"):
         with suppress(OSError):
             lock = _lock(folder)

@@ -39,16 +39,11 @@ def connect(path: Path, *, check_same_thread: bool = False) -> sqlite3.Connectio
 
 
 def write_ahead(execute: Callable[[str], object], wait_s: float) -> None:
-    """Let a file have a write-ahead log.
-
-    Several workers may create the file at once. SQLite does not wait for the lock under which the mode is set.
-
-    Args:
-        execute: Executes a statement on the file.
-        wait_s: Longest wait for the other workers, in seconds.
+    """Let a file have a write-ahead log. SQLite does not wait for the lock under which the mode is set, which other
+    workers may hold.
 
     Raises:
-        sqlite3.OperationalError: The mode cannot be set, or not in time.
+        sqlite3.OperationalError: The mode cannot be set, or not in `wait_s`.
     """
     end = time.monotonic() + wait_s
     while True:

@@ -23,11 +23,7 @@ STAGES = ("cache", "wait", "filter", "encode", "facets", "rank", "fields")
 
 
 class Stages:
-    """Measures stages that follow one another. Each begins when the one before it ends.
-
-    began    time.time() of the beginning, seconds
-    seconds  duration by stage, in their order
-    """
+    """Measures stages that follow one another. Each begins when the one before it ends."""
 
     __slots__ = ("_last", "began", "seconds")
 
@@ -52,11 +48,7 @@ class Tracing:
     """The spans of one worker. Raises FullrankError if the extra is not installed."""
 
     def __init__(self, processor: Any | None = None) -> None:
-        """Set up tracing.
-
-        Args:
-            processor: receives the spans; None: they go in batches to a collector (OTLP over HTTP).
-        """
+        """Send spans to a processor; None: in batches to a collector (OTLP over HTTP)."""
         try:
             from opentelemetry.sdk.resources import SERVICE_NAME, Resource
             from opentelemetry.sdk.trace import TracerProvider

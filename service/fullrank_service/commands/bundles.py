@@ -103,7 +103,6 @@ def rollback(
 
 
 def _from_fleet(command: str, address: str, ray: str, json: bool) -> None:
-    """Run a command on the fleet of a cluster, and print what it serves then."""
     found = load(command, FLEET)(address, address=ray)
     facts = {"generation": found.generation, "version": found.version}
     if json:

@@ -33,7 +33,6 @@ app = typer.Typer(
 
 
 def _open(bundles: Path, documents: Path | None) -> Log:
-    """Open the log. Raises FullrankError if there is none."""
     with needs("service"):
         from fullrank_service.base.settings import Settings
         from fullrank_service.documents.sqlitelog import LogPlace, place_of

@@ -41,16 +41,9 @@ class NotCalibrated(FullrankError):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A fitted function from scores to probabilities.
+    """A fitted function from scores to probabilities: b is the intercept, a the slope, c_p the offset of a placement.
 
-    Attributes:
-        mean: Of the scores, over all impressions.
-        deviation: The standard deviation of the scores; 1 if all are equal.
-        intercept: b.
-        slope: a.
-        offsets: c by placement.
-        impressions: That were fitted.
-        clicks: Of these.
+    Scores are scaled by their mean and standard deviation over all impressions; 1 if all are equal.
     """
 
     mean: float
@@ -79,17 +72,7 @@ class Calibration:
 def fit(
     placements: Sequence[str], scores: Float64, impressions: Float64, clicks: Float64
 ) -> Calibration:
-    """Fit the probability of a click to m groups of impressions.
-
-    Args:
-        placements: The placement of each group.
-        scores: float64 (m,).
-        impressions: float64 (m,), how many impressions each group has.
-        clicks: float64 (m,), how many of them were clicked.
-
-    Raises:
-        NotCalibrated: There is no impression.
-    """
+    """Fit the probability of a click to m groups of impressions, arrays of float64 (m,). Raises NotCalibrated."""
     n, n_clicks = float(impressions.sum()), float(clicks.sum())
     if not n > 0:
         raise NotCalibrated("there are no impressions")
@@ -117,8 +100,6 @@ def _numbered(placements: Sequence[str], impressions: Float64) -> tuple[list[str
 
 
 class _Problem:
-    """The function to minimise, of w = (b, a, c_1, …, c_k)."""
-
     def __init__(self, z: Float64, of: Any, k: int, n: Float64, y: Float64) -> None:
         self._z, self._of, self._k, self._n, self._y = z, of, k, n, y
 
@@ -172,7 +153,6 @@ class _Problem:
         return gradient, hessian
 
     def _of_placements(self, values: Float64) -> Float64:
-        """Return the sum over the groups of each placement."""
         found: Float64 = np.bincount(self._of, values, self._k + 1)[: self._k].astype(np.float64)
         return found
 

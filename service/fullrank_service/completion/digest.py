@@ -41,7 +41,6 @@ class Digest:
         clicked: By bundle name, how many people clicked each document.
         together: By bundle name, documents that were clicked together with each.
         ads: By bundle name and model id, the clicks on ads and their calibration.
-        at: When it was made, in seconds since 1970.
         since: Since when it has everything, in seconds since 1970; None if nothing of the log is left out.
         has_more: Whether the time ran out before all days were read.
         erased: State of the list of erased people that it leaves out.
@@ -60,15 +59,10 @@ class Digest:
 def read_digest(
     log: EventLog, not_before: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Digest | None:
-    """Return the digest of a log. Takes up to a minute if much is new; call it on a thread.
+    """Return the digest of a log; None if another worker is at it, or the reading was stopped: ask again.
 
-    Args:
-        log: The log.
-        not_before: What another worker has made since is new enough, in seconds since 1970.
-        is_stopping: Whether to stop at once.
-
-    Returns:
-        The digest; None if another worker is at it, or the reading was stopped: ask again.
+    Takes up to a minute if much is new; call it on a thread. What another worker has made since `not_before` is new
+    enough.
 
     Raises:
         SegmentError: A file of the log is damaged.
@@ -117,7 +111,6 @@ def _merge(days: Days) -> Digest:
 
 
 def _fits(parts: list[Int64], rows: Int64, most: int) -> bool:
-    """Add rows as far as they fit; return whether all did."""
     left = most - sum(map(len, parts))
     parts.append(rows[:left])
     return len(rows) <= left
@@ -183,7 +176,6 @@ def _count_queries(asked: Int64, days: Days) -> dict[str, dict[str, int]]:
 def _count_clicks(
     clicks: Int64, days: Days
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, list[Together]]]]:
-    """Count the people who clicked each document, and find those clicked together; programs are left out."""
     programs = find_programs(clicks[:, 1], clicks[:, 3] / 1000)
     clicks = clicks[~np.isin(clicks[:, 1], programs)]
     documents = _named(days, "documents", np.unique(clicks[:, 0]))

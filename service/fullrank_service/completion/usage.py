@@ -44,11 +44,7 @@ _TEXTS_PER_PAUSE = 200
 
 
 class CandidateReader:
-    """Collects candidates; remembers those of bundles, which do not change.
-
-    Args:
-        pause: Called now and then, to let other threads run; what it raises ends the collecting.
-    """
+    """Collects candidates; remembers those of bundles, which do not change. What `pause` raises ends the collecting."""
 
     def __init__(self, pause: Callable[[], None] = lambda: None) -> None:
         self._pause = pause
@@ -123,7 +119,6 @@ def title_of(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
 
 
 def _words(view: View) -> Iterator[Candidate]:
-    """Yield the most frequent words that the model knows."""
     counts: dict[str, float] = {}
     for vocabulary, frequency in view.bundle.known_words.tables:
         for word, count in zip(vocabulary.words, frequency.tolist(), strict=True):
@@ -154,14 +149,7 @@ class _Built(NamedTuple):
 
 
 class Usage:
-    """Completions and documents clicked together.
-
-    Args:
-        views: Returns the views of all loaded models.
-        events: Folder of the log of events; None: there is none.
-        refresh_s: How often to read the log and the titles.
-        metrics: Show how old and how complete that is.
-    """
+    """Completions and documents clicked together, from the folder of the log of events; None: there is none."""
 
     def __init__(
         self,
@@ -262,7 +250,6 @@ class Usage:
         return not found.has_more
 
     def _build(self, views: Sequence[View]) -> None:
-        """Build the completions of each view whose documents or queries have changed."""
         self._reader.forget_others(views)
         found: dict[str, _Built] = {}
         for view in views:

@@ -90,18 +90,10 @@ Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 
 @dataclass(frozen=True, slots=True)
 class Ad:
-    """A checked ad.
+    """A checked ad, with the names of OpenRTB: cattax numbers the taxonomy of cat, attr the attributes of the creative.
 
-    Attributes:
-        adomain: Domains of the advertiser, lower case.
-        cat: Categories, numbers of the taxonomy cattax as text.
-        cattax: The taxonomy, numbered as in OpenRTB.
-        seat: Buyer seat, "" without one.
-        attr: Attributes of the creative, numbered as in OpenRTB.
-        price: In units of cur.
-        start: First moment, seconds since 1970.
-        end: The moment after the last one.
-        cid, crid: Campaign and creative are the ad server's: checked, and not kept.
+    start and end are in seconds since 1970, end is not included; price is in units of cur. Campaign and creative (cid,
+    crid) are the ad server's: checked, and not kept.
     """
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
@@ -128,11 +120,7 @@ _BILLING = frozenset({"budget", "cap"})
 
 
 def parse_ad(value: Mapping[str, Any], *, is_stored: bool = False) -> Ad:
-    """Read the object ``ad`` of a document; null is absent.
-
-    Args:
-        value: JSON values by name.
-        is_stored: Ignore the budget and the cap of an ad of release 0.1.
+    """Read the object ``ad`` of a document; null is absent. A stored ad may have the budget and the cap of release 0.1.
 
     Raises:
         AdError: It is malformed, or no page could ever show it; the path begins with "ad".
@@ -247,19 +235,11 @@ class AdTable:
     Attributes:
         rows: int64 (m,), ascending: the document of each ad.
         ads: Each ad; None: it is malformed and must not be shown.
-        is_malformed: bool (m,).
-        is_paused: bool (m,), its status is not "active".
-        start: float64 (m,), seconds since 1970.
-        end: float64 (m,).
-        price: float64 (m,).
         currency: int32 (m,), places in currencies.
-        currencies: Place by code.
         taxonomy: int32 (m,), the taxonomy of the categories; 0: the ad has no category.
         categories: By (taxonomy, category).
         domains: By domain of the advertiser and all domains above it.
         advertisers: By domain of the advertiser.
-        seats: By seat.
-        attributes: By number.
     """
 
     rows: Int64
@@ -334,11 +314,7 @@ class AdTable:
     def unavailable(self, now: float) -> Mask:
         """Return the ads that no page may show at a moment: malformed, paused, before their start or after their end.
 
-        Args:
-            now: Seconds since 1970.
-
-        Returns:
-            bool (m,), read-only; the same array until an ad starts or ends.
+        The mask, bool (m,), is read-only, and the same array until an ad starts or ends.
         """
         for window in self._window:
             if window.first <= now < window.last:
@@ -382,12 +358,7 @@ def prepare_ads(parts: Iterable[Part]) -> None:
 
 
 def read_ads(store: DocumentStore, fields: Columns | Bundle) -> AdTable | None:
-    """Read the ads of stored documents; None without ads.
-
-    Args:
-        store: The documents.
-        fields: Their columns, or the bundle that has them, as of ``Part``.
-    """
+    """Read the ads of stored documents, given their columns or the bundle that has them; None without ads."""
     # A bundle of an earlier release would have to read all documents to build its columns.
     if isinstance(fields, Bundle) and "columns" in fields.sections:
         columns = fields.columns

@@ -35,13 +35,7 @@ class NothingToCompact(BundleError):
 
 @dataclass(frozen=True)
 class Compacted:
-    """A new version.
-
-    path              its folder
-    parent            the version that it was made of
-    documents, before number of documents in it, and in its parent
-    seq               the last operation in it
-    """
+    """A new version, with the number of documents in it and in its parent, and the last operation in it."""
 
     path: Path
     parent: str
@@ -55,11 +49,6 @@ class Compacted:
 
 def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compacted:
     """Write a new version of a bundle, in the same folder, that contains its live documents.
-
-    Args:
-        bundle: the folder of a version.
-        place: of the log.
-        progress: called with the progress of each step.
 
     Raises:
         NothingToCompact, BundleError, LogError: nothing was changed.
@@ -92,17 +81,11 @@ def write_compacted(
     created: datetime | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write the documents of a view as a new version of its bundle.
+    """Write the documents of a view, at least one, as a new version of its bundle, and return its folder.
 
     Args:
-        view: of the bundle; it has at least one document.
         position: of the log, up to which the view contains all operations.
-        root: folder of bundles that gets the version.
         created: UTC time of the version; default: now.
-        progress: called with the progress of each step.
-
-    Returns:
-        the folder of the version.
 
     Raises:
         BundleError: it cannot be written.
@@ -138,7 +121,6 @@ def write_compacted(
 
 
 def _sample(view: View) -> Sequence[str]:
-    """Draw consecutive words of random documents, as queries for tuning the fast mode."""
     draw = np.random.default_rng(_SEED)
     store = view.base.store
     queries = []

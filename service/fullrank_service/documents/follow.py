@@ -42,12 +42,7 @@ class Merger:
     """Merges the segments of the views of one worker."""
 
     def __init__(self, merged: Callable[[], None], failed: Failed = uncounted) -> None:
-        """Prepare; nothing runs before ``start``.
-
-        Args:
-            merged: called on the merging thread when there is something to adopt.
-            failed: counts merges that failed.
-        """
+        """Call `merged`, on the merging thread, when there is something to adopt; nothing runs before ``start``."""
         self._done = merged
         # By the identity of the bundle.
         self._views: dict[int, View] = {}
@@ -175,13 +170,7 @@ def replayed(
     view_of: ViewOf = View.of,
     skipped: Callable[[], None] = lambda: None,
 ) -> Followed:
-    """Return the view of a bundle with all later operations of the log.
-
-    Args:
-        bundle: the bundle.
-        log: None: there is none.
-        view_of: makes the view without the operations.
-        skipped: called for each operation that failed and was left out.
+    """Return the view of a bundle with all later operations of the log; ``skipped`` is called for each that failed.
 
     Raises:
         BundleError: the log no longer has operations that the bundle lacks, or the model accepts no live documents.
@@ -213,11 +202,7 @@ class Positioned(Protocol):
 
 
 def start_of(manifest: Positioned, log: Log) -> int:
-    """Return the number after which a bundle lacks operations of this log.
-
-    Raises:
-        BundleError: the log no longer has operations that the bundle lacks.
-    """
+    """Return the number after which a bundle lacks operations of this log. Raises BundleError if they are gone."""
     seq = contained(manifest, log)
     if seq > log.head():
         log.skip(manifest.name, seq)
@@ -252,11 +237,9 @@ class Tail:
         """Follow a log.
 
         Args:
-            place: of the log.
             poll_s: how often to look for writes of other workers.
             changed: called on the following thread when a view was replaced, or the log has grown.
             skipped: called for each operation that failed and was left out.
-            failed: counts failures to follow and to merge.
             view_of: makes the view of a bundle, up to a number that it contains.
         """
         self._place, self._view_of = place, view_of

@@ -37,12 +37,7 @@ from fullrank_service.http.deps import part
 
 
 class Stored(NamedTuple):
-    """A document as it is stored.
-
-    Attributes:
-        fields: Its fields; None: there is no such document.
-        seq: The last operation of the log that this contains.
-    """
+    """The fields of a document, None without one, as of the last operation of the log that they contain."""
 
     fields: dict[str, Any] | None
     seq: int
@@ -146,11 +141,7 @@ class LiveDocuments:
         return self._tail.views(name)
 
     async def write(self, submission: Submission) -> Kept:
-        """Store the writes of one request; they are synced when this returns.
-
-        Raises:
-            Changed: the document was written after ``submission.unchanged_since``.
-        """
+        """Store the writes of one request; they are synced when this returns. Raises Changed."""
         await self._catch_up(submission.collection)
         if self._tail.has_lost:
             raise errors.LogUnavailable
@@ -239,7 +230,6 @@ class LiveDocuments:
         self._count_visible()
 
     def _count_visible(self) -> None:
-        """Observe how long the writes took that all views of this worker contain now."""
         seq = min((f.seq for f in self._tail.views()), default=0)
         with self._counting:
             while self._unseen and self._unseen[0][0] <= seq:

@@ -234,8 +234,7 @@ class Rows(Protocol):
 class Log(ABC):
     """One connection, for one thread. Every method raises LogError if the database refuses.
 
-    Attributes:
-        id: Of the log; a log that is made anew has another one.
+    A log that is made anew has another id.
     """
 
     id: str
@@ -296,10 +295,8 @@ class Log(ABC):
     def commit(self, submissions: Sequence[Submission], caps: Caps) -> list[Outcome]:
         """Write all submissions in one synced transaction and return the outcome of each.
 
-        A submission that is refused (caps, a reused key) does not affect the others.
-
-        Raises:
-            LogError: nothing was stored, or what stores it was removed.
+        A submission that is refused (caps, a reused key) does not affect the others. After a LogError nothing was
+        stored, or what stores it was removed.
         """
         now = time.time()
         # Before: a view that still follows a removed log must not show writes that are refused.
@@ -352,7 +349,6 @@ class Log(ABC):
         return Kept(answer, last)
 
     def _written_after(self, submission: Submission, seq: int) -> Changed | None:
-        """Tell whether the document of the only write has an operation after a number."""
         [write] = submission.writes
         row = self._execute(
             "SELECT seq FROM operations WHERE collection = ? AND id = ? AND seq > ?",
@@ -394,11 +390,7 @@ class Log(ABC):
         return int(count), int(size)
 
     def delete(self, collection: str, id: str) -> int:
-        """Delete a document of the log, whatever the caps are; return the number of the operation.
-
-        Raises:
-            LogError: the log has no such document.
-        """
+        """Delete a document of the log, whatever the caps are; return the number of the operation."""
         with self._errors(), self._changing():
             found = self._execute(
                 "SELECT 1 FROM operations WHERE collection = ? AND id = ? AND fields IS NOT NULL",
@@ -418,10 +410,9 @@ class Log(ABC):
             return self._head()
 
     def after(self, collection: str, seq: int, limit: int) -> tuple[list[Logged], int]:
-        """Read the next operations on a collection, oldest first, at most ``limit`` and at most 8 MB or one.
+        """Return the next operations on a collection, and the number up to which there are no others.
 
-        Returns:
-            the operations, and the number up to which there are no others.
+        Oldest first, at most ``limit`` and at most 8 MB or one.
         """
         with self.snapshot():
             head = self._head()
@@ -481,9 +472,8 @@ class Log(ABC):
     def remove(self, collection: str, seq: int, min_age_s: float) -> int:
         """Remove the operations up to a number, which every bundle of the collection contains; return how many.
 
-        Args:
-            min_age_s: operations younger than this stay, and all later ones: workers may not have read them yet.
-                Those further ahead were written before the clock was set back, and are old.
+        Operations younger than ``min_age_s`` stay, and all later ones: workers may not have read them yet. Those
+        further ahead were written before the clock was set back, and are old.
         """
         now = time.time()
         with self._errors():

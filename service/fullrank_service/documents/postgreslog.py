@@ -70,12 +70,7 @@ DROP TABLE IF EXISTS replaced, forgotten;
 
 
 class PostgresLog(Log):
-    """The log in a database; see ``Log``.
-
-    Args:
-        address: postgresql://…, as libpq reads it.
-        partitions: Operations of these partitions are read; None: of all.
-    """
+    """The log in a database; see ``Log``. Only operations of some partitions are read; None: of all."""
 
     def __init__(self, address: str, partitions: range | None = None) -> None:
         super().__init__()
@@ -233,5 +228,4 @@ def name_of(address: str) -> str:
 
 
 def _line(error: psycopg.Error) -> str:
-    """Return the first line of an error; connection errors have many."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -27,12 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class InvalidDocument(ValueError):
-    """A document cannot be stored.
-
-    Attributes:
-        field: the name of the field at fault, "" for the document as a whole.
-        reason: what is wrong, as a phrase: "is not text".
-    """
+    """A document cannot be stored: a field ("" for the whole document), and the reason as a phrase: "is not text"."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -40,13 +35,7 @@ class InvalidDocument(ValueError):
 
 
 class Line(NamedTuple):
-    """One line of a bulk request.
-
-    number  counts from 1
-    id      None if it could not be read
-    write   None if the line is invalid; then ``error`` says why
-    fields  the parsed fields of a document to write
-    """
+    """One line of a bulk request, counted from 1; without an id if it could not be read."""
 
     number: int
     id: str | None

@@ -52,11 +52,7 @@ def loaded_views(documents: Documents, name: str) -> Sequence[Followed]:
 
 
 def accepted(views: Sequence[Followed], write: Write, fields: dict[str, Any]) -> Write:
-    """Return a write of a document that was read strictly, with the memory that it takes.
-
-    Raises:
-        DocumentRefused: a loaded model does not accept the document.
-    """
+    """Return a write of a document that was read strictly, with the memory that it takes. Raises DocumentRefused."""
     for followed in views:
         followed.view.check(write.id, fields, is_storable=True)
     return write._replace(memory=max(followed.view.memory_of(fields) for followed in views))
@@ -67,11 +63,9 @@ def not_accepted(error: DocumentRefused) -> errors.DocumentNotAccepted:
 
 
 def checked_line(views: Sequence[Followed], line: Line, new: Sequence[NewFields]) -> Line:
-    """Give the line, with an error if a model does not accept its document.
+    """Return the line, with an error if a model does not accept its document.
 
     Args:
-        views: of the loaded models.
-        line: read.
         new: of each view, the fields that earlier lines brought in.
 
     Raises:
@@ -105,11 +99,7 @@ async def write_one(
     kind: bytes | None = None,
     unchanged_since: int | None = None,
 ) -> Response:
-    """Answer one write. Raise the refusal, unless the same request succeeded earlier.
-
-    Raises:
-        Changed: the document was written after ``unchanged_since``.
-    """
+    """Answer one write. Raise the refusal, unless the same request succeeded earlier. Raises Changed."""
     name = views[0].view.bundle.name
 
     def render(first: int) -> bytes:
@@ -137,15 +127,11 @@ async def write_all(
     media_type: str,
     unchanged_since: int | None = None,
 ) -> Response | None:
-    """Write to the log and answer.
+    """Write to the log and answer; None if there is nothing to write and no earlier answer under the key.
 
     Args:
         render: writes the answer, given the sequence number of the first write.
-        key: the idempotency key, if the request has one.
         identity: the operation, the document id and the body, which distinguish a request from others with its key.
-
-    Returns:
-        None if there is nothing to write and no earlier answer under the key.
     """
     if not writes and key is None:
         return None
@@ -377,7 +363,6 @@ async def patch_document(
 
 
 async def _object_of(request: Request, max_bytes: int) -> bytes:
-    """Return the body of a request that has one JSON object, no larger than a document may be."""
     require_json(request.scope["headers"])
     body = await request.body()
     if len(body) > max_bytes:
@@ -395,7 +380,6 @@ async def _merge(
     key: str | None,
     body: bytes,
 ) -> Response:
-    """Merge a patch into a document and write it, again if the document was written meanwhile."""
     seq = 0
     for _ in range(_MOST_MERGES):
         view = await documents.view(bundle, seq)
@@ -518,7 +502,6 @@ def _require_lines(request: Request) -> None:
 
 
 def _verdicts(lines: Sequence[Line], first: int) -> bytes:
-    """Write one JSON object a line. The writes have the sequence numbers from `first` on."""
     seq, verdicts = first, []
     for line in lines:
         head = b'{"line":%d,"id":%b,' % (line.number, orjson.dumps(line.id))

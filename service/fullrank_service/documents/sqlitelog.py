@@ -42,13 +42,7 @@ def place_of(settings: Settings, bundles: Path) -> LogPlace:
 
 
 class LogPlace:
-    """Opens connections to the log for one worker; for any thread.
-
-    Args:
-        name: Of the place, for errors.
-        make: Opens the log, and creates it if it is missing.
-        find: Opens the log; None if there is none.
-    """
+    """Opens connections to the log for one worker; for any thread. ``make`` creates what is missing."""
 
     def __init__(self, name: str, make: Callable[[], Log], find: Callable[[], Log | None]) -> None:
         self.name, self._make, self._find = name, make, find
@@ -61,12 +55,7 @@ class LogPlace:
 
     @classmethod
     def of_database(cls, address: str, partitions: range | None = None) -> LogPlace:
-        """Return the place of a log in PostgreSQL; arguments as of ``PostgresLog``.
-
-        Raises:
-            FullrankError: The driver is not installed.
-            LogError: The address is not one of PostgreSQL.
-        """
+        """Return the place of a log in PostgreSQL. Raises FullrankError."""
         try:
             from fullrank_service.documents.postgreslog import PostgresLog, name_of
         except ImportError as error:

@@ -54,13 +54,7 @@ class _Query:
 
 
 class Analytics:
-    """Reads the log at most once a minute, and again once somebody was erased.
-
-    Args:
-        folder: Of the log.
-        clock: Returns seconds since 1970.
-        timer: Returns seconds since some moment.
-    """
+    """Reads the log at most once a minute, and again once somebody was erased."""
 
     def __init__(
         self,
@@ -75,14 +69,7 @@ class Analytics:
         self._found: dict[int, tuple[float, dict[str, Any]]] = {}
 
     def report(self, days: int) -> dict[str, Any]:
-        """Count searches and clicks; call it on a thread.
-
-        Args:
-            days: So many whole days (UTC) before today, and today.
-
-        Raises:
-            FullrankError: A file of the log is damaged.
-        """
+        """Count searches and clicks of today and so many whole days (UTC) before; call it on a thread."""
         with self._lock:
             now, erased = self._timer(), erasures(self._log.folder)
             if erased != self._erased:
@@ -109,8 +96,6 @@ class Analytics:
 
 
 class _Counting:
-    """Adds up days, the newest first."""
-
     def __init__(self, since: int) -> None:
         self._since = self.complete_since = since
         self._queries = defaultdict[str, _Query](_Query)
@@ -119,7 +104,6 @@ class _Counting:
 
     @property
     def is_full(self) -> bool:
-        """Whether another day may not fit into memory."""
         return len(self._queries) >= _MAX_QUERIES or self._people >= _MAX_PEOPLE
 
     def add(self, number: int, digest: DayDigest) -> None:
@@ -185,11 +169,9 @@ class Recorder:
     """Records answers, stores events, erases people.
 
     Args:
-        folder: Of the log.
         key: File of the key of pseudonyms.
         days: After which what was logged is removed.
         max_bytes: At which nothing more is logged.
-        metrics: Count lists and events.
         loop: File whose time of modification is when the loop last ended without a failure.
     """
 
@@ -251,11 +233,7 @@ class Recorder:
             self._upkeep.note(shown)
 
     async def store_events(self, events: Sequence[Event], *, is_bot: bool) -> None:
-        """Store events; when this returns they survive a power cut.
-
-        Raises:
-            EventsFull, EventsUnavailable, Overloaded: They are not acknowledged.
-        """
+        """Store events; when this returns they survive a power cut. Raises as ``Journal.store``."""
         await self._store(EVENTS, events, is_bot)
         usable = sum(event.is_trainable for event in events)
         self.metrics.events["kept"].inc(usable)
@@ -267,10 +245,7 @@ class Recorder:
         self.metrics.lists["reported"].inc(len(lists))
 
     async def erase(self, id: str) -> None:
-        """Hide all that a person did from every reader; it leaves the disk within a day.
-
-        Args:
-            id: A user, client or session.
+        """Hide all that a user, client or session did from every reader; it leaves the disk within a day.
 
         Raises:
             EventsUnavailable: Nothing was done.

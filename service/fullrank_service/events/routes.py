@@ -203,13 +203,6 @@ def _parse_event(given: object, now: float) -> tuple[Event, int]:
 
 
 class _Reading:
-    """The verdicts on the records of one request.
-
-    Args:
-        recorder: Counts them.
-        dropped: Number of fields that were dropped beside the records.
-    """
-
     def __init__(self, recorder: Recorder, dropped: int = 0) -> None:
         self._metrics = recorder.metrics
         self._verdicts: list[dict[str, str | None]] = []
@@ -218,7 +211,6 @@ class _Reading:
     def read(
         self, given: Sequence[Any], parse: Callable[[object, float], tuple[Record, int]]
     ) -> list[Record]:
-        """Return the records that can be stored."""
         found, now = [], time.time()
         for item in given:
             try:
@@ -237,7 +229,6 @@ class _Reading:
         return found
 
     def reply(self) -> JsonResponse:
-        """Write the reply, once the records are stored."""
         refused = len(self._verdicts) - self._kept
         self._metrics.events["refused"].inc(refused)
         self._metrics.event_fields_dropped.inc(self._dropped)

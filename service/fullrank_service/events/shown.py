@@ -62,12 +62,7 @@ NOTHING = Tried()
 class Shown(NamedTuple):
     """One answer, as fullrank.events.records.ServedList, of which the rest comes from the request.
 
-    Attributes:
-        asker: Who asked, in clear; memory only.
-        headers: Of the request; memory only.
-        tried: What was tried on it.
-        pinned: Places of documents that rules put there.
-        model_id, ads: Of the ads of a page.
+    Asker and headers are in clear, in memory only.
     """
 
     query_id: str
@@ -117,7 +112,6 @@ class Shown(NamedTuple):
 
 
 def _bounded(filter: Any) -> Any:
-    """Return a filter, None if it is too large to store with each answer."""
     if filter is None or len(orjson.dumps(filter)) > _MAX_FILTER_BYTES:
         return None
     return filter

@@ -36,13 +36,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Capacity:
-    """The bytes of the log of all workers: measured now and then, and what this worker adds in between.
-
-    Args:
-        folder: Of the log.
-        max_bytes: At which it is full.
-        metrics: Show both.
-    """
+    """The bytes of the log of all workers: measured now and then, and what this worker adds in between."""
 
     def __init__(self, folder: Path, max_bytes: int, metrics: Metrics) -> None:
         self.max_bytes = max_bytes
@@ -90,13 +84,7 @@ class Batch(NamedTuple):
 
 
 class Journal:
-    """Appends lines that survive a power cut once `store` returns. Call `store` on the event loop.
-
-    Args:
-        folder: Of the segments.
-        capacity: Whether they may grow.
-        failed: Counts unexpected failures.
-    """
+    """Appends lines that survive a power cut once `store` returns. Call `store` on the event loop."""
 
     def __init__(self, folder: Path, capacity: Capacity, failed: Failed = uncounted) -> None:
         self._folder, self._capacity = folder, capacity
@@ -182,16 +170,13 @@ _TURN = ".upkeep"
 
 
 class Upkeep:
-    """Writes lists without a sync: a crash of the machine loses the last of them.
+    """Writes lists without a sync: a crash of the machine loses the last of them. Seals the segments of the journal,
+    too.
 
     Args:
-        folder: Of the log.
         days: What is older is removed.
         people: Returns the pseudonyms. May raise FullrankError.
-        journal: Its segments are sealed here.
-        capacity: Whether lists may be written.
-        metrics: Count lists; show when the loop last ended without a failure.
-        loop: File with that time.
+        loop: File with the time when the loop last ended without a failure.
     """
 
     def __init__(
@@ -277,7 +262,6 @@ class Upkeep:
             self._metrics.lists[self._write(noted)].inc(count)
 
     def _write(self, noted: list[Shown]) -> str:
-        """Write lists; return what became of them."""
         if self._capacity.is_full:
             return "full"
         try:

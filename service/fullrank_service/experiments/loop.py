@@ -58,12 +58,9 @@ FULLRANK = (sys.executable, "-m", "fullrank")
 
 @dataclass(frozen=True)
 class Begun:
-    """A training that was begun.
+    """A training that was begun, at a time in seconds since 1970, to improve the active version.
 
-    Attributes:
-        active: Version that it improves.
-        at: Begin, in seconds since 1970.
-        report: What `fullrank retrain` printed; None if it ended without a report.
+    The report is what `fullrank retrain` printed; None if it ended without one.
     """
 
     active: str
@@ -72,12 +69,7 @@ class Begun:
 
 
 class TrainingFile:
-    """The file of the training of one model.
-
-    Args:
-        root: Folder of bundles.
-        name: Of the model.
-    """
+    """The file of the training of one model."""
 
     def __init__(self, root: Path, name: str) -> None:
         self._root, self._name = root, name
@@ -116,7 +108,6 @@ class TrainingFile:
         self._path.unlink(missing_ok=True)
 
     def _published(self, active: str, at: float) -> dict[str, Any] | None:
-        """Return the report of the newest version that was trained from a version since a time."""
         for info in list_bundles(self._root):
             facts = info.card.get("clicks", {})
             is_new = datetime.fromisoformat(info.created).timestamp() >= at
@@ -126,16 +117,13 @@ class TrainingFile:
 
 
 def run_fullrank(arguments: Sequence[str], lock: int, output: IO[bytes] | None) -> int:
-    """Run a command in a process of its own, so that its memory is free again; its progress goes to standard error.
+    """Run a command in a process of its own, so that its memory is free again, and return its exit code.
 
     Args:
         arguments: Of `fullrank`.
         lock: Descriptor of the lock of the loop. The process inherits it, so the lock lasts until both have ended: a
             loop that is killed leaves the process running, and no other loop may begin meanwhile.
         output: Gets the standard output; None: it is not read. It is a file, because a pipe breaks with its reader.
-
-    Returns:
-        The exit code.
     """
     to = subprocess.DEVNULL if output is None else output
     return subprocess.run(
@@ -159,14 +147,7 @@ class LoopRuns(FullrankError):
 
 @dataclass(frozen=True)
 class Options:
-    """How the loop runs.
-
-    Attributes:
-        share: Of searches in an experiment.
-        max_days: Of an experiment.
-        every_days: Between two trainings.
-        retrain: Further arguments of `fullrank retrain`.
-    """
+    """How the loop runs; ``every_days`` a training, with further arguments of `fullrank retrain`."""
 
     share: float = SHARE
     max_days: float = MAX_DAYS
@@ -175,17 +156,7 @@ class Options:
 
 
 class Loop:
-    """Runs what is due for one model.
-
-    Args:
-        root: Folder of bundles.
-        name: Of the model.
-        log: Of events.
-        options: How.
-        swap: Changes what serves.
-        run: Runs `fullrank` as `run_fullrank` does.
-        clock: Returns the time in seconds since 1970.
-    """
+    """Runs what is due for one model."""
 
     def __init__(
         self,
@@ -320,11 +291,9 @@ class Loop:
         )
 
     def _decisions(self) -> list[dict[str, Any]]:
-        """Return those on this model."""
         return [made for made in read_decisions(self._root) if made["name"] == self._name]
 
     def _active(self) -> str:
-        """Return the active version of the model. Raises BundleNotFound."""
         serving = serving_version(self._root)
         if serving is not None and (self._root / self._name / serving).is_dir():
             if not (self._root / self._name / serving / MANIFEST).is_file():
@@ -361,13 +330,11 @@ class Loop:
 
 
 def _is_repeated(before: dict[str, Any], done: dict[str, Any]) -> bool:
-    """Return whether both are the same end of the same experiment."""
     names = ("name", "did", "candidate", "started")
     return "started" in done and all(before.get(name) == done[name] for name in names)
 
 
 def _untried(decisions: Sequence[dict[str, Any]]) -> str | None:
-    """Return the version that the last training published, if it was in no experiment yet."""
     last = max((i for i, made in enumerate(decisions) if "retrained" in made), default=None)
     if last is None:
         return None

@@ -132,7 +132,6 @@ async def stop_experiment(models: ModelsDep) -> JsonResponse:
 
 
 def _described(serving: Serving) -> dict[str, Any]:
-    """Describe the experiment of a generation. Raises ExperimentNotFound."""
     found = serving.experiment
     if found is None:
         raise ExperimentNotFound

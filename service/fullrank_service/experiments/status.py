@@ -30,14 +30,11 @@ class Status:
     """An experiment.
 
     Attributes:
-        active, candidate: Versions.
-        share: Of the searches.
         started: In seconds since 1970.
         max_days: After which it ends undecided.
         wins, losses: Votes for and against the candidate, until they decided.
         e_value: Evidence that one of the two is better.
-        verdict: promote, stop or open; of the first moment at which the votes decided.
-        expired: Whether it has expired.
+        verdict: Of the first moment at which the votes decided.
         e_values: (seconds since 1970, e-value) over time, at most 200 points.
     """
 
@@ -58,12 +55,7 @@ class Status:
 
 
 def read_status(root: Path, log: EventLog) -> Status | None:
-    """Return the status of the experiment beside a folder of bundles, None without one.
-
-    Raises:
-        StateDamaged: The state cannot be read.
-        SegmentError: The log is damaged.
-    """
+    """Return the status of the experiment beside a folder of bundles, None without one. Raises FullrankError."""
     state = read_state(root)
     if state is None or state.experiment is None or state.version is None:
         return None
@@ -94,7 +86,6 @@ def status_of(active: str, experiment: Experiment, log: EventLog, now: float) ->
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """Keep at most 200 points, the last one among them."""
     step = -(-len(points) // _POINTS) or 1
     return points[::-1][::step][::-1]
 
@@ -108,12 +99,7 @@ _log = getLogger(__name__)
 
 
 class Reports:
-    """Counts votes at most once in 30 seconds, and again once somebody was erased.
-
-    Args:
-        root: Folder of bundles, with the decisions of the loop.
-        events: Folder of the log of events.
-    """
+    """Counts votes at most once in 30 seconds, and again once somebody was erased."""
 
     def __init__(self, root: Path, events: Path) -> None:
         self._root, self._events = root, EventLog(events, pauses=True)
@@ -123,11 +109,7 @@ class Reports:
         self._at, self._found = 0.0, dict[str, Any]()
 
     async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
-        """Return `wins`, `losses`, `e_value`, `verdict`, `expired` and `e_values` of an experiment.
-
-        Raises:
-            EventsUnavailable: The log cannot be read.
-        """
+        """Return what the votes of an experiment say. Raises EventsUnavailable."""
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._reading, self._votes, active, experiment)
@@ -145,11 +127,7 @@ class Reports:
         return self._found
 
     async def decisions(self) -> list[dict[str, Any]]:
-        """Return what the loop decided, the newest first, at most 50.
-
-        Raises:
-            EventsUnavailable: The file of decisions is damaged.
-        """
+        """Return what the loop decided, the newest first, at most 50. Raises EventsUnavailable."""
         try:
             found = await asyncio.to_thread(read_decisions, self._root)
         except FullrankError as error:
@@ -159,7 +137,6 @@ class Reports:
 
 
 def _described(made: dict[str, Any]) -> dict[str, Any]:
-    """Describe a decision; a training has a report, a verdict on an experiment has votes."""
     report = made.get("report") or {}
     described = {name: made[name] for name in ("at", "name", "did")}
     described |= {name: made.get(name) for name in _NUMBERS}

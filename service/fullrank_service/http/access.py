@@ -1,7 +1,4 @@
-"""Decide what a caller may do: by API key, or by the scopes of callers without one.
-
-The check runs before any of the body is read (service/fullrank_service/http/guard.py) and costs one hash of the token.
-"""
+"""Decide what a caller may do: by API key, or by the scopes of callers without one. Costs one hash of the token."""
 
 from __future__ import annotations
 
@@ -28,14 +25,7 @@ NONE = "none"
 
 
 class Access:
-    """Check callers.
-
-    Args:
-        keys: the key file.
-        anonymous: scopes of callers without a key; None: LOOPBACK_SCOPES on loopback until there is a key file, else
-            none.
-        is_loopback: only this machine can connect.
-    """
+    """Check callers. Those without a key have the scopes of FULLRANK_ANONYMOUS, else some on loopback."""
 
     def __init__(
         self, keys: KeyRing, anonymous: frozenset[str] | None, *, is_loopback: bool
@@ -51,22 +41,12 @@ class Access:
         return cls(keys, anonymous_scopes(settings), is_loopback=is_loopback(settings.host))
 
     def authorize(self, scope: Scope, needed: str) -> None:
-        """Check that a caller has the needed scope, and note the id of its key in the ASGI scope.
-
-        Raises:
-            Unauthorized: no key, or an unknown or expired one.
-            Forbidden: the key lacks the scope.
-        """
+        """Check the scope of a caller, and note the id of its key in the ASGI scope. Raises Unauthorized, Forbidden."""
         self._authorize(scope, needed, _bearer_token(scope["headers"]))
 
     def authorize_public(self, scope: Scope, needed: str, token: str | None) -> None:
-        """Check a key that everybody can read, in an address or a page: it must have the needed scope alone.
-
-        Args:
-            token: None: the caller has no key.
-
-        Raises:
-            Unauthorized, Forbidden: as `authorize`.
+        """Check a key that everybody can read, in an address: it must have the needed scope alone. Raises as
+        `authorize`.
         """
         key = self._authorize(scope, needed, token)
         if key is not None and key.scopes != {needed}:
@@ -89,11 +69,7 @@ class Access:
         return key
 
     def permits(self, headers: Iterable[tuple[bytes, bytes]], scope: str) -> bool:
-        """Return whether the caller of an authorized request has another scope too.
-
-        Args:
-            headers: of the request.
-        """
+        """Return whether the caller of an authorized request has another scope too."""
         token = _bearer_token(headers)
         if token is None:
             return scope in self._anonymous_scopes()
@@ -148,7 +124,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Read the token of `Authorization: Bearer`; None for other schemes."""
     for name, value in headers:
         if name == b"authorization":
             if value[:7].lower() == b"bearer ":

@@ -1,14 +1,11 @@
 """Bound the work that a worker accepts, so that it answers all accepted requests in time.
 
 A ranking request takes a slot once its body has arrived, and frees it with its response. The worker tracks the mean
-time m between answers while there is work, m ← m + (t − m) / 16. So the last of n slots is answered after about n·m,
-on any number of threads and cores. A request is refused at once if that is later than half of the deadline, or if
-all slots are taken. A request that finds the queue empty is always admitted, so the mean recovers.
+time m between answers while there is work, m ← m + (t − m) / 16. So the last of n slots is answered after about n·m. A
+request is refused at once if that is later than half of the deadline, or if all slots are taken. A request that finds
+the queue empty is always admitted, so the mean recovers.
 
-Only a few admitted requests run at a time; the others wait in a queue. If all of them ran, the event loop would serve
-them in turn and reach new connections late.
-
-A second limit applies to each client: a token bucket, refilled at the permitted rate.
+Only a few admitted requests run at a time. If all of them ran, the event loop would reach new connections late.
 """
 
 from __future__ import annotations
@@ -36,14 +33,7 @@ class DeadlinePassed(TimeoutError):
 
 
 async def within(work: Coroutine[Any, Any, T], deadline: float) -> T:
-    """Run a coroutine until a deadline, as ``asyncio.timeout_at`` does.
-
-    Args:
-        work: a coroutine that has not begun.
-        deadline: time of the event loop's clock, in seconds, at which `work` is cancelled if it waits.
-
-    Returns:
-        The result of `work`.
+    """Run a coroutine until a time of the event loop's clock, as ``asyncio.timeout_at`` does.
 
     Raises:
         DeadlinePassed: the deadline passed before `work` ended. A TimeoutError of `work` itself is raised unchanged.
@@ -116,7 +106,6 @@ class Admission:
         deadline_s: longest time from a complete request to its answer.
         max_running: requests that run at a time; the others wait in a queue.
         on_change: called with the number of slots taken.
-        clock: seconds, the clock of the event loop.
     """
 
     def __init__(
@@ -149,17 +138,7 @@ class Admission:
         return max(1, math.ceil(self._taken * self._mean_s))
 
     async def run(self, work: Callable[[Slot], Awaitable[T]]) -> T:
-        """Run one ranking request in its turn and before its deadline.
-
-        Args:
-            work: called with the slot when the turn of the request has come.
-
-        Returns:
-            The result of `work`.
-
-        Raises:
-            Overloaded: no slot is free, or the deadline has passed.
-        """
+        """Call `work` with a slot in its turn. Raises Overloaded if no slot is free, or the deadline has passed."""
         if self.full:
             raise self.refusal()
         slot = self._take()
@@ -241,11 +220,9 @@ class Admission:
 
 
 class RateLimiter:
-    """A token bucket for each client: `burst` requests at once, `per_second` in the long run.
+    """A token bucket for each client: `burst` requests at once, `per_second` in the long run; 0: no limit.
 
-    Args:
-        per_second: tokens a second; 0: no limit.
-        max_clients: clients that are remembered. A forgotten client starts with a full bucket.
+    A client that is forgotten beyond `max_clients` starts with a full bucket.
     """
 
     def __init__(

@@ -37,12 +37,7 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One generation; immutable.
-
-    active, previous  versions, or None
-    models            by version, oldest load first
-    experiment        against the active version; its candidate is loaded
-    """
+    """One generation; immutable. Models are by version, oldest load first; the candidate of an experiment is loaded."""
 
     generation: int = 0
     active: str | None = None
@@ -51,10 +46,8 @@ class Serving:
     experiment: Experiment | None = None
 
     def resolve(self, model: str | None) -> Bundle:
-        """Return the bundle that a request names.
-
-        Args:
-            model: "default", a version, or a bundle name (its newest loaded version); None: the default.
+        """Return the bundle that a request names: "default" or None, a version, or a bundle name (its newest loaded
+        version).
 
         Raises:
             ModelNotFound: no loaded model has this name.
@@ -140,7 +133,6 @@ class Capability(NamedTuple):
 
     Attributes:
         name: Attribute of the app's state that holds what ``opened`` yields.
-        routes: Its routes.
         opened: Opens what the routes use, given the state of the app, and closes it.
         public: The routes that pages of permitted other origins may call.
     """

@@ -57,11 +57,7 @@ def needed_scope(route: APIRoute) -> str:
 
 
 class GuardedRoute(APIRoute):
-    """A route that answers only permitted callers and reads only bodies declared as JSON.
-
-    Attributes:
-        request_class: Parses the body.
-    """
+    """A route that answers only permitted callers and reads only bodies declared as JSON, by ``request_class``."""
 
     request_class: type[Request] = StrictRequest
 
@@ -98,9 +94,6 @@ class RankingRoute(GuardedRoute):
 
     An endpoint with a body takes (body, serving, capability) and is called directly. FastAPI's dependencies and exit
     stacks, which it does not use, cost more than the rest of the HTTP work of a search.
-
-    Attributes:
-        capability: Name of the one that such an endpoint gets.
     """
 
     capability = "search"
@@ -180,7 +173,6 @@ def validated(model: type[Body], content: object) -> Body:
 
 
 def _client(scope: Scope) -> str:
-    """The key of the caller; without a key, the address."""
     key = scope.get(CLIENT)
     if key is not None:
         return cast("str", key)

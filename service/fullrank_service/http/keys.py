@@ -1,13 +1,7 @@
 """Store API keys: a file with the id, scopes, token hash and expiry of each key.
 
-A token is 256 random bits and cannot be guessed, so one SHA-256 protects it; slow password hashes are not needed. The
-token is shown once, when the key is created.
-
-    {"keys": [{"id": "shop", "scopes": ["search"], "sha256": "…", "created": "2026-11-21T10:00:00+00:00",
-               "expires": null}]}
-
-Workers check the file for changes, so creating, revoking and rotating keys needs no restart. This module imports no web
-framework, so the command line works without one.
+A token is 256 random bits and cannot be guessed, so one SHA-256 protects it; slow password hashes are not needed.
+Workers check the file for changes, so creating, revoking and rotating keys needs no restart.
 """
 
 from __future__ import annotations
@@ -150,16 +144,11 @@ def _locked_keys(path: Path) -> Iterator[dict[str, Key]]:
 def create_key(
     path: Path, scopes: Sequence[str], id: str | None = None, days: float | None = None
 ) -> tuple[Key, str]:
-    """Create a key and add it to the file, which is created if missing.
+    """Create a key and add it to the file; return it and its token, which is stored nowhere.
 
     Args:
-        path: the key file.
-        scopes: what the key permits, at least one of SCOPES.
         id: name of the key; None draws one.
         days: lifetime; None: until the key is revoked.
-
-    Returns:
-        The key and its token. The token is not stored anywhere.
 
     Raises:
         KeysError: an unknown scope, an id that is not valid or already exists, or a damaged file.

@@ -58,12 +58,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class OriginCheck:
-    """Refuses requests that pages of other origins send without permission.
-
-    Args:
-        hosts: FULLRANK_ALLOWED_HOSTS.
-        origins: FULLRANK_CORS_ORIGINS.
-    """
+    """Refuses requests that pages of other origins send without permission."""
 
     def __init__(self, hosts: str | None, origins: str | None) -> None:
         self._hosts = None if hosts is None else {"localhost", *_listed(hosts.lower())}
@@ -112,12 +107,7 @@ def _listed(names: str) -> list[str]:
 
 
 class CorsMiddleware:
-    """Answer preflight requests, and add the headers to answers.
-
-    Args:
-        origins: Separated by commas, or "*".
-        routes: Open to them.
-    """
+    """Answer preflight requests, and add the headers to answers. Origins are separated by commas, or "*"."""
 
     def __init__(self, app: ASGIApp, *, origins: str, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -143,11 +133,7 @@ class CorsMiddleware:
 
 
 class DirectRouteMiddleware:
-    """Call a route that takes POST, if its path is the path of the request.
-
-    Args:
-        routes: by path, which has no parameters. They need nothing of the app but its state.
-    """
+    """Call a route that takes POST without the router, which takes 7 % of the time of an empty search."""
 
     def __init__(self, app: ASGIApp, *, routes: Mapping[str, Route]) -> None:
         self._app = app
@@ -180,11 +166,7 @@ def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 class OverloadMiddleware:
-    """Answer 503 in place of the app while the admission queue is full.
-
-    Args:
-        paths: paths of the ranking routes that take POST.
-    """
+    """Answer 503 in place of the app while the admission queue is full, to POST on some paths."""
 
     def __init__(
         self, app: ASGIApp, *, paths: Collection[str], metrics: Metrics, log: RequestLog
@@ -224,7 +206,6 @@ class OverloadMiddleware:
         self._log.failed("POST", scope["path"], 503, 0, problem=Overloaded.slug)
 
     def _refusal(self, admission: Admission) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """The headers and body of a refusal, prepared once for each Retry-After."""
         seconds = admission.retry_after
         if self._prepared is None or self._prepared[0] != seconds:
             response = problem_response(admission.refusal(), _ANY_ID)
@@ -258,12 +239,7 @@ class TransferLimits:
 
 
 class Transfer:
-    """The body of one request and its response; `receive` and `send` replace those of the ASGI server.
-
-    Attributes:
-        has_body: the headers announce a body.
-        is_body_complete: the whole body has arrived, or no body is announced.
-    """
+    """The body of one request and its response; `receive` and `send` replace those of the ASGI server."""
 
     def __init__(
         self,
@@ -295,11 +271,10 @@ class Transfer:
         self._is_small = self._length <= _SMALL_BODY_BYTES and not is_chunked and not waits
 
     def check_headers(self) -> None:
-        """Refuse, before a byte of it is read, a body that is too large or that the server cannot read.
+        """Refuse a body that is too large, or that uvicorn drops because the request asks for another protocol.
 
         Raises:
-            TooLarge: the announced length is above the limit.
-            BadRequest: the request asks for another protocol. uvicorn drops the body of such a request.
+            TooLarge, BadRequest: before a byte of it is read.
         """
         if self._length > self._max_bytes:
             raise self._too_large()
@@ -308,12 +283,7 @@ class Transfer:
             raise BadRequest("Send requests with a body as plain HTTP/1.1, without `Upgrade`.")
 
     async def receive(self) -> Message:
-        """Receive the next part of the body.
-
-        Raises:
-            RequestTimeout: the client is slower than the limits allow.
-            TooLarge: the body is above the limit.
-        """
+        """Receive the next part of the body. Raises RequestTimeout, TooLarge."""
         if self.is_body_complete:
             return await self._receive()
         if not self._deadline:
@@ -393,15 +363,7 @@ _log = getLogger(__name__)
 
 
 class RequestMiddleware:
-    """Wrap every request.
-
-    Args:
-        max_body_bytes: largest request body.
-        max_body_bytes_of: other limits, by path.
-        limits: time limits of bodies and responses.
-        origins: refuses requests of pages of other origins.
-        log: of requests.
-    """
+    """Wrap every request; paths of `max_body_bytes_of` have other limits."""
 
     def __init__(
         self,

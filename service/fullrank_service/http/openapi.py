@@ -107,7 +107,6 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 
 def _complete(operation: dict[str, Any], settings: Settings) -> None:
-    """Add the problems of the guard and the limits of the settings to an operation."""
     statuses = [408] if "requestBody" in operation else []
     if "security" in operation:
         [[scope]] = operation["security"][0].values()

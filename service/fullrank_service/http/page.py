@@ -37,7 +37,6 @@ def page_router() -> APIRouter:
 
 
 def _serve(content: bytes, media_type: str) -> Callable[[str | None], Awaitable[Response]]:
-    """Build the route of one file."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Type": media_type}
 

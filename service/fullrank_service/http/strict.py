@@ -79,13 +79,9 @@ FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 
 
 def empty(kind: type[list[Any]] | type[dict[str, Any]], **options: Any) -> Any:
-    """Return a field that is empty by default.
+    """Return a field that is empty by default, a list or a dict.
 
-    A default that is a list or dict would be deep-copied for each request, which takes longer than the validation.
-
-    Args:
-        kind: list or dict.
-        options: Of pydantic.Field.
+    A default that is one would be deep-copied for each request, which takes longer than the validation.
     """
     return Field(default_factory=kind, json_schema_extra={"default": kind()}, **options)
 
@@ -102,12 +98,7 @@ TextOrNumber = Annotated[Text | float, WrapValidator(_one_error)]
 
 
 def refusal(reason: str, *path: str | int) -> ValidationError:
-    """Return the error of a field, for validators of a whole request, which are not limited to their own path.
-
-    Args:
-        reason: What is wrong.
-        path: Of the field in the request.
-    """
+    """Return the error of a field, for validators of a whole request, which are not limited to their own path."""
     return ValidationError.from_exception_data("request", [_error("refused", reason, path, None)])
 
 
@@ -167,7 +158,6 @@ class Reply(BaseModel):
 
 
 def _explained(model: type[BaseModel], item: Any) -> InitErrorDetails:
-    """Repeat an error of a model in plain words."""
     reason, kind, context = item["msg"], item["type"], item.get("ctx", {})
     if kind == "extra_forbidden" and len(item["loc"]) == 1:
         names = ", ".join(field.alias or name for name, field in model.model_fields.items())
@@ -194,11 +184,7 @@ _JSON, _TEXT = b"application/json", b"text/plain"
 
 
 def require_json(headers: list[tuple[bytes, bytes]], *, or_text: bool = False) -> None:
-    """Raise UnsupportedMedia unless the Content-Type is JSON in UTF-8.
-
-    Args:
-        or_text: accept JSON as plain text too, as navigator.sendBeacon sends it.
-    """
+    """Raise UnsupportedMedia unless the Content-Type is JSON in UTF-8, or plain text, as sendBeacon sends it."""
     for name, value in headers:
         if name == b"content-type":
             if value == _JSON:
@@ -270,14 +256,9 @@ def is_query(kind: Any) -> TypeGuard[type[QueryString]]:
 
 
 def check_query(query: bytes, repeatable: Collection[str]) -> None:
-    """Check a query string. The framework reads other bytes as U+FFFD, and the last of repeated parameters.
+    """Raise Invalid for a query string that is not UTF-8, or has a parameter twice that is not repeatable.
 
-    Args:
-        query: As sent.
-        repeatable: Parameters that are lists.
-
-    Raises:
-        Invalid: It is not UTF-8, or a parameter that is no list is repeated.
+    The framework reads other bytes as U+FFFD, and the last of repeated parameters.
     """
     seen: set[str] = set()
     for pair in query.split(b"&"):

@@ -42,7 +42,6 @@ class LoadedModels:
     """The current Serving, replaced by one thread and read by all.
 
     max_loaded  models kept loaded; the active and the previous one stay even beyond it
-    pinned      further versions that stay loaded
     failures    why a version was refused, and under ALIAS why the activated version does not serve
     release     called with a bundle that was dropped, or was prepared and will not serve
     """
@@ -192,7 +191,6 @@ class Follower:
             self._retry_at = time.monotonic() + _RETRY_S
 
     def _due(self) -> bool:
-        """Return whether the state was not followed yet, or must be tried again."""
         return (
             fingerprint(self._root / STATE) != self._followed or time.monotonic() >= self._retry_at
         )
@@ -236,13 +234,11 @@ class Follower:
         )
 
     def _discard_prepared(self) -> None:
-        """Forget the prepared bundle; release it unless it already serves."""
         bundle, self._prepared = self._prepared, None
         if bundle is not None:
             self._models.release([bundle])
 
     def _fresh(self, proposal: Proposal) -> Bundle:
-        """Return the proposed bundle as it is on disk now."""
         loaded = self._models.serving.models.get(proposal.version)
         if loaded is not None and self._loader.is_unchanged(loaded):
             return loaded
@@ -347,7 +343,6 @@ class Follower:
         return state.experiment
 
     def _bundle(self, version: str, sha256: str | None = None) -> Bundle:
-        """Return a bundle that is prepared or loaded, else load it."""
         if self._prepared is not None and self._prepared.version == version:
             return self._prepared
         loaded = self._models.serving.models.get(version)

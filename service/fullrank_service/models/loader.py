@@ -108,13 +108,7 @@ def manifest_sha256(path: Path) -> str:
 
 
 class Loader:
-    """Opens the bundles of one worker.
-
-    Args:
-        root: the folder of bundles.
-        opener: verifies and opens a bundle.
-        prepare: called with an open, warm bundle before it may serve; may raise BundleError.
-    """
+    """Opens the bundles of one worker; ``prepare`` gets each before it may serve, and may raise BundleError."""
 
     def __init__(
         self,
@@ -128,11 +122,7 @@ class Loader:
         self._opened: dict[str, dict[str, FileFingerprint]] = {}
 
     def open(self, version: str, sha256: str | None = None) -> Bundle:
-        """Open, verify and warm up a version.
-
-        Args:
-            version: the version to open.
-            sha256: of its manifest; None: any.
+        """Open, verify and warm up a version, whose manifest has a hash; None: any.
 
         Raises:
             BundleNotFound: there is no such version.

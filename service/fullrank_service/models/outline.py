@@ -22,12 +22,9 @@ _SAMPLED = 192
 
 @dataclass(frozen=True, slots=True)
 class FieldOutline:
-    """A stored field that filters and facets can read.
+    """A stored field that filters and facets can read: kinds and number of its values; booleans count as two.
 
-    Attributes:
-        kinds: Kinds of its values.
-        distinct: Number of different values; booleans count as two.
-        min, max: Least and largest value of a field of numbers alone, or of times alone: ISO 8601 in UTC. Else None.
+    The least and largest value are those of a field of numbers alone, or of times alone: ISO 8601 in UTC. Else None.
     """
 
     kinds: tuple[Kind, ...]
@@ -38,12 +35,9 @@ class FieldOutline:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a bundle holds.
+    """What a bundle holds: fields with values that filters and facets can read, none of a bundle without columns.
 
-    Attributes:
-        fields: Fields with values that filters and facets can read, by name; none of a bundle without columns.
-        examples: At most EXAMPLES titles of its documents, to try as queries; without titles, values of the first field
-            that its model reads.
+    The examples, to try as queries, are at most EXAMPLES titles, or values of the first field that its model reads.
     """
 
     fields: Mapping[str, FieldOutline]
@@ -54,14 +48,7 @@ _outlines: WeakKeyDictionary[Bundle, Outline] = WeakKeyDictionary()
 
 
 def outline_of(bundle: Bundle) -> Outline:
-    """Return the outline of a bundle; it is read once.
-
-    Args:
-        bundle: A loaded bundle. Its live documents are not looked at.
-
-    Returns:
-        Its fields and examples.
-    """
+    """Return the outline of a bundle; it is read once. Its live documents are not looked at."""
     outline = _outlines.get(bundle)
     if outline is None:
         # A bundle of an earlier release would have to read all documents to build its columns.
@@ -78,12 +65,7 @@ def _field(column: Column) -> FieldOutline:
 
 
 def field_outline(bounds: Mapping[Kind, tuple[float, float] | None], distinct: int) -> FieldOutline:
-    """Return the outline of a field.
-
-    Args:
-        bounds: Of each kind of its values, as ``bounds_of`` returns them.
-        distinct: Number of different values.
-    """
+    """Return the outline of a field, given the bounds of each kind of its values, as ``bounds_of`` returns them."""
     low: float | str | None = None
     high: float | str | None = None
     if len(bounds) == 1:

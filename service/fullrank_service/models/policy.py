@@ -1,7 +1,6 @@
 """What a worker should do next, given the committed state, the models it has loaded, and the bundles on disk.
 
-Deciding is separate from doing: these are pure functions over plain values, tested as a table. The follower carries out
-their decisions.
+These are pure functions over plain values, tested as a table. The follower carries out their decisions.
 """
 
 from __future__ import annotations
@@ -72,8 +71,6 @@ def next_step(
     default_model, and keeps serving it when a newer one is published.
 
     Args:
-        state: the committed state, or None.
-        holding: what the worker serves.
         available: bundles on disk, newest first.
         default_model: a bundle name; None: any.
         preload: load the newest version of every bundle name too, the newest first.

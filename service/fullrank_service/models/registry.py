@@ -48,14 +48,9 @@ class Registry:
     """The models of one worker. Requests read ``serving``; all slow work happens on other threads.
 
     Args:
-        root: the folder of bundles.
-        metrics: counts swaps and shows what serves.
         default_model: name of the bundle that serves while none was activated; None: the newest.
         preload: load the newest version of every other bundle name at start.
-        max_loaded: models kept loaded.
-        poll_s: how often to look for a swap.
         timeout_s: longest wait of a swap until every worker is prepared.
-        opener: verifies and opens a bundle.
         prepare: called on the loading thread with each bundle before it may serve.
         release: called with each bundle that was dropped.
     """

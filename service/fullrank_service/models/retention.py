@@ -37,16 +37,10 @@ def superseded(
     workers: Sequence[Report],
     keep: int = KEEP,
 ) -> list[BundleInfo]:
-    """Return the versions to remove.
+    """Return the versions to remove, of those on disk, newest first.
 
     Kept are the newest versions of each name, every version that a worker has loaded, and those that the committed
     state names: the active one, the one before it, the candidate of an experiment, and those that stay loaded.
-
-    Args:
-        infos: Versions on disk, newest first.
-        state: The committed state, or None.
-        workers: The reports of all live workers.
-        keep: How many versions of each name to keep, at least 1.
     """
     used = {own for report in workers for own in (report.version, report.prepared, *report.loaded)}
     if state is not None:
@@ -65,18 +59,9 @@ def superseded(
 def prune(
     root: Path, name: str | None = None, *, keep: int = KEEP, dry_run: bool = False
 ) -> list[Removed]:
-    """Remove the superseded versions of a folder of bundles, and what killed writers left there.
+    """Remove the superseded versions of a folder of bundles, and what killed writers left there; return them.
 
     A version disappears in one step: it is renamed to a name that no reader takes for a bundle, then deleted.
-
-    Args:
-        root: Folder of bundles.
-        name: Only versions of this name.
-        keep: How many versions of each name to keep, at least 1.
-        dry_run: Remove nothing.
-
-    Returns:
-        What was removed, or would be.
 
     Raises:
         BundleNotFound: There is no such folder or name.

@@ -38,8 +38,6 @@ class ActiveState:
     version          the active version; None: none was activated, and the newest serves
     manifest_sha256  of the active version, so that no other bundle of this version serves
     loaded           further versions that every worker keeps loaded
-    previous         the version that was active before
-    experiment       against the active version
     """
 
     generation: int
@@ -154,15 +152,7 @@ def lock(root: Path) -> Iterator[None]:
 def activated(
     state: ActiveState, version: str, sha256: str, generation: int, before: str | None
 ) -> ActiveState:
-    """Make a version the default, which ends an experiment.
-
-    Args:
-        state: The committed state.
-        version: The new one.
-        sha256: Of its manifest.
-        generation: The next one.
-        before: The version that serves.
-    """
+    """Make a version the default, in place of the one that serves; this ends an experiment."""
     if (state.version, state.manifest_sha256) == (version, sha256):
         return state
     previous = before if before != version else state.previous
@@ -172,15 +162,7 @@ def activated(
 def experimenting(
     state: ActiveState, active: str, sha256: str, generation: int, experiment: Experiment
 ) -> ActiveState:
-    """Begin an experiment, which ends another one.
-
-    Args:
-        state: The committed state.
-        active: The version that serves.
-        sha256: Of its manifest.
-        generation: The next one.
-        experiment: Against the active version.
-    """
+    """Begin an experiment against the version that serves; this ends another one."""
     return replace(
         state,
         generation=generation,
@@ -198,13 +180,7 @@ def without_experiment(state: ActiveState, generation: int) -> ActiveState:
 
 
 def loading(state: ActiveState, version: str, loaded: Collection[str]) -> ActiveState:
-    """Keep a version loaded.
-
-    Args:
-        state: The committed state.
-        version: The further one.
-        loaded: Versions that are loaded somewhere. Others are dropped from the list, which would grow for ever.
-    """
+    """Keep a version loaded; drop those that are loaded nowhere from the list, which would grow for ever."""
     # The last version of the list stays loaded longest.
     kept = tuple(own for own in state.loaded if own in loaded and own != version)
     return replace(state, loaded=(*kept, version))

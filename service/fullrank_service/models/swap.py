@@ -67,10 +67,7 @@ class SwapFailed(FullrankError):
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The result of a swap.
-
-    converged  every worker already serves the version; if False, some are still switching
-    """
+    """The result of a swap. If it is not converged, some workers are still switching."""
 
     generation: int
     version: str | None
@@ -83,7 +80,6 @@ class Swap:
     """Coordinates swaps.
 
     Args:
-        root: the folder of bundles.
         timeout_s: longest wait until every worker is prepared.
         stop: set when this process is about to end; a swap that is not committed is then withdrawn.
         nudge: called when the follower of this process should check the files.
@@ -116,16 +112,7 @@ class Swap:
         return self.run(version, change)
 
     def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
-        """Interleave a version with the active one; this ends an experiment with another.
-
-        Args:
-            candidate: its version.
-            share: of the searches.
-            max_days: after which the active version stays.
-
-        Raises:
-            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
-        """
+        """Interleave a version with the active one; this ends an experiment with another. Raises as ``activate``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
             active = self._other(state, candidate)
@@ -136,10 +123,7 @@ class Swap:
         return self.run(candidate, change)
 
     def promote(self, candidate: str, share: float, max_days: float) -> Swapped:
-        """Make a candidate the default, and interleave the version before it with it from now on.
-
-        Args and Raises: as ``start_experiment``; share and max_days are those of the version before.
-        """
+        """Make a candidate the default, and interleave the version before it from now on. Raises as ``activate``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
             before = self._other(state, candidate)
@@ -150,7 +134,6 @@ class Swap:
         return self.run(candidate, change)
 
     def _other(self, state: ActiveState, candidate: str) -> str:
-        """Return the version that serves beside a candidate. Raises SwapRefused if there is none but itself."""
         active = state.version or _served(reports(self._root))
         if active is None or active == candidate:
             raise SwapRefused(f"{candidate}: there is no other version to compare it with")
@@ -274,7 +257,6 @@ def serving_version(root: Path) -> str | None:
 
 
 def _served(found: list[Report]) -> str | None:
-    """Return what workers serve while no version was activated."""
     return next((report.version for report in found if report.version is not None), None)
 
 

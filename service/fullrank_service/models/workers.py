@@ -38,7 +38,6 @@ class Report:
     version     the version that it serves; None: no model
     proposal    id of the last proposal that it has answered: with ``prepared``, the version that it has prepared, or
                 with ``failure``, the reason why it cannot
-    loaded      all versions that it has loaded
     """
 
     id: str

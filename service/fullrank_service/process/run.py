@@ -92,11 +92,7 @@ def read_settings() -> Settings:
 
 
 def run(factory: str, settings: Settings) -> None:
-    """Serve an app until a signal stops the process.
-
-    Args:
-        factory: "module:function" that makes the app.
-        settings: those that the environment holds.
+    """Serve an app until a signal stops the process. The factory is the "module:function" that makes it.
 
     Raises:
         FullrankError: the port or the folder of metrics cannot be used.
@@ -114,7 +110,6 @@ def run(factory: str, settings: Settings) -> None:
 
 
 def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
-    """Serve with worker processes; return the exit code."""
     from fullrank_service.base.sharing import FOLDER, leave, metrics_folder, restart_counter
     from fullrank_service.process.supervisor import Supervisor, import_to_share
     from fullrank_service.process.worker import FINISH_S, start
@@ -163,7 +158,6 @@ def _bind(settings: Settings) -> socket.socket:
 
 
 def _raise_open_file_limit() -> None:
-    """Allow as many open files as the system grants: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

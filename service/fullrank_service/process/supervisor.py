@@ -2,11 +2,12 @@
 
 A socket pair connects the supervisor and each worker. When either side dies, however it dies, the other sees its end
 close: a dead worker is replaced at once, and workers whose supervisor died end by themselves. A worker sends a byte
-when it has started and then one a second from its event loop. The supervisor kills a worker only when its loop has
-not run for a minute, never one that is merely busy.
+when it has started and then one a second from its event loop.
 
-If a replacement cannot start, for example for lack of memory, the supervisor tries again with growing pauses and keeps
-the other workers running. If no worker has ever started the service ends with code 3.
+Three promises keep the managers of uvicorn and gunicorn out: workers share the memory of the imported code (uvicorn
+spawns); one that is busy for less than a minute is never killed (uvicorn waits 5 s); and if a replacement cannot start,
+for example for lack of memory, the others serve on while it is tried again with growing pauses (gunicorn ends, uvicorn
+tries without a pause). If no worker has ever started the service ends with code 3.
 """
 
 from __future__ import annotations
@@ -40,10 +41,8 @@ _LOOK_S = 0.005
 def import_to_share(module: str) -> None:
     """Import a module for the processes that are forked afterwards, which then share its memory.
 
-    An import runs no computation and so starts no pool of threads, which a fork would leave without its threads.
-    Garbage is not searched for: a collection would leave holes in pages, and an object that a forked process puts into
-    a hole copies the whole page. The garbage collector of a forked process does not visit, and so does not copy, what
-    is frozen here.
+    An import starts no pool of threads, which a fork would leave without its threads. Garbage is not searched for:
+    objects that a forked process puts into the holes of a collection, or visits in one, copy whole pages.
     """
     gc.disable()
     try:
@@ -57,12 +56,8 @@ class Forked:
     """A forked process, with the methods of subprocess.Popen.
 
     As after an exec, the process has none of its parent's files but those listed, and signals that its parent handles
-    do what they do by default.
-
-    Args:
-        work: What the process runs. It ends with code 0 when this returns, with that of SystemExit, or with 1 on
-            another exception, which it prints.
-        kept: Descriptors that stay open besides standard output and error.
+    do what they do by default. It ends with code 0 when `work` returns, with that of SystemExit, or with 1 on another
+    exception, which it prints.
 
     Raises:
         OSError: The system has no process or memory left.
@@ -113,7 +108,6 @@ class Forked:
 
 
 def _run(work: Callable[[], object], kept: Collection[int], allowed: Collection[int]) -> NoReturn:
-    """Run the work in the child and end the process."""
     code = 1
     try:
         _leave_parent(kept)
@@ -172,8 +166,6 @@ Start = Callable[[int, int], Process]
 
 
 class _Worker:
-    """One worker slot and its current process."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: Process | None = None
@@ -189,8 +181,6 @@ class Supervisor:
     """Runs worker processes.
 
     Args:
-        start: starts one worker.
-        workers: how many to keep running.
         ended: called with the number of a worker that ended, and with DIED or HUNG, before another takes its place.
         stopping: called before workers are told to end: closes what the workers alone should have open.
         grace_s: how long workers may take to end after the signal.

@@ -158,8 +158,8 @@ def configured(factory: str, settings: Settings) -> uvicorn.Config:
 class Server(uvicorn.Server):
     """A server that searches for no garbage while it starts: nearly all that it imports and loads is kept.
 
-    Nor does it ever search what it imports. Several hundred thousand objects would take a tenth of a second each time,
-    while all requests wait. Models are loaded later, and searched, because they can be replaced.
+    Nor does it ever search what it imports, which would take a tenth of a second each time. Models are loaded later,
+    and searched, because they can be replaced.
     """
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -220,7 +220,6 @@ def start(factory: str, listening: socket.socket, supervisor: int, number: int) 
 
 
 def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
-    """Serve until a signal, or until the supervisor is dead."""
     pair = socket.socket(fileno=supervisor)
     # Ctrl-C reaches the supervisor too, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -200,12 +200,10 @@ async def delete_rule(
 
 
 def _complete(rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored rule with the fields that it leaves out."""
     return {**RuleBody.model_construct().model_dump(by_alias=True), **rule}
 
 
 def _check_filter(rule: Rule, condition: Mapping[str, Any], views: list[View]) -> None:
-    """Raise FilterError unless the filter has an effect and every loaded version of the collection has its fields."""
     parsed = parse_filter(condition, "body.filter")
     decided = constant(parsed)
     if decided is False:

@@ -66,21 +66,13 @@ class Stored(NamedTuple):
 
 
 class RuleStore:
-    """Reads and writes the file of rules; for any thread.
-
-    Args:
-        path: The file; it need not exist.
-    """
+    """Reads and writes the file of rules, which need not exist; for any thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def put(self, collection: str, id: str, rule: bytes) -> None:
-        """Add or replace a rule; when this returns it survives a power cut.
-
-        Raises:
-            TooManyRules, RulesError: Nothing was changed.
-        """
+        """Add or replace a rule; when this returns it survives a power cut. Raises TooManyRules, RulesError."""
         with self._changing() as file:
             [others] = file.execute(
                 "SELECT count(*) FROM rules WHERE collection = ? AND id <> ?", (collection, id)
@@ -166,12 +158,7 @@ class RuleStore:
 
 
 class Watch:
-    """Finds out whether a file has changed; for one thread at a time.
-
-    Args:
-        path: The file; it need not exist.
-        connect: Opens it.
-    """
+    """Finds out whether a file, which need not exist, has changed; for one thread at a time."""
 
     def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
         self._path, self._connect = path, connect
@@ -180,11 +167,7 @@ class Watch:
         self._opened = 0
 
     def look(self) -> tuple[tuple[int, int] | None, tuple[int, int]]:
-        """Return the identity of the file (None if it is missing) and numbers that change with every commit.
-
-        Raises:
-            RulesError: It cannot be read.
-        """
+        """Return the identity of the file, None without one, and numbers that change with every commit."""
         file = identity(self._path)
         if file != self._file:
             self.close()
@@ -220,13 +203,7 @@ Found = TypeVar("Found")
 
 
 class Rules:
-    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors.
-
-    Args:
-        path: The file.
-        poll_s: How often to look for changes of other workers.
-        failed: Counts failures to follow the file.
-    """
+    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors."""
 
     def __init__(self, path: Path, *, poll_s: float = 0.05, failed: Failed = uncounted) -> None:
         self._store = RuleStore(path)
@@ -331,7 +308,6 @@ class Rules:
 
 
 def _rule(stored: Stored) -> Rule | None:
-    """Read a stored rule; None for one that this release cannot read."""
     try:
         return read_rule(stored.id, orjson.loads(stored.rule))
     except (RuleError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -33,12 +33,7 @@ def normalise(text: str) -> str:
 
 
 class Key(NamedTuple):
-    """The key of one text under one bundle.
-
-    digest          16 bytes, different for each bundle, shape and normalised text
-    n_dense, width  N and F of the embedding
-    chars           length of the normalised text
-    """
+    """The key of one text under one bundle; the digest differs for each bundle, shape and normalised text."""
 
     digest: bytes
     n_dense: int
@@ -159,14 +154,7 @@ class Remote(Protocol):
 
 
 class EmbeddingCache:
-    """The table in the process, backed by a shared store. For the event loop only.
-
-    Args:
-        entries: most embeddings in the table.
-        metrics: counts hits and misses, and the time they saved and took.
-        remote: the shared store; None: none.
-        max_bytes: most memory that the table takes.
-    """
+    """The table in the process, backed by a shared store. For the event loop only."""
 
     def __init__(
         self,

@@ -74,16 +74,9 @@ def learned_until(bundle: Bundle) -> float:
 def refresh_votes(
     log: EventLog, since: int, not_before: float, is_stopping: Callable[[], bool] = lambda: False
 ) -> Path | None:
-    """Return the file with the votes of a log; make it anew if no worker has lately.
+    """Return the file with the votes of a log; make it anew if no worker has since `not_before`.
 
-    Args:
-        log: The log.
-        since: First day to read, in days since 1970.
-        not_before: A file that was made since is new enough, in seconds since 1970.
-        is_stopping: Whether to stop at once.
-
-    Returns:
-        The file; None if there is none, as another worker is at it, or the reading was stopped.
+    None if there is none, as another worker is at it, or the reading was stopped.
 
     Raises:
         SegmentError: A file of the log is damaged.
@@ -150,7 +143,6 @@ def _collect(days: Days, since: int, state: Sequence[Sequence[str | int]]) -> Vo
 
 
 def _once_a_day(votes: Int64) -> Int64:
-    """Keep the first vote of a person, query, document and day."""
     votes = votes[np.argsort(votes[:, 3], kind="stable")]
     keys = votes.copy()
     keys[:, 3] //= 1000 * DAY_S
@@ -159,14 +151,7 @@ def _once_a_day(votes: Int64) -> Int64:
 
 
 class ClickCounter:
-    """Counts, on a thread, the clicks that each loaded bundle has not learned.
-
-    Args:
-        views: Returns the views of all loaded models.
-        events: Folder of the log of events.
-        metrics: Show how many queries and documents have new clicks, and how old the counts are.
-        refresh_s: How often to look for new clicks.
-    """
+    """Counts, on a thread, the clicks that each loaded bundle has not learned."""
 
     def __init__(
         self,

@@ -39,15 +39,7 @@ def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:
 def highlighted(
     view: View, text: str, query: Encoded, hits: Sequence[Hit], asked: Highlight
 ) -> list[dict[str, Any]]:
-    """Return the snippets of each hit by field, ready for JSON.
-
-    Args:
-        view: The view that found the hits.
-        text: The query.
-        query: The same query, encoded.
-        hits: Hits of an answer.
-        asked: What to mark.
-    """
+    """Return the snippets of each hit by field, ready for JSON, given the query as text and encoded."""
     if not hits:
         return []
     number = {id(part): i for i, part in enumerate(view.parts)}
@@ -63,17 +55,7 @@ def highlighted(
 def shown(
     view: View, request: RankRequest, query: Widened, found: Sequence[Hit]
 ) -> list[dict[str, Any]]:
-    """Return hits ready for JSON.
-
-    Args:
-        view: The view that found them.
-        request: Names the fields to show.
-        query: The encoded query of the ranking.
-        found: The hits.
-
-    Raises:
-        FilterError: They are larger than the request allows.
-    """
+    """Return hits ready for JSON. Raises FilterError if they are larger than the request allows."""
     stage = view.bundle.second_stage
     # Once for all hits.
     terms = learned = None
@@ -130,7 +112,6 @@ def shown(
 
 
 def _fields(hit: Hit, names: Collection[str]) -> bytes:
-    """Return some of the stored fields of a hit as JSON."""
     fields = hit.part.store.fields(hit.row)
     return orjson.dumps({name: value for name, value in fields.items() if name in names})
 

@@ -22,16 +22,12 @@ class Engine(Protocol):
     async def rank(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Ranked]:
-        """Rank the documents of a view for a text. If the caller is cancelled, work that waits never starts.
+        """Rank the documents of a view for a text; return the encoded text, too. If the caller is cancelled, work that
+        waits never starts.
 
         Args:
-            view: What is searched.
-            request: What to rank and to return.
             cached: The encoded text of the request; None: encode it.
             stages: The stopwatch.
-
-        Returns:
-            The encoded text, and the answer.
 
         Raises:
             FilterError: A field of the request does not fit the stored fields.
@@ -42,14 +38,7 @@ class Engine(Protocol):
 
 
 class Ranker:
-    """Ranks by an engine, behind the embedding cache.
-
-    Args:
-        cache: embeddings of texts.
-        metrics: counts searches and the time of their stages.
-        engine: ranks.
-        searched: called with the stages of each search.
-    """
+    """Ranks by an engine, behind the embedding cache; `searched` is called with the stages of each search."""
 
     def __init__(
         self,
@@ -65,11 +54,7 @@ class Ranker:
         self._searched = searched
 
     async def rank(self, view: View, request: RankRequest) -> Ranked:
-        """Rank the documents of a view for a text. If the caller is cancelled, a ranking that waits never starts.
-
-        Raises:
-            FilterError: filter or facets do not fit the fields.
-        """
+        """Rank as ``Engine.rank``."""
         stages = Stages()
         key = cached = None
         if self._cache.on:

@@ -110,24 +110,7 @@ def rank_view(
     stages: Stages,
     clicks: NewClicks | None = None,
 ) -> tuple[Encoded, Ranked]:
-    """Rank documents.
-
-    Args:
-        view: The documents.
-        request: What to rank and to return.
-        mode: "exact" or "fast".
-        cached: The encoded text of the request; None: encode it.
-        bitmaps: Results of filters.
-        policy: Learns from the time that this takes.
-        stages: The stopwatch.
-        clicks: That the bundle has not learned yet.
-
-    Returns:
-        The encoded text, and the answer.
-
-    Raises:
-        FilterError: A field of the request does not fit the stored fields.
-    """
+    """Rank documents as ``Engine.rank``, in the mode "exact" or "fast", with clicks that the bundle has not learned."""
     stages.done("wait")
     is_measured = request.is_plain and policy.measures_plain(view.bundle, mode)
     began = thread_time() if is_measured else 0.0
@@ -168,14 +151,7 @@ def rank_view(
 
 
 class LocalEngine:
-    """Ranks the documents that this process has.
-
-    Args:
-        bitmaps: Results of filters.
-        policy: Chooses mode and thread.
-        threads: Size of the pool.
-        clicks: Counts new clicks; None: they wait for the next training.
-    """
+    """Ranks the documents that this process has; without `clicks` these wait for the next training."""
 
     def __init__(
         self,

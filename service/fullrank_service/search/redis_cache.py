@@ -78,17 +78,14 @@ class RedisCache:
     """The shared store behind cache.EmbeddingCache: short timeouts, no retries, a circuit breaker.
 
     A call that is cancelled halfway leaves its reply on the connection, where the next call would read it. The client
-    closes such a connection. If that fails, the value names another key: it counts as a miss, and all idle
-    connections are closed, so that one reply out of step does not put all later ones out of step.
+    closes such a connection. If that fails, the value names another key: it counts as a miss, and all idle connections
+    are closed, so that one reply out of step does not put all later ones out of step.
 
     Args:
-        url: redis://…, rediss://… or unix://….
-        metrics: counts errors, shorter texts, and the state of the breaker.
         ttl_s: lifetime of an embedding in Redis.
         timeout_s: longest wait for a reply.
         retry_s: pause after failures, see Breaker.
         min_chars: shorter texts are neither looked up nor stored: encoding them takes less time than Redis.
-        clock: seconds, for the breaker.
     """
 
     def __init__(

@@ -163,15 +163,11 @@ class Ranked:
     """The answer: hits in order and facets by field, ready for JSON.
 
     certified  the hits are provably the top of the full ranking, before a second stage reordered it
-    total      number of documents that are found
     is_total   whether total is exact; otherwise it is a lower bound
-    mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
     following  where the next page begins, after a request with `after`; None: there is no other
-    facet_ranges  number of documents in each range, by field
     filled     the Placed of ``ads``: how the hits fill the placements of a page
     covered    share of the documents that were searched
-    tried      the experiment or exploration on the hits
     pinned     places of pinned hits, from 0
     """
 

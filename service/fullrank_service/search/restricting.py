@@ -62,8 +62,6 @@ class Bitmaps(MaskCache):
 
         Args:
             documents: a key that no other documents have, nor the same ones with other columns.
-            columns: the fields of the documents.
-            condition: JSON of fullrank.filters.query.
             path: the name of the filter in errors.
 
         Raises:
@@ -87,10 +85,7 @@ _log = getLogger(__name__)
 def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> list[Mask] | None:
     """Return for each part of a view the documents that a search may return, bool (n,); None: all of them.
 
-    The filter of a rule is ignored if it does not fit the fields, because another model serves now.
-
-    Raises:
-        FilterError: The filter of the request does not fit the fields.
+    The filter of a rule is ignored if it does not fit the fields, because another model serves now. Raises FilterError.
     """
     found: list[Mask] | None = None
     if request.asked.filter is not None:

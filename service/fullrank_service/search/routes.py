@@ -66,14 +66,7 @@ _SIGNATURE_BYTES = 16
 
 
 class Cursor(NamedTuple):
-    """The beginning of a page.
-
-    Attributes:
-        version: Of the model; its documents alone have these scores.
-        search: What is searched for, as ``fingerprint`` returned it.
-        now: The origin "now" of boosts, in seconds since 1970.
-        score, id, place: As of ``After``.
-    """
+    """The beginning of a page of a search, of which a version has the scores, with the origin "now" of boosts."""
 
     version: str
     search: str
@@ -93,11 +86,7 @@ def fingerprint(search: Any) -> str:
 
 
 class Cursors:
-    """Writes and reads cursors.
-
-    Args:
-        path: File of the key; it is created if missing.
-    """
+    """Writes and reads cursors; the file of the key is created if missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -150,7 +139,6 @@ class CursorPage(NamedTuple):
 
     Attributes:
         model: Version of the cursor; of the first page the model of the request.
-        after: Where the page begins.
         now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
         search: Fingerprint of the search.
     """
@@ -167,8 +155,7 @@ def page_of_cursor(
     """Read the cursor of a request.
 
     Raises:
-        Invalid: the text is no cursor of this service or belongs to another search, or the request asks for another
-            order than that of the score.
+        Invalid: this service has not written it, it belongs to another search, or the request has another order.
         CursorExpired: its version is not loaded any more.
     """
     others = {
@@ -215,12 +202,7 @@ ANSWER_HEADERS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """What routes that rank use.
-
-    Attributes:
-        rules: Returns the rules that apply to a query, given the bundle name and the query.
-        record: Logs what an answer shows; None: events are off, and nothing is tried.
-    """
+    """What routes that rank use. Without events `record` is None, and nothing is tried."""
 
     settings: Settings
     documents: Documents
@@ -245,13 +227,9 @@ def reply_to(
     ads: Sequence[tuple[int, str, float]] = (),
     **content: Any,
 ) -> dict[str, Any]:
-    """Record an answer whose hits are final, and write its reply.
+    """Record an answer whose hits are final, and write its reply with further content.
 
-    Args:
-        asker: Who asks.
-        started: By time.perf_counter.
-        kind: As of ``fullrank.events.records.ServedList``, and so are page_url and ads.
-        content: Further fields of the reply.
+    `started` is by time.perf_counter; kind, page_url and ads are those of ``fullrank.events.records.ServedList``.
     """
     query_id = new_id()
     if searches.record is not None:
@@ -419,7 +397,6 @@ async def search_batch(
 
 @contextmanager
 def _naming(number: int) -> Iterator[None]:
-    """Put the search of a batch before the fields of its errors."""
     prefix = f"searches.{number}."
     try:
         yield

@@ -35,13 +35,7 @@ _DAY_S = 86_400
 
 
 class Trying:
-    """Ranks, and tries other documents on some of the lists.
-
-    Args:
-        ranker: Ranks.
-        live: Gives the view of a candidate.
-        explored: Share of lists that are explored, in each of two ways.
-    """
+    """Ranks, and tries other documents on some of the lists, of which it explores a share in each of two ways."""
 
     def __init__(self, ranker: Ranker, live: Documents, explored: float) -> None:
         self._ranker = ranker
@@ -56,18 +50,7 @@ class Trying:
         person: str | None,
         min_seq: int,
     ) -> Ranked:
-        """Rank a search that names no model.
-
-        Args:
-            serving: The generation that answers.
-            view: Of its active version.
-            request: The search.
-            person: Who asks, if known.
-            min_seq: Write that both versions must have seen.
-
-        Raises:
-            FilterError: Filter or facets do not fit the fields.
-        """
+        """Rank a search that names no model, for a person if known, in the view of the active version."""
         experiment = serving.serving.experiment
         if experiment is not None:
             coin = _coin(experiment, request, person)
@@ -134,7 +117,6 @@ class Trying:
 
 
 def _is_clicked(explanation: Mapping[str, Any] | None) -> bool:
-    """Return whether people clicked a hit after this query."""
     clicks = None if explanation is None else explanation["clicks"]
     return clicks is not None and clicks["after_query"] > 0
 
@@ -183,10 +165,8 @@ async def rank_by_rules(
     The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
 
     Args:
-        rules: The rules that apply, by id; the first one that pins a document decides. With a cursor, pins and synonyms
-            are ignored.
+        rules: By id; the first one that pins a document decides. With a cursor, pins and synonyms are ignored.
         view: Of the active model.
-        request: The search, without rules.
         ranker: Scores the pinned documents.
         rank: Ranks the others.
 

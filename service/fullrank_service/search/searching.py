@@ -33,11 +33,7 @@ def page_after(
     """Return a page of a ranking by score, and where the next one begins; None after the last one.
 
     Documents that were added or deleted meanwhile move no other one, because each is compared with the last hit alone.
-
-    Args:
-        search: Returns so many of the best documents, ties by id.
-        after: Where the page begins.
-        limit: Maximum number of hits.
+    `search` returns so many of the best documents, ties by id.
     """
     depth = after.place + limit + 1
     while True:
@@ -60,12 +56,7 @@ Counted = tuple[dict[str, Any], dict[str, Any]]
 
 
 def counts_of(view: View, request: RankRequest, deleted: Sequence[Mask | None]) -> Counted:
-    """Count what a request asks for.
-
-    Args:
-        view: The documents.
-        request: Names the fields.
-        deleted: For each part the documents that are not found; None: all documents are found.
+    """Count what a request asks for. `deleted` has for each part the documents that are not found; None: all are found.
 
     Raises:
         FilterError: A field does not exist, or has no values of the kind.
@@ -134,11 +125,7 @@ class Checked(NamedTuple):
 
 
 def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
-    """Check a request against the stored fields, and choose the documents that it may return.
-
-    Raises:
-        FilterError: A field of the request does not fit.
-    """
+    """Check a request against the stored fields, and choose the documents that it may return. Raises FilterError."""
     matching = matching_documents(view, bitmaps, request)
     if request.asked.highlight is not None:
         check_highlight(view.columns[0], request.asked.highlight.asked, "highlight")
@@ -238,13 +225,11 @@ class Search(NamedTuple):
         return self._page(limit, deleted, is_counted=False)
 
     def _first(self, limit: int) -> Hits:
-        """Return the best documents by score, boosted or not."""
         if self.order is not None:
             return self.order.search(self.query, slice(limit), deleted=self.deleted, mode="exact")
         return self.view.search(self.query, limit, deleted=self.deleted, floor=self.floor)
 
     def _page(self, limit: int, deleted: Sequence[Mask | None], *, is_counted: bool) -> Hits:
-        """Return a number of hits from the offset on."""
         offset = self.request.offset
         if self.order is not None:
             page = slice(offset, offset + limit)
@@ -323,6 +308,5 @@ def can_match_any_word(view: View, request: RankRequest) -> bool:
 
 
 def _begun(view: View, request: RankRequest) -> str | None:
-    """Return the last word of a query if known words begin with it."""
     is_begun = request.asked.prefix == "last" and known.begun_by(view, request.text)
     return last_word(request.text) if is_begun else None
