@@ -18,9 +18,8 @@ from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of, runs_of, shard_of
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import ActorReplica, coordinator_of, stop_fleet
-from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.coordinator import Snapshot
-from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
 from fullrank_fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
 from fullrank_fleet.sets import read_set
 from fullrank_service.base.metrics import Metrics

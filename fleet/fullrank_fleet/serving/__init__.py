@@ -13,8 +13,7 @@ coordinator.py   the only writer of active.json: which version serves, and which
 following.py     a router follows the coordinator, and has its sets loaded
 head.py          what a router has of a set: its model and its fields
 merge.py         the answers of shards as one
-pages.py         fill the placements of a page, asking shards
-engine.py        rank the documents of a set
+engine.py        rank the documents of a set, and fill the placements of a page with them
 documents.py     read and write the documents of sets, in the log that routers write and shards follow
 app.py           the HTTP service over all of this
 ray_app.py       the same in a worker process of a cluster, which joins again after its head was started again

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fullrank.errors import FilterError
+from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
 from fullrank_fleet.serving.wire import (
     Answer,
     Ask,
@@ -24,29 +25,6 @@ from fullrank_fleet.serving.wire import (
 from fullrank_fleet.sets import SetManifest
 from fullrank_service.base.errors import DocumentsMissing, NotYetVisible
 from fullrank_service.http.admission import Slot, current_slot
-
-# How a router reaches the shards.
-
-
-class Failure(NamedTuple):
-    """Why a shard has not answered, for the log and for operators."""
-
-    reason: str
-
-
-class Shards(Protocol):
-    """The shards of one set, by number."""
-
-    async def ask(
-        self, payloads: Mapping[int, bytes], deadline_s: float
-    ) -> Mapping[int, bytes | Failure]:
-        """Ask some shards at once, each with an ``Ask``, packed (wire.py).
-
-        Returns:
-            For each shard asked what ``ShardServer.answers`` returned, or why there is no answer within the deadline.
-            No failure of a shard raises. If the caller is cancelled, calls that have not begun never do.
-        """
-
 
 # Pause before a shard that is behind is asked again.
 _BEHIND_S = 0.01
@@ -100,7 +78,7 @@ class Asking:
 
     def __init__(
         self,
-        shards: Shards,
+        shards: ReplicatedShards,
         manifest: SetManifest,
         patience: Patience,
         *,

@@ -14,7 +14,8 @@ from typing import Any
 from fullrank.bundle import Bundle
 from fullrank.errors import FullrankError
 from fullrank.live import View
-from fullrank_fleet.serving.asking import Asking, Patience, Shards
+from fullrank_fleet.serving.asking import Asking, Patience
+from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head, HeadView, refusal
 from fullrank_fleet.serving.wire import Read
 from fullrank_service.base.errors import DocumentNotAccepted, Invalid
@@ -68,7 +69,9 @@ def _described(fingerprint: str | None) -> str:
 class SetDocuments:
     """The documents of sets; see ``fullrank_service.documents.live``. Without ``live``, there is no log."""
 
-    def __init__(self, shards: Shards, patience: Patience, live: LiveDocuments | None) -> None:
+    def __init__(
+        self, shards: ReplicatedShards, patience: Patience, live: LiveDocuments | None
+    ) -> None:
         self._shards, self._patience, self._live = shards, patience, live
         self._heads: dict[int, View] = {}
 

@@ -4,7 +4,7 @@
 2. ask every shard for the first documents of its own ranking, and merge them
    where words are required, ask those again that chose others than all shards together
 3. where more than scores decides the order, ask for what does: groups further down, encodings for diversity
-   where the placements of a page are filled, ask for more candidates until they are (pages.py)
+   where the placements of a page are filled, ask for more candidates until they are
    where a second stage reorders the first documents of all, shards send what it reads (merge.py)
 4. ask the shards that have the hits to show them, unless the answers of step 2 have them already
 """
@@ -25,22 +25,26 @@ from fullrank.models.widening import Widened
 from fullrank.ordering.order import DEPTH, diverse_order, similarities
 from fullrank.rerank.stage import DEPTH as REORDERED
 from fullrank.rerank.stage import SecondStage
-from fullrank_fleet.serving.asking import Asking, Patience, Shards
+from fullrank.search.searchable import Hit, Hits
+from fullrank_fleet.serving.asking import Asking, Patience
+from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head, HeadView, NewFields
 from fullrank_fleet.serving.merge import Merged, Place, SetHit, scored
-from fullrank_fleet.serving.pages import SetPage
 from fullrank_fleet.serving.wire import (
+    CountAds,
     Describe,
     Described,
     Found,
+    LeftOut,
     Question,
     Rank,
     SentClicks,
     Show,
     Shown,
 )
-from fullrank_service.ads.filling import Conditions, PageFilling
-from fullrank_service.ads.placing import Wanted
+from fullrank_service.ads.filling import Conditions, PageFilling, has_ads
+from fullrank_service.ads.placing import Candidates, Placed, Wanted
+from fullrank_service.ads.rules import sum_reasons
 from fullrank_service.base.tracing import Stages
 from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.presenting import second_score
@@ -71,7 +75,7 @@ class SetEngine:
 
     def __init__(
         self,
-        shards: Shards,
+        shards: ReplicatedShards,
         patience: Patience,
         threads: int = 2,
         clicks: ClickCounter | None = None,
@@ -265,12 +269,28 @@ class _SetSearch:
         return [first[place] for place in chosen.tolist()] + places[DEPTH:]
 
     async def _filled(self, filling: PageFilling, stages: Stages) -> Ranked:
-        page = SetPage(self.view, self.request, filling, self.asking, self._stage)
-        filled, found = await page.fill(
-            lambda asked, wanted: self._rank(wanted.limit, asked, wanted)
-        )
+        """Fill the placements of a page by the loop of one machine, whose searches the shards answer."""
+        # A shard has no taxonomy.
+        conditions = replace(filling.conditions, rules=filling.conditions.rules.expanded)
+        has = self.head.set.has_ads or has_ads(self.view)
+        steps = filling.steps(has_ads=has, is_reordered=self._stage is not None)
+        hit_of: dict[str, SetHit] = {}
+        modes = set[str]()
+        try:
+            wanted = next(steps)
+            while True:
+                asked = self._rank(wanted.limit, conditions, wanted)
+                merged = Merged.of(await self.asking.all(asked), self._stage)
+                modes.add(merged.mode)
+                places = merged.places[: wanted.limit]
+                hit_of |= {place.id: merged.hit(place) for place in places}
+                wanted = steps.send(self._candidates(merged, places))
+        except StopIteration as ended:
+            filled: Placed = ended.value
+        if filling.counting:
+            filled = await self._counted(filling, conditions, filled)
         stages.done("rank")
-        hits = await self._shown(found)
+        hits = await self._shown([hit_of[hit.id] for hit in filled.hits.hits])
         stages.done("fields")
         covered = self.asking.covered
         # A hit that is gone must not leave its place, and the price of its ad, to the next one.
@@ -281,10 +301,39 @@ class _SetSearch:
             filled.hits.total,
             filled.hits.is_total and covered == 1,
             {},
-            page.mode,
+            "fast" if "fast" in modes else "exact",
             filled.hits.reordered,
             filled,
             covered=covered,
+        )
+
+    def _candidates(self, merged: Merged, places: Sequence[Place]) -> Candidates:
+        hits = []
+        for place in places:
+            score, dense, lexical, bias, boost = merged.scores(place)
+            hits.append(Hit(self.view.base, -1, place.id, score, dense, lexical, bias, boost))
+        total, is_total = merged.total(places, self.request, is_capped=False)
+        return Candidates(
+            Hits(hits, merged.is_certified, total, is_total, len(merged.features)),
+            [merged.ad(place) for place in places],
+            max((one.dearest for one in merged.found.values()), default=0.0),
+        )
+
+    async def _counted(
+        self, filling: PageFilling, conditions: Conditions, placed: Placed
+    ) -> Placed:
+        """Count the ads that are left out."""
+        ids = [hit.id for hit in placed.hits.hits]
+        floors = [slot.floor for slot in filling.slots]
+        request = replace(self.request, synonyms=(), filling=None)
+        new = NewFields.of(self.view, request)
+        asked = CountAds(request, conditions, ids, placed.full, floors, new)
+        found: dict[int, LeftOut] = await self.asking.all(asked)
+        of_slots = zip(*(one.placements for one in found.values()), strict=True)
+        return replace(
+            placed,
+            left_out=sum_reasons([one.page for one in found.values()]),
+            left_out_of=[sum_reasons(own) for own in of_slots],
         )
 
     async def _shown(self, hits: Sequence[SetHit]) -> list[dict[str, Any] | None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
-from fullrank_fleet.serving.asking import Failure
 from fullrank_fleet.serving.replicas import Replica, ReplicaSet, Unavailable
 from fullrank_service.base.metrics import Metrics
 
@@ -14,8 +14,14 @@ from fullrank_service.base.metrics import Metrics
 _PAUSE_S = 2.0
 
 
+class Failure(NamedTuple):
+    """Why a shard has not answered, for the log and for operators."""
+
+    reason: str
+
+
 class ReplicatedShards:
-    """The shards of a set, each with replicas; implements ``fullrank_fleet.serving.asking.Shards``.
+    """The shards of a set, each with replicas.
 
     Example:
         >>> shards = ReplicatedShards(Metrics())
@@ -62,6 +68,12 @@ class ReplicatedShards:
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
+        """Ask some shards at once, each with an ``Ask``, packed (wire.py).
+
+        Returns:
+            For each what ``ShardServer.answers`` returned, or why there is no answer within the deadline. If the caller
+            is cancelled, calls that have not begun never do.
+        """
         if not self._resumed.is_set():
             deadline_s -= await self._wait(deadline_s)
         asked = {

@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from logging import getLogger
 from typing import TypeVar
@@ -19,7 +19,13 @@ from fullrank.bundle import Bundle, BundleInfo
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank.models.contract import warm
 from fullrank_fleet.remote import BundleCache, Folder, RemoteError
-from fullrank_fleet.serving.coordinator import CHANGE_S, Coordinator, Snapshot, SwapUnderWay
+from fullrank_fleet.serving.coordinator import (
+    CHANGE_S,
+    MAX_LOADED,
+    Coordinator,
+    Snapshot,
+    SwapUnderWay,
+)
 from fullrank_fleet.serving.documents import LogSource, SetDocuments, check_same
 from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head
@@ -27,7 +33,6 @@ from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
 from fullrank_fleet.sets import read_set
 from fullrank_service.base import errors
-from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import Serving
 from fullrank_service.models.follower import LoadedModels
@@ -36,106 +41,7 @@ from fullrank_service.models.state import StateDamaged
 from fullrank_service.models.swap import Swapped
 from fullrank_service.models.workers import Report
 
-# The sets that one router has loaded, and which of them serves.
-
 _log = getLogger(__name__)
-
-
-class SetModels:
-    """The sets of one router.
-
-    A swap calls ``add`` on every router, once all shards have the version open, and then ``switch``.
-    """
-
-    def __init__(
-        self,
-        cache: BundleCache,
-        metrics: Metrics,
-        documents: SetDocuments,
-        max_loaded: int = 2,
-    ) -> None:
-        self._cache, self._metrics, self._documents = cache, metrics, documents
-        self._models = LoadedModels(metrics, max_loaded, documents.release)
-
-    @property
-    def serving(self) -> Serving:
-        return self._models.serving
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        return self._models.failures
-
-    async def add(self, address: str) -> Head:
-        """Load the set at an address; requests can name it from then on. No shard needs to answer for that.
-
-        Raises:
-            BundleError: The set or its model is missing or damaged, or the log of live documents cannot be read.
-            RemoteError: A file cannot be read.
-        """
-        manifest = await asyncio.to_thread(read_set, Folder(address))
-        loaded = self.serving.models.get(manifest.version)
-        if isinstance(loaded, Head) and loaded.set.set_id == manifest.set_id:
-            return loaded
-        head = await asyncio.to_thread(
-            Head.open,
-            Folder(address),
-            manifest,
-            self._cache,
-            takes_writes=self._documents.takes_writes,
-        )
-        await asyncio.to_thread(_warm, head)
-        await asyncio.to_thread(self._documents.prepare, head)
-        self._models.add(head)
-        return head
-
-    def pin(self, versions: Sequence[str]) -> None:
-        """Keep versions loaded, and no others beyond the maximum; they are loaded, or will be."""
-        self._models.pinned = tuple(versions)
-
-    def refuse(self, version: str, reason: str) -> None:
-        if self._models.failures.get(version) != reason:
-            _log.error("cannot load %s: %s", version, reason)
-        self._models.failures[version] = reason
-
-    def switch(
-        self,
-        version: str,
-        generation: int,
-        previous: str | None = None,
-        experiment: Experiment | None = None,
-    ) -> None:
-        """Make a loaded set the default, as a generation; nothing happens if it is already."""
-        serving = self.serving
-        now = serving.generation, serving.active, serving.previous, serving.experiment
-        if now == (generation, version, previous, experiment):
-            return
-        head = serving.models[version]
-        assert isinstance(head, Head)
-        self._models.switch(head, generation, previous, experiment)
-        self._metrics.bundle_bytes.set(sum(shard.bytes for shard in head.set.shards))
-
-    def available(self) -> list[BundleInfo]:
-        heads = [head for head in self.serving.models.values() if isinstance(head, Head)]
-        found = [
-            BundleInfo(
-                head.name,
-                head.version,
-                head.path,
-                head.set.created,
-                head.card,
-                sum(shard.bytes for shard in head.set.shards),
-            )
-            for head in heads
-        ]
-        return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
-
-
-def _warm(head: Head) -> None:
-    warm(head.model)
-    head.known_words.warm()
-    head.prefixes.of("warm")
-
-
 # The longest wait for news; after it the router reports again.
 _WAIT_S = 5.0
 # Pause before the next try when the coordinator does not answer.
@@ -154,7 +60,7 @@ Answer = TypeVar("Answer")
 
 
 class Following:
-    """Keeps the models and the shards of one router up to date; see ``fullrank_service.models.registry``.
+    """Keeps the sets and the shards of one router up to date; see ``fullrank_service.models.registry``.
 
     Args:
         coordinator: One in another process raises ConnectionError if it is dead, and keeps callers waiting if it is
@@ -166,15 +72,17 @@ class Following:
     def __init__(
         self,
         coordinator: Coordinator,
-        models: SetModels,
         shards: ReplicatedShards,
+        documents: SetDocuments,
+        cache: BundleCache,
         metrics: Metrics,
-        log: LogSource | None = None,
-        rejoin: Callable[[], Awaitable[None]] | None = None,
+        log: LogSource | None,
+        rejoin: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._coordinator, self._log, self._metrics = coordinator, log, metrics
+        self._shards, self._documents, self._cache = shards, documents, cache
         self._rejoin = rejoin
-        self._models, self._shards = models, shards
+        self._models = LoadedModels(metrics, MAX_LOADED, documents.release)
         self._id = secrets.token_hex(4)
         self._epoch = 0
         self._followed = asyncio.Condition()
@@ -204,11 +112,16 @@ class Following:
                 await asyncio.wait_for(self._coordinator.leave(self._id), _REPORTS_S)
 
     async def outline(self, bundle: Bundle) -> Outline:
-        assert isinstance(bundle, Head)
-        return bundle.set.outline or Outline({}, ())
+        return _as_head(bundle).set.outline or Outline({}, ())
 
     async def available(self) -> list[BundleInfo]:
-        return self._models.available()
+        found = [
+            BundleInfo(
+                head.name, head.version, head.path, head.set.created, head.card, head.set.bytes
+            )
+            for head in map(_as_head, self.serving.models.values())
+        ]
+        return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
 
     async def workers(self) -> list[Report]:
         """Return the reports of all routers; that of this one alone if the coordinator does not answer."""
@@ -327,17 +240,39 @@ class Following:
     async def _apply(self, found: Snapshot) -> None:
         assert found.version is not None
         assert found.set_address is not None
-        self._models.pin(found.versions)
-        await self._models.add(found.set_address)
+        self._models.pinned = found.versions
+        head = await self._add(found.set_address)
         experiment = found.experiment
         for version, address in found.further:
             try:
-                await self._models.add(address)
+                await self._add(address)
             except FullrankError as error:
-                self._models.refuse(version, str(error))
+                if self._models.failures.get(version) != str(error):
+                    _log.error("cannot load %s: %s", version, error)
+                self._models.failures[version] = str(error)
                 if experiment is not None and experiment.candidate == version:
                     experiment = None  # the active version serves alone
-        self._models.switch(found.version, found.generation, found.previous, experiment)
+        serving = self.serving
+        now = serving.generation, serving.active, serving.previous, serving.experiment
+        if now != (found.generation, found.version, found.previous, experiment):
+            self._models.switch(head, found.generation, found.previous, experiment)
+            self._metrics.bundle_bytes.set(head.set.bytes)
+
+    async def _add(self, address: str) -> Head:
+        """Load the set at an address; requests can name it from then on. No shard needs to answer for that."""
+        folder = Folder(address)
+        manifest = await asyncio.to_thread(read_set, folder)
+        loaded = self.serving.models.get(manifest.version)
+        if loaded is not None and loaded.bundle_id == manifest.set_id:
+            return _as_head(loaded)
+        takes_writes = self._documents.takes_writes
+        head = await asyncio.to_thread(
+            Head.open, folder, manifest, self._cache, takes_writes=takes_writes
+        )
+        await asyncio.to_thread(_warm, head)
+        await asyncio.to_thread(self._documents.prepare, head)
+        self._models.add(head)
+        return head
 
     async def _report_always(self) -> None:
         """Report while a set is opened, which may take longer than the coordinator waits to drop what nobody uses."""
@@ -346,3 +281,15 @@ class Following:
             with suppress(Exception):
                 news = self._coordinator.follow(self._report, self._epoch, 0.0)
                 await self._answered(news, _WAIT_S)
+
+
+def _as_head(bundle: Bundle) -> Head:
+    assert isinstance(bundle, Head)
+    return bundle
+
+
+def _warm(head: Head) -> None:
+    """Build the tables that the first request would build."""
+    warm(head.model)
+    head.known_words.warm()
+    head.prefixes.of("warm")

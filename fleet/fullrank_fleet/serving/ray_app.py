@@ -20,12 +20,9 @@ from fullrank_fleet.serving.app import create_router
 from fullrank_fleet.serving.coordinator import Coordinator
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.replicas import Replica
 from fullrank_service.app import App
-from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
-from fullrank_service.models.registry import Models
 
 VARIABLE = "FLEET"
 
@@ -161,8 +158,9 @@ def create() -> App:
         if callable(handler):
             restore_handler(handler)
 
-    def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Models:
-        rejoin = Rejoining(cluster, shards, found)
-        return Following(cast(Coordinator, coordinator), sets, shards, metrics, log, rejoin)
-
-    return create_router(settings, ReplicatedShards, cache, make_models)
+    return create_router(
+        settings,
+        cache,
+        cast(Coordinator, coordinator),
+        rejoining=lambda shards: Rejoining(cluster, shards, found),
+    )

@@ -121,6 +121,10 @@ class SetManifest:
         return sum(shard.documents for shard in self.shards)
 
     @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
     def runs(self) -> list[range]:
         return [range(shard.first, shard.end) for shard in self.shards]
 

@@ -16,11 +16,8 @@ from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.app import create_router
 from fullrank_fleet.serving.coordinator import Coordinator
 from fullrank_fleet.serving.documents import LogSource
-from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.following import Following, SetModels
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
-from fullrank_service.base.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
 # Real replicas are processes of their own. In one process Python before 3.11.5 fails where two threads compile at once
@@ -175,15 +172,11 @@ class LocalFleet:
         """A router that follows the coordinator; name: of its own folder; rejoin: as of Following."""
         folder = self.root / f".{name}"
         folder.mkdir(exist_ok=True)
-
-        def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Following:
-            return Following(self.handle, sets, shards, metrics, self._log, rejoin)
-
         app = create_router(
             settings_for(folder, **settings),
-            ReplicatedShards,
             BundleCache(self._cache),
-            make_models,
+            self.handle,
+            rejoining=None if rejoin is None else lambda _: rejoin,
         )
         async with client_of(app) as client:
             yield client

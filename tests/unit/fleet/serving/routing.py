@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -24,11 +24,12 @@ from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.app import create_router
-from fullrank_fleet.serving.asking import Failure
+from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
 from fullrank_fleet.serving.documents import LogSource
-from fullrank_fleet.serving.following import Following, SetModels
+from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
 from fullrank_fleet.serving.shard import ShardServer
 from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_service.base.metrics import Metrics
 from fullrank_service.models.workers import Report
 from fullrank_trainer.indexing import index
 from tests.api.support import client_of, running, settings_for
@@ -182,30 +183,31 @@ class Whole:
         folder = Path(address) / name
         folder.mkdir(exist_ok=True)
         own = settings_for(folder, **settings)
-
-        def make_models(sets: SetModels, _: object, __: object) -> Fixed:
-            return Fixed(sets, str(source or address))
-
+        fixed = cast(Coordinator, Fixed(str(source or address), LogSource.of(own)))
         copies = BundleCache(cache or self.root / "cache")
-        app = create_router(own, lambda _: shards, copies, make_models)
+        app = create_router(own, copies, fixed, make_shards=lambda _: shards)
         async with client_of(app) as client:
             yield client
 
 
-class Fixed(Following):
-    """The models of a router that always serves the same set, and follows nobody."""
+class Fixed:
+    """A coordinator of which routers hear the same always."""
 
-    def __init__(self, sets: SetModels, address: str) -> None:
-        self._models, self._address, self._task = sets, address, None
+    def __init__(self, address: str, log: LogSource | None) -> None:
+        fingerprint = None if log is None else log.fingerprint
+        version = address.rpartition("/")[2]
+        self._snapshot = Snapshot(1, 1, version, address, log=fingerprint)
 
-    async def start(self) -> None:
-        self._models.switch((await self._models.add(self._address)).version, 1)
+    async def follow(self, report: Report, epoch: int, wait_s: float) -> Snapshot:
+        await asyncio.sleep(wait_s)
+        return self._snapshot
 
-    async def workers(self) -> list[Report]:
-        return []
+    async def ping(self) -> None: ...
+
+    async def leave(self, id: str) -> None: ...
 
 
-class FailingShards:
+class FailingShards(ReplicatedShards):
     """Shards of this process, some of which do not answer.
 
     Attributes:
@@ -215,6 +217,7 @@ class FailingShards:
     """
 
     def __init__(self, servers: Mapping[int, ShardServer]) -> None:
+        super().__init__(Metrics())
         self.servers = self._answering = servers
         self.failing: set[int] = set()
         self.asked: list[int] = []

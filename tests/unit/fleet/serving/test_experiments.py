@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,7 +19,6 @@ from fullrank.events.records import ServedList
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import coordinator, following
 from fullrank_fleet.serving import tracking as routers
-from fullrank_fleet.serving.following import SetModels
 from fullrank_fleet.serving.head import Head
 from fullrank_fleet.sets import read_set
 from fullrank_service.experiments.routes import ExperimentReply, ExperimentStatusReply
@@ -418,17 +418,17 @@ async def test_the_old_version_stays_while_a_router_opens_the_new_one(
     fleet, (old, new) = fleets[3], versions.sets[3]
     monkeypatch.setattr(following, "_WAIT_S", 0.05)
     monkeypatch.setattr(routers, "SILENT_S", 0.4)
-    add = SetModels.add
+    opened = Head.open
 
-    async def slow_add(models: SetModels, address: str) -> Head:
-        if address.endswith(new):
-            await asyncio.sleep(1.5)
-        return await add(models, address)
+    def slowly(folder: Folder, *arguments: Any, **named: Any) -> Head:
+        if folder.address.endswith(new):
+            time.sleep(1.5)
+        return opened(folder, *arguments, **named)
 
     async with fleet.running():
         await fleet.coordinator.activate(old)
         async with fleet.router() as client:
-            monkeypatch.setattr(SetModels, "add", slow_add)
+            monkeypatch.setattr(Head, "open", slowly)
             await asyncio.sleep(0.5)
             await fleet.coordinator.activate(new)
             served = [old]

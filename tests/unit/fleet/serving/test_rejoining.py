@@ -12,8 +12,7 @@ from typing import cast
 import pytest
 
 from fullrank_fleet.serving import ray_app as rejoining
-from fullrank_fleet.serving.asking import Failure
-from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
 from fullrank_fleet.serving.ray_app import RayCluster, Rejoining
 from fullrank_fleet.serving.replicas import Answers, Replica
 from fullrank_service.base.metrics import Metrics

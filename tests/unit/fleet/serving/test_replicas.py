@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from fullrank_fleet.serving.asking import Failure
-from fullrank_fleet.serving.fanout import ReplicatedShards
+from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
 from fullrank_fleet.serving.replicas import (
     FAILURES,
     OPEN_S,

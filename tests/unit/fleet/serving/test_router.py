@@ -16,7 +16,7 @@ from fullrank_fleet.partitions import partition_of, shard_of
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import engine
 from fullrank_fleet.serving.answering import OpenShard
-from fullrank_fleet.serving.asking import Failure
+from fullrank_fleet.serving.fanout import Failure
 from fullrank_fleet.serving.merge import Merged
 from fullrank_fleet.serving.wire import Found, Scored
 from fullrank_fleet.sets import SetManifest, read_set
