@@ -46,8 +46,8 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import coordinator_of, result_of, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
-from fullrank_fleet.sets import read_set, shard_folder, write_set
-from fullrank_fleet.sets.words import TITLES
+from fullrank_fleet.sets import read_set, write_set
+from fullrank_fleet.sets.manifest import SET
 from fullrank_trainer.indexing import index
 
 
@@ -78,12 +78,8 @@ def cloned(source: Path, version: str) -> Path:
     """Make a further version of a sharded bundle, whose files are the same on the disk."""
     target = source.parent / version
     manifest = read_set(Folder(str(source)))
-    for number, shard in enumerate(manifest.shards):
-        if shard.documents:
-            name = shard_folder(number)
-            shutil.copytree(source / name, target / name, copy_function=os.link)
-    if manifest.titles_sha256 is not None:
-        os.link(source / TITLES, target / TITLES)
+    shutil.copytree(source, target, copy_function=os.link)
+    (target / SET).unlink()
     write_set(Folder(str(target)), replace(manifest, version=version))
     return target
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from fullrank.bundle import open_bundle
-from fullrank.bundle.manifest import MANIFEST, LogPosition
+from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError
 from fullrank.live import Operation, View
 from fullrank.models.unseen import OpenModel
@@ -39,7 +38,7 @@ from fullrank_fleet.jobs.job import (
 from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.remote.cache import default_cache
-from fullrank_fleet.sets import SetManifest, Shard, read_set, sets_of, shard_folder
+from fullrank_fleet.sets import SetManifest, Shard, fetch_shard, read_set, sets_of
 from fullrank_fleet.sets.manifest import SET
 from fullrank_service.documents.compact import SETTLED_S, NothingToCompact, write_compacted
 from fullrank_service.documents.follow import contained, start_of
@@ -132,8 +131,8 @@ def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> 
         return found
     with BundleCache(default_cache()).scratch() as scratch:
         if entry.documents:
-            source = Folder(plan.parent) / shard_folder(number)
-            bundle = open_bundle(_fetched(source, entry, scratch))
+            copies = BundleCache(scratch / "parent")
+            bundle = open_bundle(fetch_shard(copies, Folder(plan.parent), parent, number))
             if not operations and isinstance(bundle.model, OpenModel):
                 # The same bytes, so replicas that have the parent download nothing.
                 return commit(bundle, job, target, number, partitions, shards)
@@ -148,16 +147,6 @@ def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> 
                 return commit(bundle, job, target, number, partitions, shards)
     NOTHING.write(job, number)
     return empty_entry(partitions)
-
-
-def _fetched(source: Folder, entry: Shard, scratch: Path) -> Path:
-    assert entry.manifest_sha256 is not None
-    if source.local is None:
-        return BundleCache(scratch / "parent").fetch(source, entry.manifest_sha256)
-    content = source.read(MANIFEST)
-    if content is None or hashlib.sha256(content).hexdigest() != entry.manifest_sha256:
-        raise BundleError(f"{source}/{MANIFEST}: is missing, or is not the one that set.json names")
-    return source.local
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fullrank.bundle import Bundle
+from fullrank.bundle import Bundle, is_of_model
 from fullrank.bundle.manifest import MANIFEST, LogPosition, parse_manifest, version_of
 from fullrank.errors import BundleError
 from fullrank_fleet.jobs.facts import Facts
@@ -141,6 +141,8 @@ def commit(
 ) -> Shard:
     """Commit the bundle of a shard: its manifest is uploaded last, so a shard that has one is complete.
 
+    The set has the files of the model once.
+
     Args:
         bundle: On this machine.
         job: Folder of the job, which gets what ``About`` has of the shard.
@@ -157,7 +159,10 @@ def commit(
     About(count, own, Facts.of(bundle), SetWords.of(bundle), titles).write(job, number)
     folder, content = target / shard_folder(number), (bundle.path / MANIFEST).read_bytes()
     for name in parse_manifest(content.decode()).files:
-        folder.upload(bundle.path / name, name)
+        if not is_of_model(name):
+            folder.upload(bundle.path / name, name)
+        elif not target.has(name):
+            target.upload(bundle.path / name, name)
     folder.write(MANIFEST, content)
     return _entry(partitions, content, count)
 

@@ -42,13 +42,21 @@ class BundleCache:
         self._root = root
         self._verified: set[Path] = set()
 
-    def fetch(self, source: Folder, sha256: str | None = None, *, is_whole: bool = True) -> Path:
+    def fetch(
+        self,
+        source: Folder,
+        sha256: str | None = None,
+        *,
+        is_whole: bool = True,
+        model: Folder | None = None,
+    ) -> Path:
         """Return the folder of a verified copy of a bundle, downloaded if there is none yet.
 
         Args:
             source: The folder of the bundle.
             sha256: Of its manifest; None: any.
             is_whole: Whether the documents are needed, not only what training wrote (``open_trained``).
+            model: Has what training wrote, where the source has not.
 
         Raises:
             BundleNotFound: There is no manifest.
@@ -67,7 +75,7 @@ class BundleCache:
             raise BundleError(f"{source}/{MANIFEST}: is not the manifest that was asked for")
         path = self._path(found, is_whole)
         if not self._has(path, is_whole):
-            self._download(source, content, path, is_whole)
+            self._download(source, content, path, is_whole, model or source)
         return path
 
     def _path(self, sha256: str, is_whole: bool) -> Path:
@@ -129,7 +137,9 @@ class BundleCache:
             self._verified.add(path)
         return True
 
-    def _download(self, source: Folder, content: bytes, target: Path, is_whole: bool) -> None:
+    def _download(
+        self, source: Folder, content: bytes, target: Path, is_whole: bool, model: Folder
+    ) -> None:
         try:
             manifest = _wanted(content, is_whole)
         except UnicodeDecodeError as error:
@@ -140,7 +150,8 @@ class BundleCache:
             for name in manifest.files:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                source.download(name, path)
+                origin = model if is_of_model(name) and model.has(name) else source
+                origin.download(name, path)
             (folder / MANIFEST).write_bytes(content)
             try:
                 _check(folder, manifest)

@@ -21,7 +21,7 @@ from fullrank.search.part import Part
 from fullrank.storage.documents import Document, DocumentStore
 from fullrank.storage.strings import hashes_of
 from fullrank_fleet.remote import BundleCache, Folder
-from fullrank_fleet.sets import SetManifest, shard_folder
+from fullrank_fleet.sets import SetManifest, fetch_shard, shard_folder
 from fullrank_fleet.sets.manifest import model_id
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words
 from fullrank_service.completion.usage import TITLE
@@ -159,11 +159,10 @@ class Head(Bundle):
         """
         filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
         number = min(filled, key=lambda number: manifest.shards[number].bytes)
-        source = folder / shard_folder(number)
-        path = cache.fetch(source, manifest.shards[number].manifest_sha256, is_whole=False)
+        path = fetch_shard(cache, folder, manifest, number, is_whole=False)
         of_shard, model, second_stage = open_trained(path)
         if model_id(of_shard) != manifest.model_id:
-            raise BundleError(f"{source}: has another model than its set")
+            raise BundleError(f"{folder / shard_folder(number)}: has another model than its set")
         named = replace(
             of_shard,
             name=manifest.name,

@@ -16,7 +16,7 @@ from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.tracking import SILENT_S
 from fullrank_fleet.serving.wire import Ask, Refused, Reply, pack, unpack_ask
-from fullrank_fleet.sets import SetManifest, read_set, shard_folder
+from fullrank_fleet.sets import SetManifest, fetch_shard, read_set
 from fullrank_service.base.background import trim_heap
 from fullrank_service.documents.follow import Tail
 from fullrank_service.search.ranking import SearchModePolicy
@@ -179,9 +179,7 @@ class ShardServer:
     def _bundle(self, folder: Folder, manifest: SetManifest) -> Bundle:
         if self.number >= len(manifest.shards) or not manifest.shards[self.number].documents:
             raise BundleError(f"{folder}: has no documents in shard {self.number}")
-        entry = manifest.shards[self.number]
-        source = folder / shard_folder(self.number)
-        bundle = open_bundle(self._cache.fetch(source, entry.manifest_sha256))
+        bundle = open_bundle(fetch_shard(self._cache, folder, manifest, self.number))
         # A shard without writes is the same bundle in several sets, so only set.json has its position.
         position = replace(bundle.manifest, log_position=manifest.log_position)
         bundle = replace(bundle, manifest=position)

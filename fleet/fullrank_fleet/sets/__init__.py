@@ -1,6 +1,7 @@
 """The sharded bundle: a folder of ordinary bundles, and a ``set.json`` that is written last.
 
-<root>/<name>/<version>/shard-00007/manifest.json …   an ordinary bundle
+<root>/<name>/<version>/shard-00007/manifest.json …   a bundle without its model
+<root>/<name>/<version>/model/, rerank/                 the model of all shards
 <root>/<name>/<version>/set.json                       which shard has which documents
 <root>/<name>/<version>/titles.json                    titles that complete what people type
 <root>/<name>/<version>/words.json                     of a compacted set
@@ -12,6 +13,7 @@ words.py      SetTitles: titles that complete what people type; SetWords: words 
 from fullrank_fleet.sets.manifest import (
     SetManifest,
     Shard,
+    fetch_shard,
     find_set,
     find_version,
     newest_set,
@@ -24,6 +26,7 @@ from fullrank_fleet.sets.manifest import (
 __all__ = [
     "SetManifest",
     "Shard",
+    "fetch_shard",
     "find_set",
     "find_version",
     "newest_set",

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from fullrank.bundle import is_of_model
@@ -26,7 +27,7 @@ from fullrank.bundle.manifest import (
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.strict_json import JsonError, parse_object
 from fullrank_fleet.partitions import PARTITIONS, partition_of, shard_of
-from fullrank_fleet.remote import Folder
+from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_service.models.outline import FieldOutline, Outline
 
 # Objects beside set.json whose sha256 it records: they are written before it, and checked when they are read.
@@ -275,6 +276,19 @@ def read_set(folder: Folder) -> SetManifest:
     if folder.address.rstrip("/").rpartition("/")[2] != found.version:
         raise BundleError(f"{folder}: its {SET} is that of {found.version}")
     return found
+
+
+def fetch_shard(
+    cache: BundleCache,
+    folder: Folder,
+    manifest: SetManifest,
+    number: int,
+    *,
+    is_whole: bool = True,
+) -> Path:
+    """Return a copy of the bundle of a shard, with the model, which the set has once; see ``BundleCache.fetch``."""
+    source, sha256 = folder / shard_folder(number), manifest.shards[number].manifest_sha256
+    return cache.fetch(source, sha256, is_whole=is_whole, model=folder)
 
 
 def write_set(folder: Folder, manifest: SetManifest) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.progress import Reporter
+from fullrank_fleet.remote import BundleCache, Folder
+from fullrank_fleet.sets import fetch_shard, read_set
 from tests.golden.test_golden import DOCUMENTS, WORDS, write_planted
 from tests.reranking import stage_of
 
@@ -37,3 +40,9 @@ def corpus_of(folder: Path, count: int, first: int = 0) -> Path:
     lines = [json.dumps(document(first + number)) for number in range(count)]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     return folder
+
+
+def open_shard(address: str, number: int) -> Bundle:
+    """Open the bundle of a shard of a set."""
+    folder, copies = Folder(address), Path(address).parents[1].with_name("copies")
+    return open_bundle(fetch_shard(BundleCache(copies), folder, read_set(folder), number))

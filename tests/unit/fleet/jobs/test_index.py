@@ -28,7 +28,7 @@ from fullrank_service.models.outline import FieldOutline, Outline
 from fullrank_trainer.indexing import index
 from tests.forging import edit
 from tests.golden.test_golden import QUERIES, WORDS
-from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, open_shard, planted_bundle
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_shards_have_every_document_once_and_in_its_place(
     manifest = read_set(Folder(found.address))
     ids: list[str] = []
     for number, shard in enumerate(manifest.shards):
-        opened = open_bundle(Path(found.address, shard_folder(number)))
+        opened = open_shard(found.address, number)
         assert len(opened.documents) == shard.documents
         assert opened.bundle_id == shard.bundle_id
         assert all(shard.first <= partition_of(id) < shard.end for id in opened.documents.ids)
@@ -67,7 +67,7 @@ def test_merged_answers_are_those_of_the_unsharded_bundle(
 ) -> None:
     whole = open_bundle(index(bundle, corpus, tmp_path / "whole", reporter=QUIET).path)
     found = run(bundle, corpus, tmp_path / "sharded", shards=4)
-    shards = [open_bundle(path.parent) for path in Path(found.address).glob("*/manifest.json")]
+    shards = [open_shard(found.address, number) for number in range(4)]
     for text in [*QUERIES, *WORDS, " ".join(WORDS)]:
         expected = [(hit.id, hit.score) for hit in whole.search(text, 20)]
         hits = [(hit.id, hit.score) for shard in shards for hit in shard.search(text, 20)]
@@ -100,7 +100,7 @@ def test_every_shard_has_the_second_stage_and_its_own_facts(corpus: Path, tmp_pa
     assert whole.facts is not None
     seen = 0
     for number in range(4):
-        shard = open_bundle(Path(found.address, shard_folder(number)))
+        shard = open_shard(found.address, number)
         assert shard.second_stage is not None
         assert shard.facts is not None
         assert model_id(shard.manifest) == manifest.model_id
@@ -113,6 +113,24 @@ def test_every_shard_has_the_second_stage_and_its_own_facts(corpus: Path, tmp_pa
         for name, array in shard.facts.arrays().items():
             assert array.tobytes() == expected[name].tobytes()
     assert seen == 4 * 8
+
+
+def test_a_set_has_its_model_once_and_may_have_it_in_each_shard(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """As sets had before."""
+    trained = planted_bundle(tmp_path / "bundles", is_reordered=True)
+    folder = Path(run(trained, corpus, tmp_path / "sharded", shards=2).address)
+    shared = ["model", "rerank"]
+    assert not [*folder.glob("shard-*/model/*"), *folder.glob("shard-*/rerank/trees*")]
+    expected = [open_shard(str(folder), number).search("apple", 9) for number in range(2)]
+    shutil.rmtree(tmp_path / "copies")
+    for name in shared:
+        for number in range(2):
+            shutil.copytree(folder / name, folder / shard_folder(number) / name, dirs_exist_ok=True)
+        shutil.rmtree(folder / name)
+    found = [open_shard(str(folder), number).search("apple", 9) for number in range(2)]
+    assert [list(one) for one in found] == [list(one) for one in expected]
 
 
 def test_the_id_of_a_model_covers_its_second_stage(bundle: Path, tmp_path: Path) -> None:
@@ -150,7 +168,7 @@ def test_a_set_of_a_bundle_that_lacks_tables_of_words_names_the_model_of_its_sha
     found = run(before, corpus, tmp_path / "sharded", shards=2)
     manifest = read_set(Folder(found.address))
     for number in range(2):
-        shard = open_bundle(Path(found.address, shard_folder(number)))
+        shard = open_shard(found.address, number)
         assert (
             model_id(shard.manifest) == manifest.model_id == model_id(open_bundle(bundle).manifest)
         )
@@ -237,7 +255,7 @@ def test_empty_shards_have_no_folder(bundle: Path, tmp_path: Path) -> None:
     assert sorted(shard.documents for shard in manifest.shards) == [0, 0, 0, 1]
     names = {path.name for path in Path(found.address).iterdir()}
     [number] = [number for number, shard in enumerate(manifest.shards) if shard.documents]
-    assert names == {"set.json", "titles.json", shard_folder(number)}
+    assert names == {"set.json", "titles.json", "model", shard_folder(number)}
 
 
 @pytest.mark.parametrize(
