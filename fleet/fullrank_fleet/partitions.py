@@ -16,10 +16,7 @@ from fullrank.partitions import partition_of as partition_of
 
 
 def runs_of(shards: int) -> list[range]:
-    """Cut the partitions into runs, one for each of 1 to 4,096 shards; their lengths differ by at most 1.
-
-    Raises:
-        FullrankError: There cannot be so many shards.
+    """Cut the partitions into runs, one for each of 1 to 4,096 shards, or raise FullrankError.
 
     Example:
         >>> runs_of(3)

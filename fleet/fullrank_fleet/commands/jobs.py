@@ -8,7 +8,7 @@ from typing import Any
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
 from fullrank_fleet.cluster import joined
-from fullrank_fleet.commands.models import served, serves, swapped
+from fullrank_fleet.commands.models import changed, served, serves
 from fullrank_fleet.counting.counting import DistributedCounting
 from fullrank_fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
 from fullrank_fleet.jobs.index import SetResult, index_set
@@ -59,12 +59,7 @@ def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, An
         activate: Serve the new version if the fleet of the cluster serves its parent.
 
     Returns:
-        The JSON form of the command: that of ``CompactedSet``, the generation that serves it, or None, and how many
-        operations were removed from the log.
-
-    Raises:
-        FullrankError: No cluster answers, there is no log, the fleet has another log, or as ``compact_set``. If the
-            swap is refused, the new version is written and the old one serves.
+        The JSON form of the command. If the swap is refused, the new version is written and the old one serves.
     """
     log = LogSource.of(read_settings())
     if log is None:
@@ -116,7 +111,7 @@ def _activated(made: CompactedSet, root: str) -> int | None:
     now = _served(root)
     if now is None or now.version != made.parent:
         return None
-    return swapped(made.version).generation
+    return changed("activate", made.version).generation
 
 
 def train(
@@ -132,13 +127,9 @@ def train(
     reporter: Reporter | None = None,
     **settings: Any,
 ) -> TrainResult:
-    """Train a model on a collection (``fullrank_trainer.train.train``); a cluster counts its texts, and slices take the
-    steps.
+    """Train a model on a collection that every node can read; a cluster counts its texts, and slices take the steps.
 
     Args:
-        collection: Every node must be able to read it.
-        address: Of the cluster.
-        slices: Their number.
         rounds: An epoch.
         scratch: Address of a folder that every node can read and write; by default one in ``out``.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fullrank.errors import BundleNotFound, FullrankError
@@ -132,17 +133,15 @@ def activate(bundle: str, *, address: str) -> Snapshot:
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
     with joined(address):
-        return swapped(bundle_of(served(), bundle))
+        return changed("activate", bundle_of(served(), bundle))
 
 
 def rollback(bundles: str, *, address: str) -> Snapshot:
     """Serve the version before the present one again. Raises as ``activate``, or if there was none."""
-    with joined(address):
-        found = served()
-        check_root(found, absolute(bundles))
+    with fleet_of(bundles, address) as found:
         if found.previous is None:
             raise BundleNotFound(f"{bundles}: no previous version was served before this one")
-        return swapped(found.previous)
+        return changed("activate", found.previous)
 
 
 def served(coordinator: Any = None, *, is_starting: bool = False) -> Snapshot:
@@ -151,22 +150,32 @@ def served(coordinator: Any = None, *, is_starting: bool = False) -> Snapshot:
     return found
 
 
-def swapped(name_or_version: str) -> Snapshot:
-    found: Snapshot = ask(running_coordinator(), "activate", name_or_version)
+def changed(change: str, *arguments: Any) -> Snapshot:
+    """Let the coordinator of the joined cluster change what it serves."""
+    found: Snapshot = ask(running_coordinator(), change, *arguments)
     return found
+
+
+@contextmanager
+def fleet_of(bundles: str, address: str) -> Iterator[Snapshot]:
+    """Join a cluster while the block runs, and check that its fleet serves a folder. Raises FullrankError."""
+    with joined(address):
+        found = served()
+        check_root(found, absolute(bundles.rstrip("/")))
+        yield found
 
 
 def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
     """Interleave a sharded bundle with the one that a fleet serves. Raises as ``activate``."""
     root, version = _placed(absolute(bundle.rstrip("/")))
-    with joined(address):
-        return _changed(root, "start_experiment", version, share, max_days)
+    with fleet_of(root, address):
+        return changed("start_experiment", version, share, max_days)
 
 
 def stop(bundles: str, *, address: str) -> Snapshot:
     """End the experiment of the fleet that serves a folder. Raises as ``activate``."""
-    with joined(address):
-        return _changed(absolute(bundles.rstrip("/")), "stop_experiment")
+    with fleet_of(bundles, address):
+        return changed("stop_experiment")
 
 
 def _placed(bundle: str) -> tuple[str, str]:
@@ -174,9 +183,3 @@ def _placed(bundle: str) -> tuple[str, str]:
     if Folder(bundle).has(SET):
         return parent.rpartition("/")[0], name
     return parent, find_set(Folder(parent), name).address.rpartition("/")[2]
-
-
-def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
-    check_root(served(), root)
-    found: Snapshot = ask(running_coordinator(), change, *arguments)
-    return found

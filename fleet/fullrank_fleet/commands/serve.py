@@ -12,9 +12,16 @@ from typing import Any
 
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.cluster import LOCAL, joined
-from fullrank_fleet.commands.models import ask, check_replicas, check_root, served
+from fullrank_fleet.commands.models import (
+    ask,
+    changed,
+    check_replicas,
+    check_root,
+    fleet_of,
+    served,
+)
 from fullrank_fleet.remote import Folder, absolute
-from fullrank_fleet.serving.actors import coordinator_of, running_coordinator, stop_fleet
+from fullrank_fleet.serving.actors import coordinator_of, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
 from fullrank_fleet.serving.documents import LogSource, check_same
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
@@ -40,7 +47,6 @@ def serve(
 
     Args:
         state: Folder of what this router writes: rules, pages, events; it is created.
-        address: Of the cluster, as ``fullrank_fleet.cluster.join`` takes it.
         cache: Folder of downloaded bundles.
 
     Raises:
@@ -97,14 +103,11 @@ def scale(bundles: str, replicas: int, *, address: str) -> Snapshot:
         FullrankError: No cluster answers, its fleet serves another folder, or a swap is in progress; nothing was
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
-    with joined(address):
-        check_root(served(), absolute(bundles))
-        found: Snapshot = ask(running_coordinator(), "scale", replicas)
-        return found
+    with fleet_of(bundles, address):
+        return changed("scale", replicas)
 
 
 def stop(bundles: str, *, address: str) -> None:
     """Stop the coordinator and all replicas of the fleet that serves a folder. Raises as ``scale``."""
-    with joined(address):
-        check_root(served(), absolute(bundles))
+    with fleet_of(bundles, address):
         stop_fleet()

@@ -127,11 +127,6 @@ class DistributedCounting:
     Args:
         folder: Of the job; every node must be able to read and write it, and to read the collection.
         piece_bytes: Of plain files; a gzipped file is one piece.
-        reporter: By default nobody sees progress.
-
-    Example:
-        >>> counting = DistributedCounting(Folder("s3://scratch"), OnRay(ray))
-        >>> train("shop", "bundles", "shop", distribution=Slices(folder, OnRay(ray), 16, counting=counting))
     """
 
     def __init__(
@@ -239,15 +234,11 @@ def _rows(
     width: int,
     zeros: Zeros,
 ) -> Rows:
-    """Put one matrix together from its pieces.
+    """Put one matrix together from a column of its pieces, which begin at ``first`` and have so many texts each.
 
     Args:
-        column: Of each piece.
-        first: The piece that the matrix begins with.
-        sizes: Texts of each of its pieces.
         order: The row of each text, in the order of the pieces.
         width: Number of all words.
-        zeros: Makes the arrays.
     """
     folder = Folder(plan.folder)
     rows_of = np.split(order, np.cumsum(sizes)[:-1])

@@ -98,10 +98,6 @@ def tally_piece(plan: Plan, number: int, piece: Piece) -> tuple[int, str]:
 
     Returns:
         The number of its documents or queries, and a hash of their ids.
-
-    Raises:
-        CollectionError: The piece cannot be read.
-        RemoteError: The object cannot be written.
     """
     folder, name = Folder(plan.folder), tally_name(number)
     if not folder.has(name):

@@ -13,8 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -62,13 +61,7 @@ OperationFiles = dict[int, list[str]]
 def write_operations(
     log: Log, manifest: SetManifest, since: int, upto: int, folder: Folder
 ) -> OperationFiles:
-    """Copy the operations on a collection to one object or more for each shard.
-
-    Args:
-        log: The log, in a snapshot.
-        since: The number after which the set lacks operations.
-        upto: The last number of the snapshot.
-    """
+    """Copy the operations up to the last one of a snapshot of the log to objects for each shard."""
     lines, seq = SortedLines(folder), since
     while seq < upto:
         found, seq = log.after(manifest.name, seq, _READ)
@@ -94,70 +87,42 @@ def read_operations(folder: Folder, names: Sequence[str]) -> Iterator[Operation]
 _STEP = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class CompactPlan:
-    """What a task needs to compact any shard of a job.
-
-    Attributes:
-        parent: Address of the sharded bundle that is compacted.
-        folder: Address of the folder of the job.
-        target: Address of the new sharded bundle.
-        position: Up to which it contains the log.
-        created: UTC time of all its bundles, ISO 8601, so that a task that runs again writes the same.
-    """
-
-    parent: str
-    folder: str
-    target: str
-    position: LogPosition
-    created: str
-
-
-def compact_shard(plan: CompactPlan, number: int, operations: Sequence[str]) -> Shard:
+def compact_shard(
+    job: Job, number: int, operations: Sequence[str], parent: str, position: LogPosition
+) -> Shard:
     """Compact one shard with the operations of some objects, unless it is committed already.
 
     A shard without documents stays without: the live documents of its partitions are in the shard that owns them.
-
-    Raises:
-        BundleError: The shard cannot be read.
-        DocumentRefused: Its model takes no live documents.
-        RemoteError: An object cannot be read or written.
     """
-    parent, job, target = read_set(Folder(plan.parent)), Folder(plan.folder), Folder(plan.target)
-    entry, shards = parent.shards[number], len(parent.shards)
+    folder = Folder(parent)
+    manifest = read_set(folder)
+    entry = manifest.shards[number]
     partitions = range(entry.first, entry.end)
-    found = committed(job, target, number, partitions)
+    found = committed(job, number, partitions)
     if found is not None:
         return found
     with BundleCache(default_cache()).scratch() as scratch:
         if entry.documents:
             copies = BundleCache(scratch / "parent")
-            bundle = open_bundle(fetch_shard(copies, Folder(plan.parent), parent, number))
+            bundle = open_bundle(fetch_shard(copies, folder, manifest, number))
             if not operations and isinstance(bundle.model, OpenModel):
                 # The same bytes, so replicas that have the parent download nothing.
-                return commit(bundle, job, target, number, partitions, shards)
+                return commit(job, number, partitions, bundle)
             view = View.of(bundle)
-            later = read_operations(job / "operations", operations)
+            later = read_operations(job.folder / "operations", operations)
             while step := list(islice(later, _STEP)):
                 view = view.apply(step)
             if len(view):
-                created = datetime.fromisoformat(plan.created)
-                path = write_compacted(view, plan.position, scratch / "compacted", created=created)
-                bundle = open_bundle(path, verify=False)
-                return commit(bundle, job, target, number, partitions, shards)
-    NOTHING.write(job, number)
+                out = scratch / "compacted"
+                path = write_compacted(view, position, out, created=job.created)
+                return commit(job, number, partitions, open_bundle(path, verify=False))
+    NOTHING.write(job.folder, number)
     return empty_entry(partitions)
 
 
 @dataclass(frozen=True)
 class CompactedSet:
-    """A new version of a sharded bundle.
-
-    Attributes:
-        before: Number of documents in the parent.
-        seq: The last operation in it.
-        seconds: Of the whole command.
-    """
+    """A new version of a sharded bundle; seq: the last operation in it, before: number of documents in the parent."""
 
     address: str
     version: str
@@ -202,16 +167,13 @@ def compact_set(
         raise NothingToCompact(f"{place.name}: no live document was ever written")
     try:
         key = hashlib.sha256(repr([parent.version, parent.set_id, log.id]).encode()).hexdigest()
-        job_folder = folder / f".compact-{key[:16]}"
-        job = Job.open(job_folder, parent.name, lambda: _fixed(job_folder, parent, log))
+        own, shards = folder / f".compact-{key[:16]}", len(parent.shards)
+        job = Job.open(own, folder, parent.name, shards, lambda: _fixed(own, parent, log))
         position = LogPosition(log.id, job.facts["seq"])
     finally:
         log.close()
-    target = folder / job.version
-    plan = CompactPlan(address, str(job_folder), str(target), position, job.created)
-    operations = job.facts["operations"]
-    shards = range(len(parent.shards))
-    calls = [(plan, number, operations.get(str(number), [])) for number in shards]
+    operations, light = job.facts["operations"], replace(job, facts={})
+    calls = [(light, n, operations.get(str(n), []), address, position) for n in range(shards)]
     with reporter or Reporter() as report:
         entries = run_all(runner, compact_shard, calls, report, "shards")
         documents, before = sum(entry.documents for entry in entries), parent.documents
@@ -226,11 +188,11 @@ def compact_set(
             "compacted": {"documents": documents, "before": before, "seq": position.seq},
             "trained": parent.card.get("trained", parent.card),
         }
-        finish(target, parent.name, job, entries, card, position)
+        finish(job, entries, card, position)
         seconds = time.monotonic() - began
         report.log("written", version=job.version, documents=documents, seconds=seconds)
     return CompactedSet(
-        str(target), job.version, parent.version, documents, before, position.seq, seconds
+        str(job.target), job.version, parent.version, documents, before, position.seq, seconds
     )
 
 

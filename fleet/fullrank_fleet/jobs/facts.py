@@ -115,14 +115,7 @@ class FieldFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """About the documents of one shard, or of all.
-
-    Attributes:
-        columns, time_fields, has_ads: As of ``SetManifest``.
-        values: How many different values each stored field has; for all shards the sum, so at most so many.
-        fields: Of each field that filters and facets can read.
-        examples: Short titles, to try as queries.
-    """
+    """About the documents of one shard, or of all; columns, time_fields, has_ads and values as of ``SetManifest``."""
 
     columns: Mapping[str, Any]
     time_fields: Sequence[str]

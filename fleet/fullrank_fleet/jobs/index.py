@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from fullrank.bundle import open_bundle
@@ -31,13 +30,7 @@ _QUERIES = "queries.jsonl"
 
 @dataclass(frozen=True)
 class SetResult:
-    """A written set.
-
-    Attributes:
-        parent: Version of the bundle whose model encoded it.
-        shards: Their number, with those that have no documents.
-        seconds: Of the whole command.
-    """
+    """A written set; parent: version of the bundle whose model encoded it, shards: also those without documents."""
 
     address: str
     version: str
@@ -88,24 +81,20 @@ def index_set(
     began = time.monotonic()
     if name is not None:
         check_name(name)
-    runs = runs_of(shards)
+    runs_of(shards)  # or there cannot be so many
     source, parent = Corpus.at(corpus), _read_manifest(bundle)
     name = name or parent.name
     given = None if queries is None else _read(queries)
     facts = [parent.bundle_id, source.fingerprint, shards, name, given and given.decode()]
     key = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-    job = Job.open(Folder(out) / name / f".job-{key}", name, lambda: (key, {}))
+    sets = Folder(out) / name
+    job = Job.open(sets / f".job-{key}", sets, name, shards, lambda: (key, {}))
     if given is not None:
         job.folder.write(_QUERIES, given)
-    target = Folder(out) / name / job.version
-    has_queries = given is not None
-    plan = ShardPlan(bundle, name, str(job.folder), str(target), has_queries, shards, job.created)
     with reporter or Reporter() as report:
         pieces = [(p, i, shards, str(job.folder)) for i, p in enumerate(source.pieces())]
         split = run_all(runner, split_piece, pieces, report, "split")
-        calls = [
-            (plan, number, run, files_of_shard(number, split)) for number, run in enumerate(runs)
-        ]
+        calls = [(job, n, files_of_shard(n, split), bundle) for n in range(shards)]
         entries = run_all(runner, build_shard, calls, report, "shards")
         documents = sum(shard.documents for shard in entries)
         if not documents:
@@ -116,74 +105,48 @@ def index_set(
             "collection": {"fingerprint": source.fingerprint, "documents": documents},
             "trained": parent.card.get("trained", parent.card),
         }
-        finish(target, name, job, entries, card)
+        finish(job, entries, card)
         seconds = time.monotonic() - began
         report.log("written", version=job.version, documents=documents, seconds=seconds)
-    return SetResult(str(target), job.version, parent.version, documents, shards, seconds)
+    return SetResult(str(job.target), job.version, parent.version, documents, shards, seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
-    """What a task needs to build any shard of a job.
-
-    Attributes:
-        bundle: Address of the bundle whose model encodes.
-        folder: Address of the folder of the job.
-        target: Address of the sharded bundle.
-        has_queries: Whether the job has a file of typical queries.
-        created: UTC time of all its bundles, ISO 8601, so that a task that runs again writes the same.
-    """
-
-    bundle: str
-    name: str
-    folder: str
-    target: str
-    has_queries: bool
-    shards: int
-    created: str
-
-
-def build_shard(plan: ShardPlan, number: int, partitions: range, lines: Sequence[str]) -> Shard:
-    """Build the bundle of one shard from the objects with its lines, unless it is committed already.
-
-    Raises:
-        CollectionError: A document is malformed, or two have the same id.
-        BundleError: The bundle of the model cannot be read.
-        RemoteError: An object cannot be read or written.
-    """
+def build_shard(job: Job, number: int, lines: Sequence[str], model: str) -> Shard:
+    """Build one shard from the objects with its lines by the model at an address, unless it is committed already."""
+    partitions, cache = runs_of(job.shards)[number], BundleCache(default_cache())
     if not lines:
         return empty_entry(partitions)
-    source, target, cache = Folder(plan.folder), Folder(plan.target), BundleCache(default_cache())
-    found = committed(source, target, number, partitions)
+    found = committed(job, number, partitions)
     if found is not None:
         return found
     with cache.scratch() as scratch:
         corpus = scratch / "corpus.jsonl"
         with corpus.open("wb") as file:
             for name in lines:
-                content = (source / "split").read(name)
+                content = (job.folder / "split").read(name)
                 if content is None:
                     raise RemoteError(
-                        f"{source / 'split'}/{name}: missing; remove {source} and run the command again"
+                        f"{job.folder / 'split'}/{name}: missing; "
+                        f"remove {job.folder} and run the command again"
                     )
                 file.write(content)
-        queries = scratch / "queries.jsonl" if plan.has_queries else None
+        queries = scratch / _QUERIES if job.folder.has(_QUERIES) else None
         if queries is not None:
-            source.download(queries.name, queries)
-        path = Folder(plan.bundle).local or cache.fetch(Folder(plan.bundle))
+            job.folder.download(_QUERIES, queries)
+        path = Folder(model).local or cache.fetch(Folder(model))
         out = scratch / "out"
         with Reporter(quiet=True) as quiet:
             try:
                 built = index(
-                    path, corpus, out, plan.name, queries=queries, processes=1,
-                    created=datetime.fromisoformat(plan.created), reporter=quiet,
+                    path, corpus, out, job.name, queries=queries, processes=1,
+                    created=job.created, reporter=quiet,
                 )  # fmt: skip
             except CollectionError as error:
                 # The line numbers are those of a file that nobody has seen.
                 reason = re.sub(r"^:(\d+:)?\s*", "", str(error).removeprefix(str(corpus)))
                 raise CollectionError(f"shard {number}: {reason}") from None
         bundle = open_bundle(built.path, verify=False)
-        return commit(bundle, source, target, number, partitions, plan.shards)
+        return commit(job, number, partitions, bundle)
 
 
 def _read_manifest(bundle: str) -> Manifest:

@@ -19,8 +19,8 @@ from fullrank.errors import BundleError
 from fullrank_fleet.jobs.facts import Facts
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets import SetManifest, Shard, shard_folder, write_set
-from fullrank_fleet.sets.manifest import model_id
-from fullrank_fleet.sets.words import SetTitles, SetWords, write_titles, write_words
+from fullrank_fleet.sets.manifest import model_id, write_checked
+from fullrank_fleet.sets.words import TITLES, WORDS, SetTitles, SetWords
 
 _JOB = "job.json"
 # Lines are kept in memory up to this many bytes, then written.
@@ -29,28 +29,37 @@ _BUFFER_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that has begun.
+    """A job that has begun, as its tasks get it.
 
     Attributes:
+        name: Of the set.
         folder: Its working folder, removed when it is finished.
-        version: That the job writes.
-        created: UTC time of the version and of all its bundles, ISO 8601, so that a task that runs again writes the
-            same.
+        target: Folder of the version that it writes.
+        shards: Their number.
+        created: UTC time of the version and of all its bundles, so that a task that runs again writes the same.
         facts: The other facts that ``begin`` returned.
     """
 
+    name: str
     folder: Folder
-    version: str
-    created: str
+    target: Folder
+    shards: int
+    created: datetime
     facts: Mapping[str, Any]
 
     @classmethod
     def open(
-        cls, folder: Folder, name: str, begin: Callable[[], tuple[str, dict[str, Any]]]
+        cls,
+        folder: Folder,
+        sets: Folder,
+        name: str,
+        shards: int,
+        begin: Callable[[], tuple[str, dict[str, Any]]],
     ) -> Job:
         """Go on with the job of a folder, or begin it.
 
         Args:
+            sets: Folder of all versions of the name.
             begin: Prepares a new job; returns the text that its version hashes, and facts to keep.
 
         Raises:
@@ -67,7 +76,12 @@ class Job:
             content = json.dumps(facts).encode()
             folder.write(_JOB, content)
         facts = json.loads(content)
-        return cls(folder, facts.pop("version"), facts.pop("created"), facts)
+        target, created = sets / facts.pop("version"), datetime.fromisoformat(facts.pop("created"))
+        return cls(name, folder, target, shards, created, facts)
+
+    @property
+    def version(self) -> str:
+        return self.target.address.rpartition("/")[2]
 
 
 class SortedLines:
@@ -125,44 +139,31 @@ NOTHING = About(0, None, Facts({}, (), False, {}), SetWords(), SetTitles())
 """About a shard without documents."""
 
 
-def committed(job: Folder, target: Folder, number: int, partitions: range) -> Shard | None:
+def committed(job: Job, number: int, partitions: range) -> Shard | None:
     """Return what set.json records of a shard that is finished; None if it is not. Raises RemoteError."""
-    about = About.read(job, number)
+    about = About.read(job.folder, number)
     if about is None:
         return None
     if not about.documents:
         return empty_entry(partitions)
-    manifest = (target / shard_folder(number)).read(MANIFEST)
+    manifest = (job.target / shard_folder(number)).read(MANIFEST)
     return None if manifest is None else _entry(partitions, manifest, about.documents)
 
 
-def commit(
-    bundle: Bundle, job: Folder, target: Folder, number: int, partitions: range, shards: int
-) -> Shard:
-    """Commit the bundle of a shard: its manifest is uploaded last, so a shard that has one is complete.
+def commit(job: Job, number: int, partitions: range, bundle: Bundle) -> Shard:
+    """Commit a shard, whose bundle is on this machine; return what set.json records of it.
 
-    The set has the files of the model once.
-
-    Args:
-        bundle: On this machine.
-        job: Folder of the job, which gets what ``About`` has of the shard.
-        target: Folder of the set.
-        number: Of the shard.
-        partitions: Which it owns.
-        shards: Their number in the set.
-
-    Returns:
-        What set.json records of the shard.
+    Its manifest is uploaded last, so a shard that has one is complete. The set has the files of the model once.
     """
-    count, titles = len(bundle.documents), SetTitles.of(bundle, shards)
+    count, titles = len(bundle.documents), SetTitles.of(bundle, job.shards)
     own = model_id(bundle.manifest)
-    About(count, own, Facts.of(bundle), SetWords.of(bundle), titles).write(job, number)
-    folder, content = target / shard_folder(number), (bundle.path / MANIFEST).read_bytes()
+    About(count, own, Facts.of(bundle), SetWords.of(bundle), titles).write(job.folder, number)
+    folder, content = job.target / shard_folder(number), (bundle.path / MANIFEST).read_bytes()
     for name in parse_manifest(content.decode()).files:
         if not is_of_model(name):
             folder.upload(bundle.path / name, name)
-        elif not target.has(name):
-            target.upload(bundle.path / name, name)
+        elif not job.target.has(name):
+            job.target.upload(bundle.path / name, name)
     folder.write(MANIFEST, content)
     return _entry(partitions, content, count)
 
@@ -172,24 +173,18 @@ def empty_entry(partitions: range) -> Shard:
 
 
 def finish(
-    target: Folder,
-    name: str,
     job: Job,
     entries: Sequence[Shard],
     card: Mapping[str, Any],
     position: LogPosition | None = None,
-) -> SetManifest:
+) -> None:
     """Write the set of finished shards, and remove the folder of the job.
 
     Args:
-        target: Folder of the set.
-        entries: Of all shards.
-        card: As of ``SetManifest``.
         position: Which live documents it contains; None: it was not compacted, so it has no words of them.
 
     Raises:
         BundleError: The shards have different models.
-        RemoteError: An object cannot be read or written.
     """
     about = [About.read(job.folder, number) or NOTHING for number in range(len(entries))]
     models = {one.model_id for one in about if one.documents}
@@ -197,10 +192,11 @@ def finish(
         raise BundleError(f"{job.version}: its shards have different models")
     facts = Facts.merged([one.facts for one in about])
     words = SetWords.merged([one.words for one in about])
+    titles = SetTitles.merged([one.titles for one in about])
     manifest = SetManifest(
-        name,
+        job.name,
         job.version,
-        job.created,
+        job.created.isoformat(timespec="microseconds"),
         str(models.pop()),
         tuple(entries),
         facts.columns,
@@ -209,13 +205,12 @@ def finish(
         facts.values,
         card,
         position,
-        None if position is None else write_words(target, words),
+        None if position is None else write_checked(job.target, WORDS, words.dump()),
         facts.outline,
-        write_titles(target, SetTitles.merged([one.titles for one in about])),
+        write_checked(job.target, TITLES, titles.dump()),
     )
-    write_set(target, manifest)
+    write_set(job.target, manifest)
     job.folder.remove()
-    return manifest
 
 
 def _entry(partitions: range, content: bytes, documents: int) -> Shard:

@@ -127,11 +127,8 @@ SplitFiles = dict[int, list[str]]
 def split_piece(piece: Piece, number: int, shards: int, folder: str) -> SplitFiles:
     """Write the lines of a piece to one object or more for each shard, and return their names.
 
-    The last object written, split/<number>.json, names the others; if it is there, nothing is done.
-
-    Raises:
-        CollectionError: A line has no id; the message names file and byte. Its other fields are checked by the shard.
-        RemoteError: The piece cannot be read, or an object cannot be written.
+    The last object written, split/<number>.json, names the others; if it is there, nothing is done. The other fields of
+    a document than its id are checked by the shard.
     """
     out = Folder(folder) / "split"
     done = f"{number:05}.json"

@@ -21,13 +21,7 @@ class Failure(NamedTuple):
 
 
 class ReplicatedShards:
-    """The shards of a set, each with replicas.
-
-    Example:
-        >>> shards = ReplicatedShards(Metrics())
-        >>> shards.update([[replica_of_0, other_of_0], [replica_of_1]])
-        >>> answers = await shards.ask({0: payload, 1: payload}, deadline_s=1.0)
-    """
+    """The shards of a set, each with replicas."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -30,8 +30,6 @@ class Place(NamedTuple):
 
     Attributes:
         key: What it is sorted by: its score, negative, or the keys of ``sort``.
-        id: Breaks ties.
-        shard: Number of its shard.
         row: Its place in the answer of the shard.
     """
 

@@ -44,32 +44,6 @@ class FleetSettings:
         return cls(**json.loads(os.environ[VARIABLE]))
 
 
-@dataclass(frozen=True, slots=True)
-class RayCluster:
-    """The cluster of a fleet, as a router joins it. The methods may wait for the network."""
-
-    fleet: FleetSettings
-    log: LogSource | None
-
-    def head(self) -> str | None:
-        """Return an id of the head, another one after it was started again; None: it does not answer."""
-        return head_of(self.fleet.ray)
-
-    def join_again(self) -> None:
-        """Leave the cluster and join it. Raises any exception: this process is in no cluster now."""
-        leave()
-        join(self.fleet.ray)
-
-    def coordinator(self) -> Any:
-        own = self.fleet
-        return coordinator_of(own.bundles, own.replicas, own.cache, self.log)
-
-    def replica(self, replica: Replica) -> Replica:
-        """Find a replica, given its handle of before. Raises ValueError: there is none."""
-        assert isinstance(replica, ActorReplica)
-        return running_replica(replica.number, replica.place)
-
-
 # Join the cluster again after its head was started again.
 #
 # Ray 2.60 tells the processes that it has started, but not those that have joined by themselves, to ask a new head
@@ -91,13 +65,17 @@ class Rejoining:
     """
 
     def __init__(
-        self, cluster: RayCluster, shards: ReplicatedShards, found: Callable[[Any], None]
+        self,
+        fleet: FleetSettings,
+        log: LogSource | None,
+        shards: ReplicatedShards,
+        found: Callable[[Any], None],
     ) -> None:
-        self._cluster, self._shards, self._found = cluster, shards, found
-        self._head = cluster.head()
+        self._fleet, self._log, self._shards, self._found = fleet, log, shards, found
+        self._head = head_of(fleet.ray)
 
     async def __call__(self) -> None:
-        head = await asyncio.to_thread(self._cluster.head)
+        head = await asyncio.to_thread(head_of, self._fleet.ray)
         if head in (None, self._head):
             return
         _log.warning("the head of the cluster was started again; joining again")
@@ -119,11 +97,13 @@ class Rejoining:
                 await asyncio.sleep(_RETRY_S)
 
     def _join(self) -> tuple[Any, Mapping[Replica, Replica]]:
-        self._cluster.join_again()
-        coordinator, replicas = self._cluster.coordinator(), dict[Replica, Replica]()
+        leave()
+        join(self._fleet.ray)
+        coordinator, replicas = _coordinator(self._fleet, self._log), dict[Replica, Replica]()
         for known in (one for of in self._shards.replicas for one in of):
             try:
-                replicas[known] = self._cluster.replica(known)
+                replica = cast(ActorReplica, known)
+                replicas[known] = running_replica(replica.number, replica.place)
             except ValueError as error:
                 _log.warning("cannot find a replica: %s", error)
         return coordinator, replicas
@@ -142,13 +122,16 @@ class ActorCoordinator:
         return call
 
 
+def _coordinator(fleet: FleetSettings, log: LogSource | None) -> Any:
+    return coordinator_of(fleet.bundles, fleet.replicas, fleet.cache, log)
+
+
 def create() -> App:
     own = FleetSettings.of_environment()
     join(own.ray)
     settings = Settings()
     log = LogSource.of(settings)
-    cluster = RayCluster(own, log)
-    coordinator = ActorCoordinator(cluster.coordinator())
+    coordinator = ActorCoordinator(_coordinator(own, log))
     cache = BundleCache(Path(own.cache) if own.cache else default_cache())
 
     def found(actor: Any) -> None:
@@ -162,5 +145,5 @@ def create() -> App:
         settings,
         cache,
         cast(Coordinator, coordinator),
-        rejoining=lambda shards: Rejoining(cluster, shards, found),
+        rejoining=lambda shards: Rejoining(own, log, shards, found),
     )

@@ -206,22 +206,6 @@ class Latencies:
         return self._p95
 
 
-@dataclass
-class HedgeBudget:
-    """Allows a hedge for at most 5 % of the calls; calls without one save it for later, up to 64."""
-
-    left: float = _HEDGE_BURST
-
-    def count_call(self) -> None:
-        self.left = min(_HEDGE_BURST, self.left + _HEDGE_SHARE)
-
-    def take(self) -> bool:
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
-
-
 @dataclass(eq=False)
 class _Tracked:
     replica: Replica
@@ -236,10 +220,14 @@ class _Tracked:
 
 @dataclass(eq=False)
 class ReplicaSet:
-    """The replicas of one shard."""
+    """The replicas of one shard.
+
+    Attributes:
+        hedges_left: A hedge is allowed for 5 % of the calls; those without one save it for later, up to 64.
+    """
 
     metrics: Metrics
-    budget: HedgeBudget = field(default_factory=HedgeBudget)
+    hedges_left: float = _HEDGE_BURST
     clock: Callable[[], float] = time.monotonic
     _tracked: list[_Tracked] = field(default_factory=list)
     _turn: int = 0
@@ -266,7 +254,7 @@ class ReplicaSet:
         cancelled, calls that have not begun never do.
         """
         self.metrics.shard_calls["first"].inc()
-        self.budget.count_call()
+        self.hedges_left = min(_HEDGE_BURST, self.hedges_left + _HEDGE_SHARE)
         return _Request(self, payload, deadline_s).answer
 
     def order(self) -> list[_Tracked]:
@@ -361,7 +349,8 @@ class _Request:
 
     def _hedge(self) -> None:
         # The answer may have come in the same round of the loop, before the timer was cancelled.
-        if not self.answer.done() and self._replicas.budget.take():
+        if not self.answer.done() and self._replicas.hedges_left >= 1:
+            self._replicas.hedges_left -= 1
             self._replicas.metrics.shard_calls["hedge"].inc()
             self._try_next()
 

@@ -33,16 +33,7 @@ _KEPT_COPIES = 2
 
 
 class ShardServer:
-    """The versions of one shard that this process has open. Any thread may call any method.
-
-    Example:
-        >>> server = ShardServer(7, BundleCache(Path("/var/cache/fullrank")))
-        >>> version = server.load("s3://bundles/shop/shop-1")
-        >>> server.versions
-        ('shop-1',)
-        >>> [reply] = server.answers([pack(Ask(version, set_id, Read("apple")))], [1.0])
-        >>> server.release(version)
-    """
+    """The versions of one shard that this process has open. Any thread may call any method."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import orjson
 
 from fullrank.bundle import Bundle
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets.manifest import SetManifest, read_checked, write_checked
+from fullrank_fleet.sets.manifest import SetManifest, read_checked
 from fullrank_service.completion.usage import MAX_TITLES, title_fields, title_of
 
 # words.json of a compacted set: what training did not see and some document has.
@@ -50,11 +50,6 @@ class SetWords:
     @classmethod
     def parse(cls, content: bytes) -> SetWords:
         return cls(**orjson.loads(content))
-
-
-def write_words(folder: Folder, words: SetWords) -> str:
-    """Write words.json, before set.json, and return its sha256 (hex). Raises RemoteError."""
-    return write_checked(folder, WORDS, words.dump())
 
 
 def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
@@ -112,11 +107,6 @@ class SetTitles:
     @classmethod
     def parse(cls, content: bytes | str) -> SetTitles:
         return cls(**json.loads(content))
-
-
-def write_titles(folder: Folder, titles: SetTitles) -> str:
-    """Write titles.json, before set.json, and return its sha256 (hex). Raises RemoteError."""
-    return write_checked(folder, TITLES, titles.dump())
 
 
 def read_titles(folder: Folder, manifest: SetManifest) -> SetTitles:

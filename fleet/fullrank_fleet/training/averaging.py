@@ -144,12 +144,8 @@ class _Total:
         self.counts[rows] += 1
 
     def write(self, array: Array, start: Array, how: Squares | Steps) -> None:
-        """Set the rows that slices changed.
-
-        Args:
-            start: The values at the start of the round.
-            how: How many times as far as the mean the rows move: "mean" once, "root" √k times but at most 2, "sum" k
-                times.
+        """Set the rows that slices changed: they move from the start as far as the mean, √k times but at most 2, or k
+        times.
         """
         rows = np.flatnonzero(self.counts)
         k = self.counts[rows].reshape(-1, *(1,) * (array.ndim - 1))

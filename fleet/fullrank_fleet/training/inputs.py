@@ -32,18 +32,14 @@ from fullrank_trainer.features.pairs import Pairs
 
 
 def cut_queries(queries: Int64, ids: Sequence[str], slices: int) -> list[Int64]:
-    """Cut queries into slices by the hash of their ids, so that all clicks of a query are in one slice.
+    """Cut queries into 1 to 4,096 slices by the hash of their ids, so that all clicks of a query are in one slice.
 
     Args:
         queries: Their rows, ascending.
         ids: The id of each row.
-        slices: Their number, 1 to 4,096.
 
     Returns:
         The rows of each slice, ascending; a slice may be empty.
-
-    Raises:
-        FullrankError: There cannot be so many slices.
     """
     runs = runs_of(slices)
     owners = np.array([shard_of(partition_of(ids[row]), runs) for row in queries.tolist()], int)
@@ -64,15 +60,7 @@ _LEAST_BYTES = 1 << 12
 
 
 def write_inputs(features: Features, slices: Sequence[Int64], root: Folder) -> Folder:
-    """Write what slices train on, unless it is there already.
-
-    Args:
-        slices: The rows of each slice's queries.
-        root: Gets a folder that is named by a hash of the content.
-
-    Returns:
-        That folder.
-    """
+    """Write what slices train on, unless it is there already, to a folder that is named by a hash of the content."""
     buffers: list[memoryview] = []
 
     def put_apart(buffer: pickle.PickleBuffer) -> bool:

@@ -60,10 +60,6 @@ def train_slice(plan: Round, number: int) -> dict[str, Any]:
 
     Returns:
         "losses": (items, mean loss) of each step; "generator": the state of the random numbers.
-
-    Raises:
-        TrainingError: A file is damaged.
-        RemoteError: An object cannot be read or written.
     """
     folder, name = Folder(plan.folder), slice_name(number)
     with read_as_file(folder, name) as committed:

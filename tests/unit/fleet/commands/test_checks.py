@@ -186,8 +186,6 @@ def test_a_path_means_the_same_from_every_folder(
 def fleet(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Notes that the fleet of the actor is stopped."""
     stopped: list[str] = []
-    monkeypatch.setattr(size, "joined", joined)
-    monkeypatch.setattr(size, "running_coordinator", lambda: actor)
     monkeypatch.setattr(size, "stop_fleet", lambda: stopped.append("all"))
     return stopped
 

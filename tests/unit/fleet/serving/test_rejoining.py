@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import pytest
 
-from fullrank_fleet.serving import ray_app as rejoining
+from fullrank_fleet.serving import ray_app
 from fullrank_fleet.serving.fanout import Failure, ReplicatedShards
-from fullrank_fleet.serving.ray_app import RayCluster, Rejoining
+from fullrank_fleet.serving.ray_app import Rejoining
 from fullrank_fleet.serving.replicas import Answers, Replica
 from fullrank_service.base.metrics import Metrics
 
@@ -29,26 +28,27 @@ class Cluster:
     gone: set[int] = field(default_factory=set)
     threads: set[str] = field(default_factory=set)
 
-    def head(self) -> str | None:
+    def head(self, address: str) -> str | None:
         return str(self.heads) if self.is_up else None
 
-    def join_again(self) -> None:
-        self.threads.add(threading.current_thread().name)
+    def leave(self) -> None:
         self.membership = -1
+
+    def join(self, address: str) -> None:
+        self.threads.add(threading.current_thread().name)
         time.sleep(0.05)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("no head")
         self.membership = self.heads
 
-    def coordinator(self) -> int:
+    def coordinator(self, *_: object) -> int:
         return self.membership
 
-    def replica(self, replica: Replica) -> Replica:
-        assert isinstance(replica, Handle)
-        if replica.place in self.gone:
-            raise ValueError(f"no replica {replica.place}")
-        return Handle(self, replica.place, self.membership)
+    def replica(self, number: int, place: int) -> Replica:
+        if place in self.gone:
+            raise ValueError(f"no replica {place}")
+        return Handle(self, place, self.membership)
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Handle:
     place: int
     membership: int = field(compare=False)
     seconds: float = field(default=0.0, compare=False)
+    number: int = 0
 
     async def call(self, payloads: Sequence[bytes], left_s: Sequence[float]) -> Answers:
         await asyncio.sleep(self.seconds)
@@ -67,24 +68,33 @@ class Handle:
 class Router:
     """Shards with two replicas of one shard, which join again."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> None:
         self.cluster = Cluster(membership=1)
+        for name, method in (
+            ("head_of", self.cluster.head),
+            ("leave", self.cluster.leave),
+            ("join", self.cluster.join),
+            ("coordinator_of", self.cluster.coordinator),
+            ("running_replica", self.cluster.replica),
+        ):
+            monkeypatch.setattr(ray_app, name, method)
         self.metrics = Metrics()
         self.shards = ReplicatedShards(self.metrics)
         self.shards.update([[Handle(self.cluster, place, 1, seconds) for place in (0, 1)]])
         self.coordinators: list[int] = []
-        self.rejoin = Rejoining(
-            cast(RayCluster, self.cluster), self.shards, self.coordinators.append
-        )
+        fleet = ray_app.FleetSettings("10.0.0.1:6379", "s3://bundles")
+        self.rejoin = Rejoining(fleet, None, self.shards, self.coordinators.append)
 
     async def ask(self, deadline_s: float = 2.0) -> bytes | Failure:
         return (await self.shards.ask({0: b"!"}, deadline_s))[0]
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_nothing_happens_while_the_head_is_the_same_or_dead(is_up: bool) -> None:
+def test_nothing_happens_while_the_head_is_the_same_or_dead(
+    is_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
-        router = Router()
+        router = Router(monkeypatch)
         router.cluster.heads, router.cluster.is_up = 1 if is_up else 2, is_up
         await router.rejoin()
         assert (router.coordinators, router.cluster.threads) == ([], set())
@@ -93,9 +103,11 @@ def test_nothing_happens_while_the_head_is_the_same_or_dead(is_up: bool) -> None
     asyncio.run(main())
 
 
-def test_requests_before_during_and_after_a_pause_are_answered() -> None:
+def test_requests_before_during_and_after_a_pause_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main() -> None:
-        router = Router(seconds=0.05)
+        router = Router(monkeypatch, seconds=0.05)
         router.cluster.heads = 2
         before = [asyncio.ensure_future(router.ask()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -118,10 +130,10 @@ def test_requests_before_during_and_after_a_pause_are_answered() -> None:
 def test_a_join_that_fails_is_tried_again_and_requests_wait_to_their_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rejoining, "_RETRY_S", 0.1)
+    monkeypatch.setattr(ray_app, "_RETRY_S", 0.1)
 
     async def main() -> None:
-        router = Router()
+        router = Router(monkeypatch)
         router.cluster.heads, router.cluster.failures = 2, 2
         joining = asyncio.ensure_future(router.rejoin())
         while router.cluster.membership == 1:
@@ -135,9 +147,9 @@ def test_a_join_that_fails_is_tried_again_and_requests_wait_to_their_deadline(
     asyncio.run(main())
 
 
-def test_a_replica_that_is_gone_is_left_out() -> None:
+def test_a_replica_that_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        router = Router()
+        router = Router(monkeypatch)
         router.cluster.heads, router.cluster.gone = 2, {1}
         await router.rejoin()
         assert [await router.ask() for _ in range(4)] == [b"0"] * 4

@@ -96,7 +96,7 @@ def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
 def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
     slow, fast = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(slow, fast)
-    replicas.budget.left = 0.0
+    replicas.hedges_left = 0.0
 
     async def run() -> None:
         await ask(replicas, 40)
@@ -112,7 +112,7 @@ def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
 def test_a_replica_that_stays_slow_is_left_alone() -> None:
     good, slow = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(good, slow)
-    replicas.budget.left = 0.0
+    replicas.hedges_left = 0.0
 
     async def run() -> list[float]:
         await ask(replicas, 60)
