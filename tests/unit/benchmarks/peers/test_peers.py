@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import ir_measures
 import numpy as np
 import pytest
+from ir_measures import MAP, MRR, nDCG
 
+from benchmarks.harness.derive import is_cold
+from benchmarks.peers import bm25
 from benchmarks.peers.fusion import fuse_ranks, fuse_weighted
 from benchmarks.peers.minilm import Progress, Schedule, batches, rate_at, validator
-from benchmarks.peers.protocol import Float32, PeerData, passage_scores, read_peer_data, unit_rows
-from tests.planted import write_planted
+from benchmarks.peers.protocol import (
+    EXCLUDED,
+    Float32,
+    PeerData,
+    measure,
+    measured_folder,
+    overrides,
+    passage_scores,
+    query_time,
+    read_peer_data,
+    top_rows,
+    unit_rows,
+)
+from fullrank.errors import CollectionError
+from fullrank.text.words import words
+from fullrank_trainer.evaluation.trec import write_qrels as write_trec_qrels
+from tests.planted import write_planted, write_planted_links, write_qrels
+from tests.runs import read_run
 
 INFINITY = np.float32(np.inf)
 
@@ -113,3 +136,183 @@ def test_a_weighted_sum_adds_shares_of_the_best_score() -> None:
     found = fuse_weighted(lexical, cosines, 0.75)
     expected = [[0.775, 0.425, 0.225], [0.025, 0.05, 0.225]]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_planted(tmp_path / "planted")
+
+
+def test_top_rows_equal_a_full_sort_with_ties_by_row() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        scores = rng.integers(0, 6, 40).astype(np.float32)
+        scores[rng.random(40) < 0.2] = -np.inf
+        ranked = [row for row in range(40) if scores[row] > -np.inf]
+        ranked.sort(key=lambda row: (-scores[row], row))
+        for depth in (1, 5, 39, 40, 100):
+            assert top_rows(scores, depth).tolist() == ranked[:depth]
+
+
+def test_measures_equal_those_of_ir_measures(folder: Path, tmp_path: Path) -> None:
+    data = read_peer_data(folder)
+    asked = data.asked("test")
+    rng = np.random.default_rng(2)
+    table = {text: rng.normal(size=len(data.documents)).astype(np.float32) for text in asked.texts}
+    path = tmp_path / "peer.run"
+    found = measure(lambda texts: np.stack([table[text] for text in texts]), data, asked, path)
+    write_trec_qrels(tmp_path / "qrels", data.collection.qrels("test"))
+    qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "qrels")))
+    run = list(ir_measures.read_trec_run(str(path)))
+    theirs = ir_measures.calc_aggregate([MRR, MAP, nDCG @ 10], qrels, run)
+    assert found["mrr"].mean() == pytest.approx(theirs[MRR], abs=1e-6)
+    assert found["map"].mean() == pytest.approx(theirs[MAP], abs=1e-6)
+    assert found["ndcg@10"].mean() == pytest.approx(theirs[nDCG @ 10], abs=1e-6)
+    assert 0.05 < theirs[MRR] < 0.9
+
+
+def test_what_a_peer_does_not_rank_and_what_is_excluded_is_not_in_the_run(tmp_path: Path) -> None:
+    folder = write_planted_links(tmp_path / "links")
+    data = read_peer_data(folder)
+    asked = data.asked("valid")
+    scores = np.zeros((1, len(data.documents)), np.float32)
+    scores[0, 3] = -np.inf
+    path = tmp_path / "peer.run"
+    measure(lambda texts: scores.repeat(len(texts), axis=0), data, asked, path)
+    ids = [document.id for document in data.collection.documents]
+    train = data.collection.qrels("train")
+    for query, ranking in read_run(path).items():
+        assert {name for name, _ in ranking} == {*ids} - {ids[3], query} - {*train[query]}
+
+
+def test_training_pairs_are_those_of_train_alone(folder: Path) -> None:
+    data = read_peer_data(folder)
+    ids = [document.id for document in data.collection.documents]
+    texts = {query.id: query.text for query in data.collection.queries or ()}
+    train = data.collection.qrels("train")
+    expected = {
+        (texts[query], ids.index(name)) for query, grades in train.items() for name in grades
+    }
+    assert set(data.train) == expected
+    row = data.train[0][1]
+    asking = {query for query, grades in train.items() if ids[row] in grades}
+    added = [word for query in texts if query in asking for word in words(texts[query])]
+    assert sorted(words(data.clicked[row])) == sorted(words(data.documents[row]) + added)
+
+
+def test_linked_documents_have_no_clicked_text(tmp_path: Path) -> None:
+    data = read_peer_data(write_planted_links(tmp_path / "links"))
+    assert data.asked("valid").texts[0] in data.documents
+    with pytest.raises(CollectionError, match="the queries are documents"):
+        _ = data.clicked
+
+
+def test_a_collection_without_training_pairs_is_refused(folder: Path) -> None:
+    write_qrels(folder / "qrels" / "train.tsv", [])
+    with pytest.raises(CollectionError, match=r"train\.tsv: no judged pair"):
+        read_peer_data(folder)
+
+
+def test_bm25_is_lucenes_formula(folder: Path) -> None:
+    data = read_peer_data(folder)
+    asked = data.asked("test")
+    counts = [Counter(words(text)) for text in data.documents]
+    mean = sum(count.total() for count in counts) / len(counts)
+    expected = np.zeros((len(asked.texts), len(counts)))
+    for line, text in enumerate(asked.texts):
+        for word in words(text):
+            df = sum(word in count for count in counts)
+            idf = math.log(1 + (len(counts) - df + 0.5) / (df + 0.5))
+            for row, count in enumerate(counts):
+                saturation = 1.5 * (1 - 0.75 + 0.75 * count.total() / mean)
+                expected[line, row] += idf * count[word] / (count[word] + saturation)
+    scores = bm25.fit_bm25(data, {"k1": 1.5, "b": 0.75}).score(asked.texts)
+    np.testing.assert_allclose(np.where(np.isfinite(scores), scores, 0), expected, rtol=1e-5)
+
+
+def test_an_empty_query_ranks_nothing(folder: Path) -> None:
+    data = read_peer_data(folder)
+    for fit in (bm25.fit_bm25, bm25.fit_tfidf):
+        assert np.all(fit(data, {}).score(["", "unknownword"]) == -np.inf)
+
+
+def test_query_time_is_the_median_of_single_queries() -> None:
+    asked: list[int] = []
+
+    def score(texts: object) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        asked.append(1)
+        return np.zeros((1, 50), np.float32)
+
+    wall_ms, _ = query_time(score, [str(i) for i in range(60)], 30)
+    assert len(asked) == 20 + 30
+    assert 0 < wall_ms < 1000
+
+
+def test_the_command_prints_a_line_for_each_system_and_split(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--collection", str(folder), "--timed", "5", "--in-process"]
+    bm25.main([*options, "--systems", "bm25s,tfidf-clicked"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["system"], line["split"]) for line in lines] == [
+        (system, split) for system in ("bm25s", "tfidf-clicked") for split in ("valid", "test")
+    ]
+    for line in lines:
+        assert line["documents"] == 36
+        assert all(0 < line[name] <= 1 for name in ("mrr", "map", "ndcg@10"))
+        assert all(line[name] > 0 for name in ("query_ms", "train_seconds", "peak_memory_mb"))
+    valid = lines[0]
+    assert valid["mrr"] == max(trial["mrr"] for trial in valid["trials"])
+    assert len({*map(str, valid["trials"])}) == len(bm25.BM25_TRIALS)
+    # Synonyms that only queries use are found through the clicked text.
+    assert lines[3]["mrr"] > lines[1]["mrr"]
+
+
+def test_cold_documents_are_in_no_training_pair_and_alone_in_the_test(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = read_peer_data(measured_folder(str(folder), True, tmp_path / "scratch"))
+    ids = [document.id for document in data.collection.documents]
+    learned = {ids[row] for _, row in data.train}
+    tested = {ids[row] for j in data.asked("test").judgements for row in j.relevant.tolist()}
+    assert tested == {id for id in ids if is_cold(id)}
+    assert tested
+    assert learned == {*ids} - tested
+
+
+def test_settings_from_the_command_line_replace_those_of_every_trial(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--collection", str(folder), "--systems", "bm25s", "--in-process"]
+    bm25.main([*options, "--set", "k1=2", "--set", "b=0.5", "--splits", "test"])
+    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert line["settings"] == {"k1": 2, "b": 0.5}
+    assert len(line["trials"]) == 1
+
+
+def test_systems_for_short_queries_are_skipped_where_documents_ask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_planted_links(tmp_path / "links")
+    options = ["--collection", str(folder), "--systems", "bm25s-clicked", "--in-process"]
+    bm25.main([*options, "--splits", "valid"])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "skipped" in err
+
+
+def test_excluded_splits_never_hold_the_measured_one() -> None:
+    assert all(split not in excluded for split, excluded in EXCLUDED.items())
+    assert EXCLUDED["test"] == ("train", "valid")
+
+
+@pytest.mark.parametrize("words", [["k1"], ["a=1", "b"]])
+def test_a_setting_without_a_value_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="write KEY=VALUE"):
+        overrides(words)
+    assert overrides(["a=1", "b=x", "c=true"]) == {"a": 1, "b": "x", "c": True}
+
+
+def test_an_unknown_system_is_named(folder: Path) -> None:
+    with pytest.raises(SystemExit, match="no system 'bm26'"):
+        bm25.main(["--collection", str(folder), "--systems", "bm26", "--in-process"])

@@ -17,19 +17,24 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import (
+    Bundle,
     BundleInfo,
     catalog,
     find_bundle,
+    golden,
     list_bundles,
     open_bundle,
     read_manifest,
 )
-from fullrank.bundle.manifest import FileEntry, Manifest, bundle_id
-from fullrank.errors import BundleNotFound
+from fullrank.bundle.manifest import FileEntry, LogPosition, Manifest, bundle_id, parse_manifest
+from fullrank.errors import BundleError, BundleNotFound
 from fullrank.filters.columns import columns_of
+from fullrank.models.linear import LinearModel
+from fullrank.models.mixed import MixedModel
 from fullrank.retrieval import Retriever
-from tests.bundles import write_bundle
-from tests.forging import edit
+from fullrank.storage.strings import Lexicon
+from tests.bundles import CORPUS, linear_model, make_bundle, write_bundle
+from tests.forging import array, edit
 from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted
 
 # -- what is written ---------------------------------------------------------------------------
@@ -195,10 +200,10 @@ def test_a_loaded_bundle_answers_bit_for_bit_as_the_model_in_memory(
     assert list(opened.documents.ids) == [d.id for d in given["documents"]]
     stored = [opened.documents.document(row) for row in range(documents)]
     assert stored == given["documents"]
-    for name, array in arrays(opened.encoded.whole()).items():
+    for name, stored_array in arrays(opened.encoded.whole()).items():
         expected = arrays(given["encoded"])[name]
-        assert array.dtype == expected.dtype
-        np.testing.assert_array_equal(array, expected)
+        assert stored_array.dtype == expected.dtype
+        np.testing.assert_array_equal(stored_array, expected)
     in_memory = Retriever(given["encoded"]).search(given["model"].encode_queries(QUERIES), 100)
     from_disk = opened.retriever.search(opened.model.encode_queries(QUERIES), 100)
     for ours, theirs in zip(in_memory, from_disk, strict=True):
@@ -207,9 +212,9 @@ def test_a_loaded_bundle_answers_bit_for_bit_as_the_model_in_memory(
 
 
 def test_arrays_are_mapped_read_only(written: Path) -> None:
-    for array in arrays(open_bundle(written).encoded.whole()).values():
-        assert not array.flags.writeable
-        assert not array.flags.owndata
+    for mapped in arrays(open_bundle(written).encoded.whole()).values():
+        assert not mapped.flags.writeable
+        assert not mapped.flags.owndata
 
 
 def test_threads_read_headers_in_turn(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,3 +362,163 @@ def test_a_bundle_without_columns_builds_them(written: Path) -> None:
     assert "columns" not in bundle.sections
     assert bundle.columns is bundle.columns
     assert bundle.columns.by_name.keys() == stored.by_name.keys()
+
+
+def text_of(position: Any) -> str:
+    model = {"kind": "linear"}
+    manifest = Manifest(
+        "docs", "docs-1", bundle_id({}, model), "2026-01-01T00:00:00+00:00", model, {}, {}
+    )
+    value = json.loads(manifest.dump())
+    del value["checksum"]
+    return json.dumps(value if position is None else {**value, "log_position": position})
+
+
+def test_a_log_position_is_read_as_it_was_written() -> None:
+    assert parse_manifest(text_of(None)).log_position is None
+    read = parse_manifest(text_of({"log": "ab", "seq": 7}))
+    assert read.log_position == LogPosition("ab", 7)
+    assert parse_manifest(read.dump()) == read
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        7,
+        {},
+        {"log": "ab"},
+        {"log": "ab", "seq": -1},
+        {"log": "ab", "seq": True},
+        {"log": "ab", "seq": "7"},
+        {"log": 7, "seq": 7},
+        {"log": "ab", "seq": 7, "more": 1},
+    ],
+)
+def test_a_malformed_log_position_is_refused(position: Any) -> None:
+    with pytest.raises(BundleError, match="log_position"):
+        parse_manifest(text_of(position))
+
+
+def _answer(ids: str, *scores: float) -> list[golden.Answer]:
+    return [golden.Answer("q", tuple(ids), scores)]
+
+
+WANT = _answer("abc", 3.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "have",
+    [
+        _answer("abc", 3.0, 2.0, 2.0),
+        _answer("abc", 3.000001, 2.0, 1.999999),
+        _answer("acb", 3.0, 2.000001, 2.0),  # two that were equal swap
+        _answer("abd", 3.0, 2.0, 2.0),  # the last gives way to its equal
+    ],
+)
+def test_golden_answers_may_differ_in_the_last_digits(have: list[golden.Answer]) -> None:
+    golden.compare(WANT, have, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("have", "reason"),
+    [
+        (_answer("abc", 3.001, 2.0, 2.0), "rank 1 scores 3.001, expected 3.0"),
+        (_answer("abc", float("nan"), 2.0, 2.0), "rank 1 scores nan"),
+        (_answer("bac", 3.0, 2.0, 2.0), "rank 1 is 'b', expected 'a'"),
+        (_answer("dbc", 3.0, 2.0, 2.0), "rank 1 is 'd', expected 'a'"),
+        (_answer("ab", 3.0, 2.0), "2 results, expected 3"),
+    ],
+)
+def test_golden_answers_that_differ_more_are_refused(
+    have: list[golden.Answer], reason: str
+) -> None:
+    with pytest.raises(BundleError, match=reason):
+        golden.compare(WANT, have, 1e-5)
+
+
+def test_at_tolerance_zero_equal_scores_may_not_swap() -> None:
+    golden.compare(WANT, WANT, 0)
+    with pytest.raises(BundleError, match="rank 2 is 'c'"):
+        golden.compare(WANT, _answer("acb", 3.0, 2.0, 2.0), 0)
+
+
+def test_golden_lines_round_trip() -> None:
+    answers = [golden.Answer("a\u2028\n\x85b", ("é",), (0.1 + 0.2,)), golden.Answer("", (), ())]
+    assert golden.parse(golden.dump(answers)) == answers
+
+
+LEXICONS_QUERIES = ["files", "markup search", "日本語 files", "unknown", ""]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A bundle of two models with the same words."""
+    root = tmp_path / "bundles"
+    other = linear_model(CORPUS, n_dense=4, seed=2)
+    version = make_bundle(
+        root, "x", n_dense=4, wrap=lambda model: MixedModel([model, other], [1.0, 0.5])
+    )
+    return root / "x" / version
+
+
+def models(bundle: Bundle) -> list[LinearModel]:
+    assert isinstance(bundle.model, MixedModel)
+    found = [model for model in bundle.model.models if isinstance(model, LinearModel)]
+    assert len(found) == 2
+    return found
+
+
+def test_equal_words_of_several_models_are_one_mapped_table(path: Path) -> None:
+    first, second = models(open_bundle(path))
+    tables = [first.query.words, first.document.words, first.sparse.words, second.sparse.words]
+    assert len({id(vocabulary.known) for vocabulary in tables}) == 1
+    assert len({id(vocabulary.known.slots) for vocabulary in tables}) == 1
+    for mapped in (tables[0].known.slots, first.sparse.phrases.beginnings):
+        assert isinstance(mapped.base, np.memmap)
+        assert not mapped.flags.writeable
+
+
+def test_stored_tables_are_those_of_the_words(path: Path) -> None:
+    words = models(open_bundle(path))[0].sparse.words.known
+    np.testing.assert_array_equal(words.slots, Lexicon.of(list(words)).slots)
+    assert words.rows(list(words)).tolist() == [*range(len(words))]
+
+
+def test_a_bundle_without_tables_answers_the_same(path: Path, tmp_path: Path) -> None:
+    """As bundles of earlier releases, and of this format before it had them."""
+    before = tmp_path / "before" / "x" / path.name
+    shutil.copytree(path, before)
+    derived = [
+        f for f in before.glob("model/*") if f.name.endswith((".slots.npy", "beginnings.npy"))
+    ]
+    assert len(derived) == 2 * (5 + 1)  # five string tables and the phrases of each model
+    for file in derived:
+        file.unlink()
+    names = [f"model/{file.name}" for file in derived]
+    edit(before, lambda manifest: [manifest["files"].pop(name) for name in names])
+    ours, theirs = open_bundle(path), open_bundle(before)
+    for found, wanted in zip(
+        ours.encode(LEXICONS_QUERIES).arrays().values(),
+        theirs.encode(LEXICONS_QUERIES).arrays().values(),
+        strict=True,
+    ):
+        assert found.tobytes() == wanted.tobytes()
+    parts = theirs.model.parts()
+    for name, stored in ours.model.parts().arrays.items():
+        np.testing.assert_array_equal(parts.arrays[name], stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("0.sparse.words.slots", lambda slots: slots[::-1].copy(), "not the hash table of"),
+        ("1.sparse.words.slots", lambda slots: slots[:-1], "no hash table"),
+        ("0.sparse.words.slots", lambda slots: slots.astype(np.int64), "no hash table"),
+        ("0.phrases.beginnings", lambda slots: np.zeros(3, np.uint64), "no hash table"),
+    ],
+)
+def test_a_forged_table_is_refused(path: Path, name: str, change: object, message: str) -> None:
+    assert callable(change)
+    array(f"model/{name}.npy", change)(path)
+    with pytest.raises(BundleError, match=message):
+        open_bundle(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,8 +15,17 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import FilterError, QueryError
-from fullrank.filters.columns import columns_of
-from fullrank.filters.query import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, matching, parse_filter
+from fullrank.filters.columns import aligned, columns_of
+from fullrank.filters.columns.table import dictionary, largest, parse_time, scale_of
+from fullrank.filters.facets import Range, range_counts
+from fullrank.filters.query import (
+    MAX_CONDITIONS,
+    MAX_DEPTH,
+    MAX_VALUES,
+    constant,
+    matching,
+    parse_filter,
+)
 from fullrank.retrieval import Retriever
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
@@ -310,3 +321,184 @@ def test_search_with_a_filter_equals_brute_force_over_the_matching_documents(
         assert ranking.rows.tolist() == expected
         assert ranking.scores.tolist() == [found_scores[row] for row in expected]
         assert ranking.total == len(allowed)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, True),
+        ({"and": []}, True),
+        ({"or": []}, False),
+        ({"not": {}}, False),
+        ({"or": [{"year": 1}, {}]}, True),
+        ({"or": [{"year": 1}, {"or": []}]}, None),
+        ({"and": [{"year": 1}, {"or": []}]}, False),
+        ({"year": 1, "section": {"in": []}}, False),
+        ({"not": {"section": {"in": []}}}, True),
+        ({"year": {"gte": 5, "lte": 5}}, None),
+        ({"year": {"gt": 5, "lte": 5}}, False),
+        ({"year": {"gte": 6, "lt": 5}}, False),
+        ({"section": {"gte": "b", "lt": "a"}}, False),
+        ({"day": {"gte": "2026-11-23T12:00:00+01:00", "lte": "2026-11-23T11:00:00Z"}}, None),
+        ({"day": {"gt": "2026-11-23T12:00:00+01:00", "lt": "2026-11-23T11:00:00Z"}}, False),
+        ({"year": {"exists": True}}, None),
+    ],
+)
+def test_a_filter_is_constant(asked: dict[str, Any], expected: bool | None) -> None:
+    assert constant(parse_filter(asked)) is expected
+
+
+@given(filters, documents)
+def test_a_constant_filter_is_the_same_for_every_document(
+    asked: dict[str, Any], stored: list[dict[str, Any]]
+) -> None:
+    found = constant(parse_filter(asked))
+    if found is not None:
+        assert all(matches_document(asked, document) == found for document in stored)
+
+
+number = st.integers(-3, 9)
+bound = st.none() | number
+ranges_documents = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"x": number | st.lists(number, max_size=3) | st.sampled_from(["tea", True])}
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def many(value: Any) -> list[Any]:
+    found = value if isinstance(value, list) else [value]
+    return [one for one in found if type(one) is int]
+
+
+@given(
+    ranges_documents, ranges_documents, st.lists(st.tuples(bound, bound), max_size=4), st.randoms()
+)
+def test_counts_equal_the_brute_force(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], bounds: list[Any], random: Any
+) -> None:
+    one = [*one, {"x": 0}]
+    ranges = [Range(a, b) for a, b in bounds if a is None or b is None or a < b]
+    tables = aligned([columns_of(one), columns_of(other)])
+    masks = [np.array([random.random() < 0.7 for _ in part], np.bool_) for part in (one, other)]
+    expected = [
+        sum(
+            any((a is None or x >= a) and (b is None or x < b) for x in many(fields.get("x")))
+            for part, mask in zip((one, other), masks, strict=True)
+            for fields, is_matching in zip(part, mask, strict=True)
+            if is_matching
+        )
+        for a, b in ranges
+    ]
+    assert range_counts(list(zip(tables, masks, strict=True)), "x", ranges) == expected
+
+
+DATED = columns_of(
+    [
+        {"made": "2026-01-01", "tag": "a"},
+        {"made": "2026-01-01T01:00:00+02:00"},
+        {"made": "2026-03-01T00:00:00Z"},
+        {"made": "soon"},
+    ]
+)
+
+
+def counted(field: str, *ranges: Range) -> list[int]:
+    return range_counts([(DATED, np.ones(4, np.bool_))], field, ranges)
+
+
+def test_times_are_counted_in_utc() -> None:
+    year = "2026-01-01T00:00:00Z"
+    assert counted("made", Range(stop=year), Range(year), Range()) == [1, 2, 3]
+    assert datetime.fromisoformat("2026-01-01T01:00:00+02:00") < datetime.fromisoformat(year)
+
+
+@pytest.mark.parametrize(
+    ("field", "asked", "path", "reason"),
+    [
+        ("nowhere", Range(), "facet_ranges", "known fields: made, tag"),
+        ("tag", Range(), "facet_ranges", "as in: made"),
+        ("made", Range("2026-01-01"), "facet_ranges.0.from", "offset from UTC"),
+        ("made", Range(stop=7), "facet_ranges.0.to", "offset from UTC"),
+        (
+            "made",
+            Range("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
+            "facet_ranges.0",
+            "below",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(field: str, asked: Range, path: str, reason: str) -> None:
+    with pytest.raises(FilterError) as raised:
+        counted(field, asked)
+    assert raised.value.path == path
+    assert reason in raised.value.reason
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01", 0.0),
+        ("1970-01-02T00:00:00Z", DAY),
+        ("1970-01-02T01:00:00+01:00", DAY),
+        ("1970-01-01T12:00", DAY / 2),
+        ("1969-12-31", -DAY),
+        ("tea", None),
+        ("19700102", None),
+        ("1970", None),
+        ("1970-13-01", None),
+        ("", None),
+    ],
+)
+def test_a_time_is_iso_8601(text: str, seconds: float | None) -> None:
+    assert parse_time(text) == seconds
+
+
+def test_a_time_of_a_request_needs_an_offset() -> None:
+    assert parse_time("1970-01-02", needs_offset=True) is None
+    assert parse_time("1970-01-02T00:00:00", needs_offset=True) is None
+    assert parse_time("1970-01-02T00:00:00+00:00", needs_offset=True) == DAY
+
+
+def test_numbers_come_before_true_and_false_and_times() -> None:
+    documents: list[dict[str, Any]] = [
+        {"a": 1, "b": True, "c": "1970-01-02", "d": "tea", "e": None},
+        {"a": "1970-01-02", "b": "1970-01-02", "c": "tea", "d": "x", "e": None},
+    ]
+    columns = columns_of(documents)
+    scales = {name: scale_of([columns[name]]) for name in "abcde"}
+    assert scales == {"a": "number", "b": "boolean", "c": "time", "d": None, "e": None}
+
+
+def test_the_scale_of_a_field_is_that_of_all_tables() -> None:
+    first = columns_of([{"a": 1, "b": "1970-01-02", "c": "tea", "d": "tea"}])
+    second = columns_of([{"a": "x", "b": "tea", "c": None}])
+    times = replace(second["c"], has_times_elsewhere=True)
+    with_times = replace(second, by_name={**second.by_name, "c": times})
+    own, *_ = aligned([first, second, with_times])
+    scales = {name: scale_of([own[name]]) for name in "abcd"}
+    assert scales == {"a": "number", "b": "time", "c": "time", "d": None}
+    other = aligned([second, first])[0]
+    assert scale_of([other["a"]]) == "number"
+
+
+def test_a_document_has_its_largest_value() -> None:
+    documents: list[dict[str, Any]] = [{"x": [3, 1]}, {}, {"x": 2}, {"x": "tea"}, {"x": [2, 5, 4]}]
+    columns = columns_of(documents)
+    own = dictionary(columns["x"], "number")
+    assert own is not None
+    found = largest(*own, len(documents)).tolist()
+    assert found[0] == 3
+    assert [found[2], found[4]] == [2, 5]
+    assert math.isnan(found[1])
+    assert math.isnan(found[3])
+    single = columns_of([{"x": 3}, {}])
+    own = dictionary(single["x"], "number")
+    assert own is not None
+    np.testing.assert_array_equal(largest(*own, 2), [3, np.nan])
+    assert dictionary(single["x"], "time") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
+from fullrank.kernels.encode import embed, weigh_lexical
 from fullrank.kernels.rows import find_columns, largest_weights, number_values, widen_row
 from fullrank.text.features import unit
 
@@ -194,3 +196,185 @@ def test_the_largest_entry_of_each_column_is_that_of_the_matrix(
     rows = random_rows(np.random.default_rng(seed), count, width)
     found = largest_weights(rows.indices, rows.values, width)
     np.testing.assert_array_equal(found, np.abs(dense(rows)).max(axis=0, initial=0))
+
+
+SIZES = [1e-42, 1e-6, 1.0, 1e6, 1e30]
+"""Sizes of values: float32 has no normal number below 1e-38, and squares overflow above 1e19."""
+
+
+def random_queries(rng: np.random.Generator, count: int, width: int) -> Rows:
+    """Draw queries over typed words, some of them empty."""
+    taken = rng.random((count, width)) < rng.choice([0, 0.2, 1], size=(count, 1))
+    indptr = np.concatenate([[0], np.cumsum(taken.sum(axis=1))]).astype(np.int64)
+    indices = np.nonzero(taken)[1].astype(np.int32)
+    return Rows(indptr, indices, rng.integers(1, 4, len(indices)).astype(np.float32), width)
+
+
+def top(values: np.ndarray, keep: int) -> np.ndarray:
+    """Return the places of the largest absolute values, ties by place, ascending."""
+    if keep == 0:
+        return np.arange(len(values))
+    return np.sort(np.lexsort((np.arange(len(values)), -np.abs(values)))[:keep])
+
+
+def encode_unit(values: np.ndarray) -> np.ndarray:
+    norm = np.float32(np.sqrt(np.float32((values.astype(np.float32) ** 2).astype(float).sum())))
+    return values / (norm if norm else np.float32(1))
+
+
+@given(
+    SEEDS, st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.booleans(), st.sampled_from(SIZES),
+)  # fmt: skip
+def test_u_is_the_weighted_sum_of_the_rows_of_the_words(
+    seed: int, count: int, typed: int, keep: int, is_unit: bool, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    known, late, width = int(rng.integers(1, 20)), int(rng.integers(0, 4)), int(rng.integers(0, 6))
+    queries = random_queries(rng, count, typed)
+    # Distinct rows, as words have; some words have none.
+    rows = rng.permutation(np.concatenate([np.arange(known + late), np.full(typed, -1)]))
+    target = rows[:typed].astype(np.int32)
+    factor = rng.random(known + late).astype(np.float32)
+    table = (rng.normal(size=(known + late, width)) * size).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        u, sizes = embed(
+            *queries.arrays, target, factor[:known], factor[known:], table[:known], table[known:],
+            keep, int(is_unit),
+        )  # fmt: skip
+        for i in range(count):
+            words, weights = queries.row(i)
+            places = target[words]
+            order = np.argsort(places, kind="stable")
+            order = order[places[order] >= 0]
+            columns, values = places[order], weights[order] * factor[places[order]]
+            values = encode_unit(values) if is_unit else values
+            kept = top(values, keep)
+            columns, values = columns[kept], values[kept]
+            values = encode_unit(values) if is_unit else values
+            assert sizes[i] == len(columns)
+            expected = [np.zeros(width, np.float32), np.zeros(width, np.float32)]
+            for column, value in zip(columns.tolist(), values, strict=True):
+                expected[column >= known] += value * table[column]
+            assert u[i].tobytes() == (expected[0] + expected[1]).tobytes()
+
+
+def saturated(tf: np.float32, k3: float) -> np.float32:
+    return tf if k3 == np.inf else tf * np.float32(k3 + 1) / (tf + np.float32(k3))
+
+
+def lexical_twin(
+    query: tuple[Any, Any], target: np.ndarray, shares: Rows, more: tuple[Any, Any],
+    idf: np.ndarray, k3: float, keep: int, most_words: int,
+) -> dict[int, np.float32]:  # fmt: skip
+    """Return s of one query, word by word."""
+    width = len(idf)
+    tf: dict[int, np.float32] = {}
+    for word, count in zip(*query, strict=True):
+        if target[word] >= 0:
+            tf[target[word]] = tf.get(target[word], np.float32(0)) + count
+    own = {row: saturated(tf[row], k3) for row in sorted(tf)}
+    if keep:
+        columns = np.array(list(own), np.int64)
+        values = np.array(list(own.values()), np.float32) * idf[columns]
+        own = {int(columns[p]): values[p] / idf[columns[p]] for p in top(values, keep)}
+    joined = {c: v for c, v in zip(*more, strict=True) if c < width}
+    added: dict[int, np.float32] = {}
+    if len(query[0]) <= most_words:
+        for word, count in zip(*query, strict=True):
+            dropped = target[word] >= 0 and target[word] not in own
+            weight = np.float32(0) if dropped else saturated(count, k3)
+            for column, share in zip(*shares.row(word), strict=True):
+                added[column] = added.get(column, np.float32(0)) + weight * share
+    total = dict(own)
+    for part in (joined, added):
+        if part:
+            total = {
+                c: np.float32(total.get(c, 0) + part[c]) if c in part else total[c]
+                for c in {*total, *part}
+            }
+            total = {c: v for c, v in total.items() if v != 0}
+    phrases = {c: saturated(v, k3) for c, v in zip(*more, strict=True) if c >= width}
+    return total | phrases
+
+
+def split_shares(
+    rng: np.random.Generator, target: np.ndarray, shares: Rows
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], Rows]:
+    """Give some shares of typed words to the known words that they are; return those by known word, and the others.
+
+    The words of one known word share its row, so only a word that is alone there can give it its own. Some of the last
+    known words, buckets, have no row.
+    """
+    known, late = {}, []
+    last = int(rng.integers(0, target.max(initial=-1) + 2))
+    for word, row in enumerate(target.tolist()):
+        columns, values = (part.tolist() for part in shares.row(word))
+        if 0 <= row < last and (target == row).sum() == 1 and rng.random() < 0.7:
+            known[row] = (columns, values)
+            late.append(([], []) if columns else (columns, values))
+        else:
+            late.append((columns, values))
+    rows = Rows.from_lists([known.get(row, ([], [])) for row in range(last)], shares.width)
+    forms = (rows.indptr, rows.indices, rows.values.astype(np.float64))
+    return forms, Rows.from_lists(late, shares.width)
+
+
+@given(
+    SEEDS, st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.sampled_from([0.0, 1.0, 7.5, np.inf]),
+    st.integers(0, 13),
+)  # fmt: skip
+def test_s_is_that_of_words_phrases_and_variants(
+    seed: int, count: int, typed: int, keep: int, k3: float, most_words: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    width, phrases = int(rng.integers(1, 12)), int(rng.integers(0, 4))
+    queries = random_queries(rng, count, typed)
+    # Several words of one row: a bucket.
+    target = rng.integers(-1, width, typed).astype(np.int32)
+    some = random_queries(rng, typed, width)
+    shares = some.with_values(rng.random(len(some.indices)).astype(np.float32))
+    more = random_queries(rng, count, width + phrases)
+    more = more.with_values(more.values * np.float32(rng.choice([1e-42, 0.5, 1e30])))
+    idf = (rng.random(width) + 0.1).astype(np.float32)
+    forms, late = split_shares(rng, target, shares)
+    arrays = (*queries.arrays, target, *forms, *late.arrays, *more.arrays)
+    found = weigh_lexical(
+        *arrays, idf, np.float32(k3), np.float32(k3 + 1), keep, most_words
+    )  # fmt: skip
+    s = Rows(*found, width + phrases)
+    for i in range(count):
+        expected = lexical_twin(
+            queries.row(i), target, shares, more.row(i), idf, k3, keep, most_words
+        )
+        indices, values = s.row(i)
+        assert indices.tolist() == sorted(expected)
+        assert (
+            values.tobytes()
+            == np.array([expected[c] for c in indices.tolist()], np.float32).tobytes()
+        )
+
+
+def test_no_query_has_no_rows() -> None:
+    nothing = Rows.empty(0, 3)
+    u, sizes = embed(
+        *nothing.arrays, np.zeros(3, np.int32), np.ones(2, np.float32), np.zeros(0, np.float32),
+        np.ones((2, 4), np.float32), np.ones((0, 4), np.float32), 0, 1,
+    )  # fmt: skip
+    assert u.shape == (0, 4)
+    assert len(sizes) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_empty_queries_get_zeros(count: int) -> None:
+    empty, words = Rows.empty(count, 3), Rows.empty(3, 2)
+    target = np.array([0, 1, -1], np.int32)
+    ones = np.ones(2, np.float32)
+    none = (np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+    found = weigh_lexical(
+        *empty.arrays, target, *none, *words.arrays, *Rows.empty(count, 2).arrays, ones, np.float32(1),
+        np.float32(2), 5, 64,
+    )  # fmt: skip
+    assert found[0].tolist() == [0] * (count + 1)
+    tables = np.ones((2, 4), np.float32), np.ones((0, 4), np.float32)
+    u, _ = embed(*empty.arrays, target, ones, ones[:0], *tables, 0, 1)
+    assert not u.any()

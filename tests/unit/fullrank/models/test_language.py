@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Parts
-from fullrank.models.language import LanguageModel, LanguageScorer, fold_in, no_translation
+from fullrank.models.language import LanguageModel, LanguageScorer, Stems, fold_in, no_translation
 from fullrank.text.features import Vocabulary
+from fullrank.text.folding import stemmer
 
 WORDS = [f"w{i}" for i in range(40)]
 
@@ -291,3 +294,25 @@ def test_a_model_of_stems_corrects_to_written_words() -> None:
         np.testing.assert_allclose(counts_of(one, queries), expected, rtol=1e-6)
     plain = replace(found, settings={**found.settings, "spelling": 0.0})
     assert not counts_of(plain, ["paramters"]).any()
+
+
+STEMS = ["list", "file", "upgrad", "日本"]
+STEMS_WORDS = ["listing", "lists", "files", "upgrade", "unknown"]
+asked = st.lists(st.sampled_from([*STEMS, *STEMS_WORDS, "listed", "upgrading", "café", ""]))
+
+
+@given(asked, st.integers(0, len(STEMS_WORDS)), st.booleans())
+def test_rows_are_those_of_the_stems(words: list[str], written: int, is_stored: bool) -> None:
+    index = {stem: row for row, stem in enumerate(STEMS)}
+    stem = stemmer("english")
+    rows = [index.get(stem(word), -1) for word in STEMS_WORDS[:written]]
+    stored = np.array(rows, np.int32) if is_stored else None
+    found = Stems("english", Vocabulary(STEMS), Vocabulary(STEMS_WORDS[:written]), stored)
+    assert found.rows(words).tolist() == [index.get(stem(word), -1) for word in words]
+    assert found.of_written.tolist() == rows
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 4], [-2, 0]])
+def test_rows_that_do_not_fit_are_refused(rows: list[int]) -> None:
+    with pytest.raises(ValueError, match="rows of stems"):
+        Stems("english", Vocabulary(STEMS), Vocabulary(STEMS_WORDS[:2]), np.array(rows, np.int32))

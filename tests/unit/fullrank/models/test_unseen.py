@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log, sqrt
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -12,14 +14,18 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.encoding import Encoded, Rows
+from fullrank.highlight import split_fields
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
+from fullrank.models.reading import DocumentReading, SplitDocuments
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import OpenModel, live_model, without_unseen
+from fullrank.text.spelling import variants_of
 from tests.bundles import CORPUS, linear_model, write_bundle
 from tests.live import bundle_of
+from tests.unit.fullrank.models.test_linear import f32, model
 
 BM25 = linear_model(CORPUS)
 BASE = {d.id: d.fields for d in CORPUS}
@@ -171,3 +177,208 @@ def test_a_compacted_view_gives_the_same_results(tmp_path: Path, n_dense: int) -
             assert [(h.id, h.score) for h in here.hits] == [(h.id, h.score) for h in there.hits]
         # ... and again on top of it.
         view = later.apply([Operation(4, "more", {"text": "qx qx qw"}), Operation(5, "new", None)])
+
+
+PLAIN = linear_model(CORPUS)
+FOLDED, PLURALS = 0.75, 0.5
+
+
+def folding(scheme: str = "bm25") -> LinearModel:
+    side = replace(PLAIN.sparse, scheme=scheme, folded=FOLDED, plurals=PLURALS)
+    return replace(PLAIN, sparse=side)
+
+
+def lexical(model: LinearModel, text: str, query: str) -> float:
+    """Return the lexical part of the score of one live document."""
+    view = View.of(bundle_of(model, BASE)).apply([Operation(1, "new", {"title": "", "text": text})])
+    found = view.search(view.model.encode_queries([query]), 100)
+    return next(hit.lexical for hit in found.hits if hit.id == "new")
+
+
+@pytest.mark.parametrize("scheme", ["bm25", "tfidf"])
+@pytest.mark.parametrize(
+    ("query", "share"),
+    [
+        ("Zürich", 1.0),
+        ("zurich", FOLDED),
+        ("ZÜRICH", 1.0),
+        ("zürichs", PLURALS),
+        ("basel", 0.0),
+    ],
+)
+def test_a_form_of_an_unknown_word_has_its_discount(scheme: str, query: str, share: float) -> None:
+    whole = lexical(replace(PLAIN, sparse=replace(PLAIN.sparse, scheme=scheme)), "Zürich", "Zürich")
+    assert whole > 0
+    assert lexical(folding(scheme), "Zürich", query) == pytest.approx(share * whole, rel=1e-5)
+
+
+def test_a_known_word_finds_an_unknown_form_but_counts_no_more_than_itself() -> None:
+    assert PLAIN.sparse.words.row("copy") >= 0
+    own = lexical(PLAIN, "copy", "copy")
+    assert lexical(folding(), "copy", "copy") == pytest.approx(own, rel=1e-6)
+    found = lexical(folding(), "cöpy", "copy")
+    # Both texts have one word; the field's diagonal of copy may differ from that of unknown words.
+    row, side = PLAIN.sparse.words.row("copy"), PLAIN.sparse
+    diagonal = float(np.median(side.D[1]) / side.D[1, row])
+    assert found == pytest.approx(FOLDED * own * diagonal, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("qi-zi", "qizi"),
+        ("qizi", "qi-zi"),
+        ("qizi", "qi zi"),
+        ("qizos", "qi-zo"),
+        ("700qx", "700 qx"),
+        ("qx-shirt", "qxshirts"),
+        ("میخواهم", "می‌خواهم"),
+        ("می‌خواهم", "میخواهم"),
+        ("کتاب", "كتاب"),
+    ],
+)
+def test_compounds_of_live_documents_are_found(text: str, query: str) -> None:
+    assert lexical(folding(), text, query) > 0
+
+
+def unseen_forms_opened() -> OpenModel:
+    found = live_model(folding())
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("query", ["", "zurich copy", "qi-zi copy copies", "zürich zurich zürich"])
+def test_shares_add_up_to_the_query(query: str) -> None:
+    model = unseen_forms_opened()
+    total = np.zeros(model.n_sparse)
+    for term in model.query_terms(query):
+        features, weights = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
+        np.add.at(total, features[features >= 0], weights[features >= 0])
+    encoded = model.encode_queries([query]).sparse
+    np.testing.assert_allclose(total, encoded.csr().toarray()[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_gives_the_bits_of_its_queries_one_by_one() -> None:
+    model = unseen_forms_opened()
+    long = " ".join(f"qx{i}" for i in range(80))
+    texts = ["zurich copy", "", f"{long} copy", "qi-zi"]
+    batch = model.encode_queries(texts).sparse
+    for i, text in enumerate(texts):
+        alone = model.encode_queries([text]).sparse
+        assert alone.row(0)[0].tolist() == batch.row(i)[0].tolist()
+        assert alone.row(0)[1].tolist() == batch.row(i)[1].tolist()
+    # A long query finds equal words only.
+    assert len(batch.row(2)[0]) == 81
+
+
+@dataclass(frozen=True)
+class Table:
+    """A source of variants: a table."""
+
+    table: Mapping[str, Sequence[tuple[int, float]]]
+
+    def of(self, word: str) -> Sequence[tuple[int, float]]:
+        """Return the line of a word."""
+        return self.table.get(word, ())
+
+
+A_IS_B = Table({"a": [(1, 0.5)], "x": [(1, 0.25), (2, 0.5)]})
+
+
+def weights(encoded: Encoded) -> list[list[float]]:
+    """Return s of each query."""
+    found: list[list[float]] = encoded.sparse.csr().toarray().tolist()
+    return found
+
+
+def test_the_first_source_that_knows_a_word_decides() -> None:
+    other = Table({"a": [(2, 1.0)], "y": [(0, 1.0)]})
+    assert variants_of("a", [A_IS_B, other]) == [(1, 0.5)]
+    assert variants_of("y", [A_IS_B, other]) == [(0, 1.0)]
+    assert variants_of("z", [A_IS_B, other]) == ()
+
+
+def test_a_variant_has_its_share_of_the_weight_of_the_word() -> None:
+    """k3 = 1: tf 1 → 1, tf 3 → 1.5; x is unknown and counts for its variants only."""
+    found = model(variants=[A_IS_B])
+    assert weights(found.encode_queries(["a", "a a a", "a b", "x", "x x x a"])) == [
+        [1, 0.5, 0, 0],
+        [1.5, 0.75, 0, 0],
+        [1, 1.5, 0, 1],
+        [0, 0.25, 0.5, 0],
+        [1, 0.5 + 1.5 * 0.25, 0.75, 0],
+    ]
+
+
+def test_tfidf_counts_a_variant_as_a_share_of_an_occurrence() -> None:
+    found = model(scheme="tfidf", idf=f32(1, 2, 1), variants=[A_IS_B])
+    [[a, b, c, _]] = weights(found.encode_queries(["a"]))
+    np.testing.assert_allclose([a, b, c], np.array([1, 0.5 * 2, 0]) / np.sqrt(2), rtol=1e-6)
+
+
+def test_words_that_a_query_drops_have_no_variants() -> None:
+    """Of a and c only c is kept, the one with the larger idf."""
+    found = model(variants=[A_IS_B], terms=1, idf=f32(1, 1, 2))
+    assert weights(found.encode_queries(["a c", "a", "a c x"])) == [
+        [0, 0, 1, 0],
+        [1, 0.5, 0, 0],
+        [0, 0.25, 1.5, 0],
+    ]
+
+
+def test_variants_a_batch_gives_the_bits_of_its_queries_one_by_one() -> None:
+    found = model(variants=[A_IS_B])
+    texts = ["a x", "", "x x b a c", "q"]
+    batch = found.encode_queries(texts).sparse
+    for i, text in enumerate(texts):
+        alone = found.encode_queries([text]).sparse
+        assert alone.row(0)[0].tolist() == batch.row(i)[0].tolist()
+        assert alone.row(0)[1].tolist() == batch.row(i)[1].tolist()
+
+
+@pytest.mark.parametrize("text", ["a", "x", "a x b", "x x a a c", "a a b b x q"])
+def test_shares_of_words_add_up_to_the_weights_of_the_query(text: str) -> None:
+    found = model(variants=[A_IS_B])
+    total = np.zeros(4)
+    for term in found.query_terms(text):
+        features, parts = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
+        assert features.tolist() == sorted(features.tolist())
+        total[features[features >= 0]] += parts[features >= 0]
+    np.testing.assert_allclose(total, weights(found.encode_queries([text]))[0], rtol=1e-6)
+
+
+def test_a_query_of_many_words_has_no_variants() -> None:
+    found = model(variants=[A_IS_B])
+    filler = " ".join(f"f{i}" for i in range(63))
+    assert weights(found.encode_queries([f"a {filler}", f"a {filler} g", "a"])) == [
+        [1, 0.5, 0, 0],
+        [1, 0, 0, 0],
+        [1, 0.5, 0, 0],
+    ]
+    terms = {term.term: term.feature for term in found.query_terms(f"a {filler} g")}
+    assert terms["a"] == 0
+
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {"title": "red apple", "text": "a red red apple, 東京都", "year": 7, "maker": "Zenith apple"},
+    {"title": "pear", "maker": ""},
+    {"text": "Apple pear", "title": None},
+]
+
+
+@pytest.mark.parametrize("names", [[], ["title"], ["text", "maker", "title", "year"]])
+@pytest.mark.parametrize("most", [3, 100])
+def test_split_documents_have_the_counts_of_the_whole_ones(names: list[str], most: int) -> None:
+    split = split_fields(DOCUMENTS, names, most)
+    reading = SplitDocuments(DOCUMENTS, split.words, split.complete)
+    for columns in ([["title"], ["text"]], [["title", "text", "maker", "year", "nowhere"]]):
+        found, plain = reading.counts(columns), DocumentReading(DOCUMENTS).counts(columns)
+        assert len(found.words) == len(set(found.words))
+        assert len(found.columns) == len(columns)
+        for own, expected in zip(found.columns, plain.columns, strict=True):
+            for i in range(len(DOCUMENTS)):
+                [counted, wanted] = [
+                    {words[j]: value for j, value in zip(*rows.row(i), strict=True)}
+                    for words, rows in ((found.words, own), (plain.words, expected))
+                ]
+                assert counted == wanted

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
+from fullrank.encoding import Encoded, Rows, concatenate
+from fullrank.kernels import exact
+from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
+from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval import Ranking, Retriever, retriever
 from fullrank.retrieval import candidates as finding
+from fullrank.retrieval import candidates as index_scan
 from fullrank.retrieval import tune as tuning
 from fullrank.retrieval.index import Effort
 from fullrank.retrieval.index import build as building
+from fullrank.retrieval.index import codes as outline
 from fullrank.retrieval.index import postings as shortlists
+from fullrank.retrieval.index.build import index_in_memory, index_of_segment
+from fullrank.retrieval.index.codes import CodedQuery, build_codes, coded
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
+    assert_same,
     assert_same_bits,
     brute,
     encoded,
@@ -235,3 +248,259 @@ def test_a_large_segment_needs_half_of_the_candidates_of_its_bundle(
     found = building.index_of_segment(encoded(rng, 1000, 16, 60), like)
     assert found.effort == replace(effort, words=32, rescored=16)
     assert building.index_of_segment(encoded(rng, 999, 16, 60), like).effort is None
+
+
+SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
+
+
+@pytest.mark.sweep
+@cases(30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 90),
+    n_dense=st.integers(0, 6),
+    width=st.integers(0, 12),
+    limit=st.integers(1, 100),
+    offset=st.integers(0, 90),
+    gone=st.floats(0, 1),
+    scale=st.sampled_from([1e-30, 1e-6, 1.0, 1e6, 1e19]),
+    bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
+    copies=st.integers(1, 4),
+)
+def test_exact_search_over_an_index_equals_search_without_one(
+    seed: int,
+    count: int,
+    n_dense: int,
+    width: int,
+    limit: int,
+    offset: int,
+    gone: float,
+    scale: float,
+    bias: float,
+    copies: int,
+) -> None:
+    """Ties, duplicates, huge biases, no sparse or no dense side, a limit above the count, all filtered out."""
+    rng = np.random.default_rng(seed)
+    documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
+    documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
+    queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
+    mask = rng.random(len(documents)) < gone
+    assert_same(documents, queries, limit, offset=offset, deleted=mask)
+    dense, lexical = brute(queries, documents)
+    truth = (dense + lexical + documents.bias.astype(np.float64))[:, ~mask]
+    for i, ranking in enumerate(
+        Retriever(documents, None, index_in_memory(documents)).search(
+            queries, limit, offset=offset, deleted=mask
+        )
+    ):
+        best = np.sort(truth[i])[::-1][offset : offset + limit]
+        np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=1e-9 * bias + 1e-300)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("indexed", [False, True])
+@cases(30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    documents_scale=st.sampled_from(SIZES),
+    query_scale=st.sampled_from(SIZES),
+    bias=st.sampled_from(SIZES),
+    outlier=st.sampled_from([1.0, 1e20]),
+)
+@example(seed=0, documents_scale=1.0, query_scale=0.0, bias=1.0, outlier=1e20)
+@example(seed=1, documents_scale=1e25, query_scale=1e25, bias=1.0, outlier=1.0)
+@example(seed=2, documents_scale=1e-30, query_scale=1e-14, bias=0.0, outlier=1.0)
+@example(seed=3, documents_scale=1e-14, query_scale=1e37, bias=0.0, outlier=1.0)
+def test_certificates_hold_over_the_whole_range_of_float32(
+    seed: int,
+    documents_scale: float,
+    query_scale: float,
+    bias: float,
+    outlier: float,
+    indexed: bool,
+) -> None:
+    """Products that overflow or vanish, and one document with a far larger norm than all others."""
+    rng = np.random.default_rng(seed)
+    most = float(np.finfo(np.float32).max)
+    documents = encoded(rng, 200, 16, 12, scale=documents_scale)
+    dense = documents.dense.astype(np.float64)
+    dense[rng.integers(200)] *= outlier
+    documents = replace(
+        documents,
+        dense=np.clip(dense, -most, most).astype(np.float32),
+        bias=(documents.bias * bias).astype(np.float32),
+    )
+    queries = encoded(rng, 3, 16, 12, scale=query_scale, density=0.5, bias=False)
+    retriever = Retriever(documents, None, index_in_memory(documents) if indexed else None)
+    for i, found in enumerate(retriever.search(queries, 10)):
+        dense, lexical, own = retriever.score_parts(queries.slice(i, i + 1), np.arange(200))
+        scores = dense + lexical + own
+        assert found.certified
+        np.testing.assert_array_equal(found.rows, np.argsort(-scores, kind="stable")[:10])
+        np.testing.assert_array_equal(found.scores, scores[found.rows])
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_left_out_words_of_either_sign_are_bounded(
+    sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long query: most of its words are never added, some of negative weight."""
+    monkeypatch.setattr(index_scan, "_MAX_LEFT_OUT", 0.5)
+    rng = np.random.default_rng(11)
+    documents = encoded(rng, 3000, 4, 80, density=0.3)
+    values = (np.abs(documents.sparse.values) * sign).astype(np.float32)
+    for given_documents in (
+        documents,
+        replace(documents, sparse=documents.sparse.with_values(values)),
+    ):
+        queries = encoded(rng, 8, 4, 80, density=0.9, bias=False)
+        assert_same(given_documents, queries, 10)
+
+
+def test_the_scan_adds_words_until_candidates_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_scan, "_MAX_LEFT_OUT", 1.0)
+    rng = np.random.default_rng(12)
+    documents = encoded(rng, 6000, 0, 50, density=0.3)
+    query = encoded(rng, 20, 0, 50, density=0.8, bias=False).slice(5, 6)
+    added: list[int] = []
+    candidates: list[int] = []
+
+    def scanned(*arguments: Any) -> Any:
+        added.append(len(arguments[15]))
+        return scan_slots(*arguments)
+
+    def counted(*arguments: Any) -> Any:
+        # As Python, which calls the scan by its name.
+        found = cast(Any, rows_in_reach).py_func(*arguments)
+        candidates.append(len(found[1]))
+        return found
+
+    monkeypatch.setattr(exact, "scan_slots", scanned)
+    monkeypatch.setattr(index_scan, "rows_in_reach", counted)
+    Retriever(documents, None, index_in_memory(documents)).search(query, 10)
+    assert len(added) > 1
+    assert added == sorted(set(added))
+    # Without a word each document may have the score of any other.
+    assert candidates[0] < MIN_REFINED < len(documents)
+
+
+FEW = 4
+
+
+@pytest.fixture(autouse=True)
+def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make vectors of a few numbers longer than their outlines."""
+    monkeypatch.setattr(outline, "DIRECTIONS", FEW)
+
+
+@pytest.mark.sweep
+@cases(40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 90),
+    n_dense=st.integers(0, 9),
+    width=st.integers(0, 12),
+    limit=st.integers(1, 60),
+    offset=st.integers(0, 40),
+    gone=st.floats(0, 1),
+    scale=st.sampled_from([1e-42, 1e-30, 1e-6, 1.0, 1e6, 1e19, 1e37]),
+    bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
+    copies=st.integers(1, 4),
+    least=st.one_of(st.just(0.0), st.floats(0, 1)),
+    has_bundle=st.booleans(),
+)
+def test_a_search_by_outlines_equals_a_full_scan(
+    seed: int,
+    count: int,
+    n_dense: int,
+    width: int,
+    limit: int,
+    offset: int,
+    gone: float,
+    scale: float,
+    bias: float,
+    copies: int,
+    least: float,
+    has_bundle: bool,
+) -> None:
+    """Ties, duplicates, huge and tiny numbers, no sparse or no dense side; ``least``: that share is below the score.
+
+    ``has_bundle``: the directions are those of other documents.
+    """
+    rng = np.random.default_rng(seed)
+    documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
+    documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
+    queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
+    mask = rng.random(len(documents)) < gone
+    like = index_in_memory(encoded(rng, 30, n_dense, width)) if has_bundle else None
+    plain = Retriever(documents)
+    outlined = Retriever(documents, None, index_of_segment(documents, like))
+    asked = {"limit": limit, "offset": offset, "deleted": mask}
+    truths = plain.search(queries, **asked)  # type: ignore[arg-type]
+    for truth, found in zip(truths, outlined.search(queries, **asked), strict=True):  # type: ignore[arg-type]
+        assert found.certified
+        assert_same_bits(found, truth)
+    for i, truth in enumerate(plain.search(queries, len(documents), deleted=mask)):
+        if not len(truth.rows):
+            continue
+        score = float(truth.scores[min(int((1 - least) * len(truth.rows)), len(truth.rows) - 1)])
+        [found] = outlined.search(queries.slice(i, i + 1), limit, deleted=mask, least=score)
+        wanted = truth.take(np.flatnonzero(truth.scores >= score)[:limit])
+        assert_same_bits(found.take(np.arange(len(wanted.rows))), wanted)
+
+
+@pytest.mark.parametrize("n_dense", [1, 3, FEW, FEW + 1, 40])
+def test_no_score_is_above_its_bound(n_dense: int) -> None:
+    rng = np.random.default_rng(n_dense)
+    documents = encoded(rng, 300, n_dense, 1, density=0.0)
+    rows = rng.permutation(300).astype(np.int32)
+    made = outline.build_outline(documents.dense, rows, in_memory)
+    codes = build_codes(documents.dense, documents.bias, rows, in_memory)
+    queries = encoded(rng, 20, n_dense, 1, density=0.0, bias=False)
+    dense, _ = brute(queries, documents)
+    for u, truth in zip(queries.dense, dense, strict=True):
+        query = coded(u, codes, made)
+        bounds = products(made, query) + float(query.left) * made.rest.astype(np.float64)
+        assert query.outline_error < 0.1 * float(np.abs(truth).max())
+        assert np.all(truth[rows] <= bounds + query.outline_error)
+        if n_dense <= FEW:  # nothing is left, so the bounds are the scores
+            np.testing.assert_allclose(bounds, truth[rows], atol=query.outline_error)
+
+
+def test_vectors_in_few_directions_leave_no_rest() -> None:
+    rng = np.random.default_rng(1)
+    basis = np.linalg.qr(rng.normal(size=(20, FEW)))[0]
+    vectors = (rng.normal(size=(200, FEW)) @ basis.T).astype(np.float32)
+    rows = np.arange(200, dtype=np.int32)
+    made = outline.build_outline(vectors, rows, in_memory)
+    assert float(made.rest.max()) < 1e-3
+    codes = build_codes(vectors, np.zeros(200, np.float32), rows, in_memory)
+    query = coded(vectors[3], codes, made)
+    np.testing.assert_allclose(
+        products(made, query), vectors @ vectors[3], atol=query.outline_error
+    )
+
+
+def test_a_score_nobody_reaches_finds_nothing_and_infinity_of_it_everything() -> None:
+    rng = np.random.default_rng(2)
+    documents = encoded(rng, 500, 8, 5)
+    queries = encoded(rng, 1, 8, 5, bias=False)
+    retriever = Retriever(documents, None, index_of_segment(documents, None))
+    assert len(retriever.search(queries, 3, least=1e9)[0].rows) == 0
+    assert len(retriever.search(queries, 3, least=-math.inf)[0].rows) == 3
+
+
+def products(made: outline.Outline, query: CodedQuery) -> np.ndarray:
+    """Return â·ĥ of all slots, float64, from the codes in groups."""
+    count, width = len(made.scales), len(query.outline)
+    codes = (
+        made.codes.reshape(len(made.codes), width // 4, 16, 4)
+        .transpose(0, 2, 1, 3)
+        .reshape(-1, width)
+    )
+    sums = (codes[:count].astype(np.int64) - 128) @ query.outline.astype(np.int64)
+    return sums * float(query.outline_scale) * made.scales
+
+
+def in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    return np.zeros(shape, dtype)

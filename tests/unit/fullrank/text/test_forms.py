@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import random
+import re
+import unicodedata
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given
+import snowballstemmer
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.kernels.joined import find_joined
 from fullrank.storage.strings import Lexicon
-from fullrank.text.features import Vocabulary
-from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
+from fullrank.text.compounds import count_compounds, parts_of, split_digits
+from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.text.folding import (
+    IRREGULAR,
+    LANGUAGES,
+    fold,
+    folded_letters,
+    singular,
+    spellings,
+    stemmer,
+)
 from fullrank.text.forms import Forms, FormTables, KeyedRows, Neighbours, spaced
+from fullrank.text.words import stem, words
 
 TEXT = """
 café cafés cafe müller muller mueller wifi wi fi t shirt city cities citys 500ml 500 ml keyboard key board straße
@@ -225,3 +241,351 @@ def test_rows_under_keys_equal_those_of_the_dictionary() -> None:
     keyed = KeyedRows.of(found)
     assert {key: keyed.get(key) for key in found} == found
     assert keyed.get("b") == KeyedRows.of({}).get("a") == []
+
+
+LETTERS = [
+    chr(code)
+    for code in (*range(0x3400), *range(0xA000, 0xAC00), *range(0xF900, 0x12000))
+    if unicodedata.category(chr(code)) in ("Ll", "Lo", "Lm", "Nd", "Mn", "Mc")
+]
+"""What words are made of, in lower case; Han and Hangul, which have no other forms, are left out."""
+
+
+def as_words(letter: str) -> list[str]:
+    """Return the words that a text of one letter has."""
+    return words(letter)
+
+
+PAIRS = [
+    ("German", "worterbuch", "Wörterbuch"),
+    ("German", "STRASSE", "Straße"),
+    ("French", "coeur", "Cœur"),
+    ("French", "creme", "crème"),
+    ("Spanish", "pinguino", "pingüino"),
+    ("Portuguese", "coracao", "coração"),
+    ("Danish", "smorrebrod", "smørrebrød"),
+    ("Danish", "aeble", "æble"),
+    ("Icelandic", "thingvellir", "Þingvellir"),
+    ("Polish", "lodz", "Łódź"),
+    ("Croatian", "dak", "đak"),
+    ("Romanian", "ţară", "țară"),
+    ("Turkish", "isik", "ışık"),
+    ("Turkish", "istanbul", "İSTANBUL"),
+    ("Vietnamese", "duong", "đường"),
+    ("Greek", "αθηνα", "Αθήνα"),
+    ("Greek", "ΓΑΛΑΞΙΑΣ", "γαλαξίας"),
+    ("Greek", "ἄνθρωπος", "άνθρωπος"),
+    ("Russian", "елка", "Ёлка"),
+    ("Ukrainian", "гудзик", "ґудзик"),
+    ("Kazakh", "казак", "қазақ"),
+    ("Arabic", "احمد", "أحمد"),
+    ("Arabic", "مدرسه", "مَدْرَسَة"),
+    ("Arabic", "كتاب", "كتـــاب"),
+    ("Arabic", "مستشفي", "مستشفى"),
+    ("Persian", "فارسی", "فارسي"),
+    ("Persian", "کتاب", "كتاب"),
+    ("Urdu", "ہوا", "هوا"),
+    ("Hebrew", "שלום", "שָׁלוֹם"),
+    ("Hindi", "कागज", "काग़ज़"),
+    ("Hindi", "हां", "हाँ"),
+    ("digits", "2024", "٢٠٢٤"),
+    ("digits", "1403", "۱۴۰۳"),
+]
+
+
+@pytest.mark.parametrize(("language", "one", "other"), PAIRS)
+def test_forms_of_a_word_have_one_key(language: str, one: str, other: str) -> None:
+    assert [fold(word) for word in words(one)] == [fold(word) for word in words(other)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("カメラ", "かめら"),
+        ("ｶﾒﾗ", "かめら"),
+        ("ウィスキー", "ウイスキー"),
+        ("キャベツ", "キヤベツ"),
+    ],
+)
+def test_kana_fold_bigram_by_bigram(one: str, other: str) -> None:
+    assert [fold(word) for word in words(one)] == [fold(word) for word in words(other)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("мой", "мои"),
+        ("が", "か"),
+        ("ぱ", "は"),
+        ("पिता", "पता"),
+        ("กา", "กี"),
+        ("한글", "한국"),
+        ("αβ", "αγ"),
+    ],
+)
+def test_different_words_keep_different_keys(one: str, other: str) -> None:
+    assert list(map(fold, words(one))) != list(map(fold, words(other)))
+
+
+def test_letters_with_a_decomposition_become_their_base_letter() -> None:
+    """Unicode decomposes hundreds of letters into an ASCII letter and accents; each must fold to that letter."""
+    checked = 0
+    for letter in LETTERS:
+        base, *marks = list(unicodedata.normalize("NFD", letter))
+        if base.isascii() and marks and as_words(letter) == [letter]:
+            assert fold(letter) == base
+            checked += 1
+    assert checked > 200
+
+
+def test_decimal_digits_become_ascii() -> None:
+    digits = [letter for letter in LETTERS if letter.isdecimal()]
+    assert len(digits) > 500
+    assert all(fold(digit) == str(int(digit)) for digit in digits)
+
+
+def test_katakana_become_the_hiragana_of_the_same_name() -> None:
+    checked = 0
+    for letter in LETTERS:
+        name = unicodedata.name(letter, "")
+        if name.startswith("KATAKANA LETTER ") and ord(letter) <= 0x30FA:
+            try:
+                other = unicodedata.lookup(name.replace("KATAKANA", "HIRAGANA"))
+            except KeyError:
+                continue
+            assert fold(letter) == fold(other)
+            checked += 1
+    assert checked > 80
+
+
+def test_folding_is_idempotent_and_never_empty() -> None:
+    for letter in LETTERS:
+        for word in as_words(letter):
+            key = fold(word)
+            assert key
+            assert fold(key) == key
+            assert all(fold(other) == other for other in spellings(word))
+
+
+def test_umlauts_are_spelled_out_as_a_second_key() -> None:
+    assert spellings("müller") == ("muller", "mueller")
+    assert spellings("århus") == ("arhus", "aarhus")
+    assert spellings("miller") == ("miller",)
+    assert spellings("café") == ("cafe",)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    """
+    city cities, wolf wolves, child children, box boxes, mouse mice, knife knives, bus buses, berry berries, movie
+    movies, cache caches, house houses, match matches, class classes, analysis analyses, hero heroes, shoe shoes, tie
+    ties, day days, foot feet, woman women, index indices, quiz quizzes, lens lenses, horse horses, dish dishes, size
+    sizes, key keys, status statuses, api apis, axe axes
+    """.replace("\n", " ").split(","),
+)
+def test_singular_and_plural_have_one_key(pair: str) -> None:
+    one, other = pair.split()
+    assert singular(one) == singular(other)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["glass glas", "bus bu", "this thi", "news new", "his hi", "safe save", "lens len", "new now"],
+)
+def test_other_words_do_not_share_a_singular(pair: str) -> None:
+    one, other = pair.split()
+    assert singular(one) != singular(other)
+
+
+def test_only_words_of_ascii_letters_have_a_plural() -> None:
+    for word in ("las", "años", "mp3s", "домаs", "がs", ""):
+        assert singular(word) == word
+
+
+# Nouns that end in a consonant, in ㄹ and in a vowel; the last two syllables could be particles elsewhere.
+NOUNS = ["목록", "패키지", "파일", "디렉터리", "와이파이", "컴포넌트", "종이"]
+CASES = [
+    "을/를",
+    "은/는",
+    "이/가",
+    "과/와",
+    "으로/로",
+    "의/의",
+    "에/에",
+    "에서/에서",
+    "까지/까지",
+    "부터/부터",
+]
+SYLLABLES = st.text(st.characters(min_codepoint=0xAC00, max_codepoint=0xD7A3), max_size=8)
+
+
+def final(word: str) -> str:
+    """The last jamo of a word, by the Unicode decomposition."""
+    return unicodedata.normalize("NFD", word)[-1]
+
+
+def with_case(noun: str, case: str) -> str:
+    """A noun and the form of a particle that fits its last syllable."""
+    after_consonant, after_vowel = case.split("/")
+    is_consonant = "\u11a8" <= final(noun) <= "\u11ff"
+    if case == "으로/로" and final(noun) == "\u11af":
+        is_consonant = False  # ㄹ
+    return noun + (after_consonant if is_consonant else after_vowel)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_noun_with_a_particle_is_the_noun(noun: str, case: str) -> None:
+    assert stem(with_case(noun, case)) == stem(noun)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("와이파이", "와이파이"),
+        ("설치합니다", "설치"),
+        ("디렉터리에서는", "디렉터리"),
+        ("사용자들에게", "사용자"),
+        ("물로", "물로"),
+        ("", ""),
+    ],
+)
+def test_stems_of_examples(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+@given(SYLLABLES)
+def test_a_stem_is_the_start_of_the_word_and_its_own_stem(word: str) -> None:
+    found = stem(word)
+    assert word.startswith(found)
+    assert len(found) >= min(2, len(word))
+    assert stem(found) == found
+
+
+def test_forms_of_a_word_share_a_stem() -> None:
+    stem = stemmer("english")
+    assert {stem(word) for word in ("listing", "listed", "lists", "list")} == {"list"}
+    assert stem("목록") == "목록"
+    assert stemmer("german")("häusern") == stemmer("german")("haus")
+    assert {"english", "german", "spanish"} <= set(LANGUAGES)
+
+
+def test_an_unknown_language_is_named() -> None:
+    with pytest.raises(ValueError, match=r"no stemmer .latin.; there are: .*english"):
+        stemmer("latin")
+
+
+def test_words_that_are_told_by_their_ending_have_the_stem_of_the_stemmer() -> None:
+    expected, stem, rng = snowballstemmer.stemmer("english"), stemmer("english"), random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz0é"
+    for begin in ("", "y", "past", "commun", "hyphen", "bass", "roll"):
+        for _ in range(1500):
+            word = begin + "".join(rng.choices(letters, k=rng.randrange(1, 7)))
+            assert stem(word) == expected.stemWord(word), word
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Wi-Fi, WI-FI and wi-fi", {"wi fi": 3}),
+        ("a T-shirt", {"t shirt": 1}),
+        ("rock'n'roll", {"rock n": 1, "n roll": 1, "rock n roll": 1}),
+        ("don’t can't", {"don t": 1, "can t": 1}),
+        ("read_line", {"read line": 1}),
+        ("Node.js", {"node js": 1}),
+        ("AT&T", {"at t": 1}),
+        ("UTF-8", {"utf 8": 1}),
+        ('צה"ל', {"צה ל": 1}),
+        ("می‌خواهم", {"می خواهم": 1}),
+        ("Wörter­buch", {"wörter buch": 1}),
+        ("col·legi", {"col legi": 1}),
+        ("м'ята", {"м ята": 1}),
+        ("a-b-c-d-e", {"a b": 1, "b c": 1, "c d": 1, "d e": 1}),
+        ("the reader's well-known book", {"well known": 1}),
+        ("2026-11-22 3.11", {}),
+        ("- -- a - b 'quoted' end. Next", {}),
+        ("(wi-fi)-", {"wi fi": 1}),
+        ("", {}),
+    ],
+)
+def test_words_joined_by_a_character_are_compounds(text: str, wanted: dict[str, int]) -> None:
+    assert count_compounds(text) == wanted
+
+
+def test_the_parts_of_a_compound_are_words_of_the_text() -> None:
+    text = "The wi-fi router's e-mail, rock'n'roll: don't U.S.A. Wörter­buch x-1-2"
+    known = set(words(text))
+    found = count_compounds(text)
+    assert found
+    assert all(set(parts_of(compound)) <= known for compound in found)
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("500ml", ["500", "ml"]),
+        ("mp3", ["mp", "3"]),
+        ("covid19", ["covid", "19"]),
+        ("a1b", ["a", "1", "b"]),
+        ("2кг", ["2", "кг"]),
+        ("a1b2", []),
+        ("500", []),
+        ("ml", []),
+        ("", []),
+    ],
+)
+def test_a_word_is_split_between_digits_and_letters(word: str, parts: list[str]) -> None:
+    assert split_digits(word) == parts
+
+
+_JOINING = "-\u2010\u2011'\u2019._\u00b7&\"\u05f4\u00ad\u200c\u200d"
+_LETTERS = "aésd9ж日 \t\n\u00a0-\u2010'’._·&\"\u00ad\u200c,;()!$"
+
+
+@given(st.text(_LETTERS, max_size=40))
+def test_every_pair_of_joined_parts_is_found(text: str) -> None:
+    """An independent reading: two runs of letters and digits with exactly one joining character between them."""
+    runs = [(run.start(), run.end()) for run in re.finditer(r"[^\W_]+", text)]
+    joined = [
+        (text[a:b], text[b], text[c:d])
+        for (a, b), (c, d) in pairwise(runs)
+        if c == b + 1 and text[b] in "-\u2010'’._·&\"\u00ad\u200c"
+    ]
+    found = count_compounds(text)
+    for first, between, second in joined:
+        is_genitive = between in "'’" and second == "s"
+        if is_plain(first) and is_plain(second) and (first + second).isalpha() and not is_genitive:
+            assert f"{first} {second}" in found
+    if not joined:
+        assert found == {}
+
+
+@pytest.mark.sweep
+@given(st.lists(st.text(_LETTERS + "AZ\ud800\x00", max_size=40), min_size=2, max_size=6))
+@example(["", "x"])
+@example(["a-\u00a0-b", "O'Reilly's O'REILLY'S", "-a-b-", "a--b-c", "wi-fi" * 9])
+def test_the_compounds_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    """By a kernel and token by token on one side, by one pattern over the whole text on the other."""
+    found = count_corpus([texts, texts[:1] * 2], counter=count_compounds)
+    assert found.words == sorted(set(found.words))
+    for column, expected in zip(found.columns, (texts, texts[:1] * 2), strict=True):
+        for i, text in enumerate(expected):
+            indices, counts = column.row(i)
+            own = {found.words[j]: int(n) for j, n in zip(indices, counts, strict=True)}
+            assert own == count_compounds(text) == in_whole_text(text)
+
+
+def in_whole_text(text: str) -> dict[str, int]:
+    """Count the compounds of a text by the definition of a chain."""
+    found = Counter[str]()
+    for chain in re.findall(rf"(?<![^\W_])[^\W_]+(?:[{_JOINING}][^\W_]+)+", text):
+        parts = words(re.sub("['’]s$", "", chain))
+        own = [" ".join(pair) for pair in pairwise(parts)]
+        own += [" ".join(parts)] if 2 < len(parts) <= 4 else []
+        found.update(c for c in own if len(c) <= 40 and not c.replace(" ", "").isdigit())
+    return found
+
+
+def is_plain(word: str) -> bool:
+    """Tell whether a word is a single lowercase word of the segmentation."""
+    return words(word) == [word]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, RecipeError
 from fullrank_trainer.commands import train as module
+from fullrank_trainer.commands.train import seconds_of
 from fullrank_trainer.train import TrainResult
 
 
@@ -43,3 +44,16 @@ def test_options_reach_the_fleet(
 def test_options_of_a_cluster_need_one(option: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(FullrankError, match="--slices, --rounds and --scratch need --ray"):
         module.train(tmp_path, tmp_path, "planted", **option)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("2m", 120), ("10m", 600), ("1h", 3600), (" 45 ", 45)]
+)
+def test_a_time_has_a_unit(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-1s", "1.5m", "2 d", "m", "9999999"])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(RecipeError, match="write 30s, 2m or 1h"):
+        seconds_of(text)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
+from fullrank.models.linear.sides import Tower
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.features.corpus import count_collection
+from fullrank_trainer.features.matrices import Features, build_features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import load_recipe, validate
+from fullrank_trainer.recipes.settings import ModelSettings
+from fullrank_trainer.systems import projections
+from fullrank_trainer.systems.linear.batches import Scratch
 from fullrank_trainer.systems.linear.margin import JointLearner, read_task, run
+from fullrank_trainer.systems.linear.parameters import LinearLearner, Parameters, encode_judged
+from fullrank_trainer.systems.linear.system import learner_of as rates_learner_of
+from fullrank_trainer.systems.linear.system import start_at_best_rate
+from fullrank_trainer.systems.linear.towers import start_tower
 from fullrank_trainer.train import Trainer, train
 from fullrank_trainer.training.context import TrainingContext
+from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import validation
 from tests.planted import (
     DOCUMENTS,
@@ -217,3 +230,156 @@ def test_a_second_task_needs_two_tables_and_the_margin_loss(override: str) -> No
         validate(recipe.override(["monolingual=somewhere"]))
     with pytest.raises(RecipeError, match="two vocabularies"):
         validate(recipe.override(["vocabularies=two", "tied=true"]))
+
+
+SETTINGS = ModelSettings(fields="joined", latent="lsi", dimension=5, match="none")
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
+    folder = write_planted(tmp_path_factory.mktemp("lsi"))
+    return build_features(count_collection(read_collection(folder), processes=1), SETTINGS)
+
+
+def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None:
+    X = features.xd.composed().csr().toarray().astype(np.float64)
+    _, values, vt = np.linalg.svd(X, full_matrices=False)
+    B = projections.singular_vectors(features, seed=1)
+    assert B.shape == (X.shape[1], 5)
+    assert B.dtype == np.float32
+    # Largest first, each up to its sign.
+    np.testing.assert_allclose(np.linalg.norm(X @ B, axis=0), values[:5], rtol=1e-4)
+    np.testing.assert_allclose(np.abs(np.sum(B * vt[:5].T, axis=0)), 1, atol=1e-3)
+
+
+def test_same_seed_same_bits(features: Features) -> None:
+    np.testing.assert_array_equal(
+        projections.singular_vectors(features, 1), projections.singular_vectors(features, 1)
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
+    """f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d; a word that only queries have projects to zero."""
+    mixed = replace(
+        features,
+        settings=replace(SETTINGS, match="tfidf", alpha=alpha),
+        model=replace(
+            features.model, sparse=replace(features.model.sparse, scheme="tfidf")
+        ),
+    )  # fmt: skip
+    B = projections.singular_vectors(features, 1)
+    model = projections.compile_projection(mixed, B)
+    q = encode_judged(mixed, model, np.array([0, 5, 9]))
+    xq, xd = (
+        features.xq.take(np.array([0, 5, 9])).csr().toarray(),
+        features.xd.composed().csr().toarray(),
+    )
+    place = model.document.words.rows(model.query.words.words)
+    known = place >= 0
+    assert not known.all()
+    remapped = np.zeros((3, xd.shape[1]))
+    remapped[:, place[known]] = xq[:, known]
+    d = model.encode_documents([{"title": "tell0a", "text": "decoy1 decoy2"}])
+    u, v = remapped @ B, d.dense
+    cosine = u @ v.T / np.linalg.norm(u, axis=1)[:, None] / np.linalg.norm(v)
+    np.testing.assert_allclose(q.dense @ v.T, alpha * cosine, rtol=1e-4, atol=1e-6)
+    assert np.linalg.norm(v) == pytest.approx(1, rel=1e-5)
+    share = np.linalg.norm(d.sparse.values)
+    assert share == pytest.approx(1 - alpha, rel=1e-5, abs=1e-7)
+
+
+def test_too_many_dimensions_are_refused(features: Features) -> None:
+    wide = replace(features, settings=replace(SETTINGS, dimension=36))
+    with pytest.raises(TrainingError, match=r"model\.dimension: 36 must be below 36"):
+        projections.singular_vectors(wide, 1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("sizes", "skip"), [((), False), ((3,), False), ((3, 5, 3), True)])
+def test_arrays_make_the_parameters_again(
+    sizes: tuple[int, ...], *, skip: bool, tied: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    U, V = (rng.random((4, 3), np.float32) for _ in range(2))
+    query, document = (start_tower(sizes, skip, rng) for _ in range(2))
+    D, bias = rng.random((2, 6), np.float32), rng.random(5, np.float32)
+    sides = (V, V, D, bias, document, document) if tied else (U, V, D, bias, query, document)
+    given = Parameters(*sides)
+    found = Parameters.of_arrays(dict(given.arrays()), skip=skip)
+    assert found.tied == tied
+    assert (found.query is found.document) == tied
+    for (name, array), (other, expected) in zip(found.arrays(), given.arrays(), strict=True):
+        assert name == other
+        assert array is expected
+    for tower in (found.query, found.document):
+        assert isinstance(tower, Tower)
+        assert tower.skip == skip
+
+
+SMALL = ["dimension=6", "epochs=3", "batch=32", "candidates=30"]
+
+
+def test_a_learner_is_dropped_before_the_next_one_is_made(tmp_path: Path) -> None:
+    numba.set_num_threads(1)
+    context = TrainingContext(read_collection(write_planted_links(tmp_path / "c")), QUIET, 1, 1)
+    recipe = load_recipe("fielded").override(SMALL)
+    valid = validation(context.corpus, 0)
+    run = TrainingRun(recipe, valid, 1, "x", QUIET, tmp_path / "0.npz", False, rates=(1e-9, 0.3))
+    features = context.features(recipe.model)
+    made: list[weakref.ref[LinearLearner]] = []
+
+    def begin(trial: TrainingRun) -> LinearLearner:
+        assert all(learner() is None for learner in made)
+        learner = rates_learner_of(features, trial.recipe, np.random.default_rng(trial.seed))
+        made.append(weakref.ref(learner))
+        return learner
+
+    chosen = start_at_best_rate(run, begin)
+    assert len(made) == 2
+    assert chosen.recipe.train.rate in run.rates
+    assert chosen.recipe.train.epochs == 2
+    # What goes on is what an epoch at the chosen rate ends with.
+    train = replace(chosen.recipe.train, epochs=1)
+    once = replace(run, recipe=replace(recipe, train=train), path=tmp_path / "alone.npz")
+    alone = begin(once)
+    once.learn(alone)
+    tables = dict(alone.parameters())
+    assert chosen.start is not None
+    assert chosen.start.parameters.keys() == tables.keys()
+    for name, table in tables.items():
+        np.testing.assert_array_equal(chosen.start.parameters[name], table)
+    for name, array in alone.state().items():
+        np.testing.assert_array_equal(chosen.start.state[name], array)
+
+
+def test_a_name_gives_the_same_memory_again_and_another_name_other_memory() -> None:
+    scratch = Scratch()
+    first = scratch.array("scores", 4, 8)
+    again = scratch.array("scores", 8, 4)
+    assert np.shares_memory(first, again)
+    assert again.shape == (8, 4)
+    assert again.dtype == np.float32
+    assert again.flags.c_contiguous
+    assert not np.shares_memory(again, scratch.array("queries", 4, 8))
+    assert not np.shares_memory(again, scratch.of("query").array("scores", 4, 8))
+    assert scratch.of("query") is scratch.of("query")
+
+
+def test_a_larger_array_gets_more_memory_and_a_little_to_spare() -> None:
+    scratch = Scratch()
+    small = scratch.array("scores", 2, 8)
+    large = scratch.array("scores", 200, 8)
+    assert not np.shares_memory(small, large)
+    large[:] = 1
+    assert np.shares_memory(large, scratch.array("scores", 210, 8))
+
+
+def test_an_array_may_be_empty() -> None:
+    assert Scratch().array("scores", 0, 8).shape == (0, 8)
+
+
+def test_an_array_has_the_shape_and_the_dtype_that_are_asked_for() -> None:
+    places = Scratch().array("places", 5, dtype=np.int32)
+    assert places.shape == (5,)
+    assert places.dtype == np.int32
