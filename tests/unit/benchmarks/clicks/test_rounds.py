@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.clicks.loop import plot
 from benchmarks.clicks.people import WORLDS, Logged
 from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
 from fullrank.events.records import Event, ServedList
@@ -36,6 +35,7 @@ def bench(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work
     return Workbench(source, tmp_path / "work", "1s")
 
 
+@pytest.mark.sweep
 def test_the_loop_learns(bench: Workbench) -> None:
     ask = {"rounds": 2, "sessions": 4000, "users": 200, "seed": 1}
     rounds = run_rounds(bench, "clean", WORLDS["clean"](), Policy(), **ask)
@@ -85,11 +85,3 @@ def test_rankings_are_rows_of_the_collection(bench: Workbench) -> None:
         assert all(f"group{int(id[1:]) % 10}" == group for id in first)
     assert np.unique(found[0]).size == 50
     assert np.array_equal(bench.rankings(bundle), found)  # those that it kept
-
-
-def test_the_plot_has_a_line_for_each_policy(tmp_path: Path) -> None:
-    policy = {"mrr": [0.1, 0.2, 0.3, 0.4]}
-    rounds = {"ends": {"bm25": 0.1, "labels": 0.5}, "worlds": {"eta=1": {"weighted": policy}}}
-    text = plot(tmp_path / "loop.svg", rounds).read_text()
-    assert "weighted" in text
-    assert "true labels" in text

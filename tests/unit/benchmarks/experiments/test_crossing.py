@@ -17,7 +17,7 @@ from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import Candidate, Trainer
 from tests.planted import write_planted
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
 
 QUICK = ("epochs=4", "model.dimension=6")
 

@@ -18,7 +18,7 @@ from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.loop import Interrupted
 from tests.planted import write_lines, write_planted, write_planted_links
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
 
 TINY = ["dimension=4", "triples=400", "epochs=2", "trial=50", "rates=0.1,1", "valid_queries=20"]
 

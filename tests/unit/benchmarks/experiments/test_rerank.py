@@ -13,7 +13,7 @@ pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from benchmarks.experiments import rerank
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
 
 
 def test_the_gain_is_measured_on_validation_and_on_test(

@@ -12,7 +12,7 @@ from benchmarks.performance import planted, training
 from benchmarks.performance.resample import Source
 from fullrank_trainer.collection import read_collection
 
-pytestmark = pytest.mark.usefixtures("few_made_up_words")
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
 
 
 @pytest.fixture(autouse=True)

@@ -135,6 +135,7 @@ def test_processor_time_of_another_process_is_read() -> None:
         busy.stdin.close()
 
 
+@pytest.mark.sweep
 def test_the_frontier_joins_the_unbeaten_points(tmp_path: Path) -> None:
     assert unbeaten([(1, 5), (2, 4), (3, 4), (2, 3), (9, 1)]) == [(1, 5), (3, 4), (9, 1)]
     systems = {"theirs": (10.0, 0.2, False), "mine": (20.0, 0.4, True), "quick": (90.0, 0.3, True)}

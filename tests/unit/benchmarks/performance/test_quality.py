@@ -49,6 +49,7 @@ def measured_here(arguments: Sequence[str]) -> Measured:
     return Measured(out.getvalue(), 0.0, 0.0)
 
 
+@pytest.mark.sweep
 def test_quality_trains_and_measures_through_the_command(
     data: Path,
     tmp_path: Path,

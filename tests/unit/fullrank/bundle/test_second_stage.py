@@ -119,15 +119,6 @@ def test_an_explanation_names_each_feature_and_adds_up(bundle: Bundle) -> None:
     assert all(hit.second_stage is None for hit in bundle.search("copy files"))
 
 
-def test_a_bundle_without_a_second_stage_says_so(plain: Bundle) -> None:
-    found = plain.search("copy files", 120, explain=True)
-    assert found.reordered == 0
-    assert all(hit.second_stage is None for hit in found)
-    scores = [hit.score for hit in found]
-    assert scores == sorted(scores, reverse=True)
-    assert "rerank" not in plain.manifest.dump()
-
-
 def test_evaluation_measures_the_order_that_is_served(bundle: Bundle) -> None:
     queries = dict(zip("abc", QUERIES, strict=False))
     best = {query: bundle.search(text, 1)[0].id for query, text in queries.items()}
@@ -140,16 +131,6 @@ def test_facts_about_other_documents_are_refused(tmp_path: Path) -> None:
     short = facts.take(np.arange(159))
     with pytest.raises(BundleError, match="159 documents of 160"):
         make_bundle(tmp_path, "short", DOCUMENTS, second_stage=(stage, short))
-
-
-def test_facts_may_come_in_batches(tmp_path: Path) -> None:
-    stage, facts = stage_of(DOCUMENTS)
-    parts = [facts.take(np.arange(start, min(start + 64, 160))) for start in (0, 64, 128)]
-    version = make_bundle(tmp_path, "parts", DOCUMENTS, second_stage=(stage, *parts))
-    opened = open_bundle(tmp_path / "parts" / version)
-    assert opened.facts is not None
-    for name, stored in opened.facts.arrays().items():
-        assert stored.tolist() == facts.arrays()[name].tolist()
 
 
 @pytest.mark.parametrize(

@@ -255,13 +255,3 @@ def test_words_of_a_table_are_found_by_their_beginning(texts: set[str], word: st
     longer = [text for text in ascending if text.startswith(word) and text != word]
     for known in (ascending, StringTable.of(ascending)):
         assert [known[place] for place in places_beginning(known, word)] == longer
-
-
-def test_features_of_words_are_those_of_queries_of_one_word() -> None:
-    words = ["coffee", "cup", "co", "zz", "cofounder"]
-    together = MODEL.encode_queries(words)
-    for place, word in enumerate(words):
-        alone = MODEL.encode_queries([word])
-        np.testing.assert_array_equal(together.dense[place], alone.dense[0])
-        for own, other in zip(together.sparse.row(place), alone.sparse.row(0), strict=True):
-            np.testing.assert_array_equal(own, other)

@@ -155,11 +155,6 @@ def test_packed_vectors_sort_by_feature_and_fit_a_long() -> None:
     assert np.array_equal((packed & 0xFFFFFFFF).astype(np.uint32).view(np.float32), weights)
 
 
-def test_an_unknown_mode_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(ValueError, match="'quick' is neither"):
-        Queries(bundle).request("redapple", mode="quick")
-
-
 def test_a_failed_export_keeps_the_old_file(
     bundle: Bundle, tmp_path: Path, report: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

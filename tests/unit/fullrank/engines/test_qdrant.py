@@ -66,11 +66,6 @@ def fields(bundle: Bundle, point: edge.ScoredPoint) -> dict[str, object]:
     return bundle.documents.fields(point.id)
 
 
-def test_an_unknown_mode_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(ValueError, match="'quick' is neither"):
-        Queries(bundle).request("redapple", mode="quick")
-
-
 def test_the_link_moves_and_older_versions_are_deleted(
     bundle: Bundle, later: list[Bundle], tmp_path: Path, report: Reporter
 ) -> None:
@@ -86,6 +81,7 @@ def test_the_link_moves_and_older_versions_are_deleted(
     assert (tmp_path / sources[-1].versioned).is_dir()
 
 
+@pytest.mark.sweep
 def test_a_killed_export_is_not_served_and_is_deleted_by_the_next(
     bundle: Bundle, tmp_path: Path, report: Reporter
 ) -> None:

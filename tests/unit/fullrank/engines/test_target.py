@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from fullrank import Bundle, open_bundle
-from fullrank.engines import target
+from fullrank.engines import opensearch, target, vespa
 from fullrank.engines.command import export as command
 from fullrank.engines.qdrant import Queries
 from fullrank.engines.source import Source, as_json, identifier, outdated
@@ -24,8 +23,6 @@ from fullrank.models.expansion import ExpansionModel
 from fullrank.progress import Reporter
 from tests.bundles import make_bundle
 from tests.unit.fullrank.engines.truth import QUERIES, true_scores
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize(
@@ -58,23 +55,6 @@ def test_a_folder_of_qdrant_has_no_host_and_no_parameters(
     with pytest.raises(ExportError, match="must be qdrant:///FOLDER"):
         export(bundle, address.format(tmp_path / "shard"), None, report)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("postgresql://h/db", ("postgresql://h/db", None)),
-        ("postgresql://h/db?table=a%20b", ("postgresql://h/db", "a b")),
-        ("postgresql:///db?host=/sock&table=t&user=u", ("postgresql:///db?host=/sock&user=u", "t")),
-        ("postgresql://h1:1,h2:2/db", ("postgresql://h1:1,h2:2/db", None)),
-        (
-            "postgresql://h/db?options=-c%20statement_timeout%3D9",
-            ("postgresql://h/db?options=-c%20statement_timeout%3D9", None),
-        ),
-    ],
-)
-def test_an_address_of_libpq_stays_as_it_is(address: str, expected: tuple[str, str | None]) -> None:
-    assert target._without_table(address) == expected
 
 
 def test_a_folder_must_be_named(bundle: Bundle, report: Reporter) -> None:
@@ -189,12 +169,6 @@ def test_the_command_prints_the_files(bundle: Bundle, tmp_path: Path) -> None:
     assert f"in {file}, {file}.sd\n" in done.output
 
 
-def test_the_command_is_an_entry_point() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    points = project["entry-points"]["fullrank.commands"]
-    assert points["export"] == "fullrank.engines.command:export"
-
-
 def test_joined_vectors_multiply_to_the_score(bundle: Bundle, report: Reporter) -> None:
     source = Source.of(bundle)
     width = source.n_terms + source.n_dense
@@ -257,3 +231,9 @@ def test_a_model_with_a_scorer_is_refused(tmp_path: Path) -> None:
     opened = open_bundle(tmp_path / "mine" / version)
     with pytest.raises(ExportError, match="kind 'expansion' computes its scores itself"):
         Source.of(opened)
+
+
+@pytest.mark.parametrize("queries", [Queries, opensearch.Queries, vespa.Queries])
+def test_an_unknown_mode_is_refused(bundle: Bundle, queries: Any) -> None:
+    with pytest.raises(ValueError, match="'quick' is neither"):
+        queries(bundle).request("redapple", mode="quick")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fullrank import Bundle
 from fullrank.engines.source import Source
@@ -88,15 +87,6 @@ def test_documents_follow_the_schema(bundle: Bundle, tmp_path: Path, report: Rep
         assert all(isinstance(steps, int) and steps > 0 for steps in fields["words"].values())
 
 
-def test_the_schema_has_balanced_braces_and_the_expression(bundle: Bundle) -> None:
-    text, name = schema_text(Source.of(bundle)), Source.of(bundle).versioned
-    assert text.count("{") == text.count("}")
-    assert text.startswith(f"schema {name} {{\n    document {name} {{\n")
-    assert "expression: sum(query(s) * attribute(terms)) + sum(query(u) * attribute(dense))" in text
-    assert "distance-metric: dotproduct" in text
-    assert re.search(r"query\(u\) tensor<float>\(x\[6\]\)", text)
-
-
 def test_a_model_without_a_dense_part_has_no_neighbours(words_only: Bundle) -> None:
     text = schema_text(Source.of(words_only))
     assert "hnsw" not in text
@@ -117,8 +107,3 @@ def test_candidates_are_words_and_neighbours_within_the_filter(bundle: Bundle) -
     )
     exact = Queries(bundle).request("redapple", filter="stored_section = 1")["yql"]
     assert exact.endswith(" where (true) and (stored_section = 1)")
-
-
-def test_an_unknown_mode_is_refused(bundle: Bundle) -> None:
-    with pytest.raises(ValueError, match="'quick' is neither"):
-        Queries(bundle).request("redapple", mode="quick")

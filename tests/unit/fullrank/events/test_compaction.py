@@ -58,15 +58,6 @@ def raw(folder: Path) -> bytes:
     return b"\n".join(line for path in list_segments(folder, EVENTS) for line in read_lines(path))
 
 
-def test_old_segments_go_and_young_ones_stay(tmp_path: Path) -> None:
-    write(tmp_path, NOW - 91 * DAY, ["old"], ["ann"])
-    write(tmp_path, NOW - 89 * DAY, ["young"], ["ann"])
-    done = compact(tmp_path, 90, FOREVER, NOW)
-    assert names(tmp_path) == ["young"]
-    assert done.expired == 1
-    assert done.bytes == size_of(tmp_path)
-
-
 def test_removals_are_logged_with_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for days in (92, 91, 3, 2):
         write(tmp_path, NOW - days * DAY, ["a", "b"], ["ann", "bob"])
@@ -250,6 +241,7 @@ def ends_clean(program: Killing, step: int, folder: Path) -> bool:
     return ended
 
 
+@pytest.mark.sweep
 def test_readers_go_on_while_segments_are_rewritten(tmp_path: Path) -> None:
     people = [f"p{i}" for i in range(60)]
     for k in range(4):

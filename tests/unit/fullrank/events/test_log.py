@@ -104,7 +104,7 @@ def test_an_event_id_counts_once_a_day(tmp_path: Path) -> None:
 
 
 def test_event_ids_do_not_pile_up_over_a_long_log(tmp_path: Path) -> None:
-    day, ids = 86_400, [f"{number:0>100}" for number in range(200)]
+    day, ids = 86_400, [f"{number:0>100}" for number in range(100)]
     for number in range(60):
         writer = SegmentWriter(tmp_path, EVENTS, clock=lambda at=number * day: at)  # type: ignore[misc]
         # Each segment begins with a repetition of the day before, which a client sent late.
@@ -115,8 +115,8 @@ def test_event_ids_do_not_pile_up_over_a_long_log(tmp_path: Path) -> None:
     assert sum(1 for _ in EventLog(tmp_path).events()) == 60 * len(ids)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # All 12,000 ids of 101 letters would take more.
-    assert peak < 1_000_000
+    # All 6,000 ids of 101 letters would take more.
+    assert peak < 500_000
 
 
 def test_a_reader_can_skip_the_past(tmp_path: Path) -> None:
@@ -189,11 +189,6 @@ def test_a_line_of_something_else_is_damage(tmp_path: Path, line: bytes) -> None
         list(EventLog(tmp_path).lists())
     with pytest.raises(SegmentError, match="no event"):
         list(EventLog(tmp_path).events())
-
-
-def test_no_folder_is_an_empty_log(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "none")
-    assert [*log.lists(), *log.events()] == []
 
 
 def test_pseudonyms_are_hmacs_of_ids_of_people(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import FilterError, QueryError
 from fullrank.filters.columns import aligned, columns_of
 from fullrank.filters.columns.table import dictionary, largest, parse_time, scale_of
@@ -26,7 +25,6 @@ from fullrank.filters.query import (
     matching,
     parse_filter,
 )
-from fullrank.retrieval import Retriever
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
 
@@ -284,43 +282,6 @@ def test_an_unknown_field_lists_at_most_twenty_known_fields() -> None:
         matching(parse_filter({"g": 1}), columns)
     with pytest.raises(FilterError, match=r"the documents have no fields to filter on$"):
         matching(parse_filter({"g": 1}), columns_of([{}]))
-
-
-def whole_numbers(rng: np.random.Generator, count: int) -> Encoded:
-    """Encoded texts of small integers: every score is exact, and many are equal."""
-    sparse = rng.integers(-1, 2, (count, 12)).astype(np.float32)
-    rows, indices = np.nonzero(sparse)
-    return Encoded(
-        rng.integers(-2, 3, (count, 4)).astype(np.float32),
-        Rows(
-            np.searchsorted(rows, np.arange(count + 1)).astype(np.int64),
-            indices.astype(np.int32),
-            sparse[rows, indices],
-            12,
-        ),
-        rng.integers(-2, 3, count).astype(np.float32),
-    )
-
-
-@pytest.mark.parametrize("share", [0, 0.002, 0.1, 0.5, 0.9, 1])
-@pytest.mark.parametrize("limit", [1, 10, 1000])
-def test_search_with_a_filter_equals_brute_force_over_the_matching_documents(
-    share: float, limit: int
-) -> None:
-    rng = np.random.default_rng(3)
-    documents, queries = whole_numbers(rng, 600), whole_numbers(rng, 4)
-    price = rng.permutation(600).tolist()
-    asked = parse_filter({"price": {"lt": share * 600}})
-    found = matching(asked, columns_of({"price": p} for p in price))
-    allowed = [row for row, p in enumerate(price) if p < share * 600]
-    scores = queries.dense @ documents.dense.T + documents.bias
-    scores += queries.sparse.csr().toarray() @ documents.sparse.csr().toarray().T
-    rankings = Retriever(documents).search(queries, limit, offset=1, deleted=~found)
-    for ranking, found_scores in zip(rankings, scores.tolist(), strict=True):
-        expected = sorted(allowed, key=lambda row: (-found_scores[row], row))[1 : 1 + limit]
-        assert ranking.rows.tolist() == expected
-        assert ranking.scores.tolist() == [found_scores[row] for row in expected]
-        assert ranking.total == len(allowed)
 
 
 @pytest.mark.parametrize(

@@ -373,16 +373,6 @@ def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
     np.testing.assert_allclose(lexical, whole[rows] @ scratch, rtol=1e-12, atol=1e-12)
 
 
-def test_score_rows_depends_on_the_row_alone() -> None:
-    rng = np.random.default_rng(3)
-    v = rng.normal(size=(2, 77)).astype(np.float32).repeat(20, axis=0)
-    t, u = random_rows(rng, 40, 5), rng.normal(size=77).astype(np.float32)
-    found, nothing = np.empty(40), np.empty(40)
-    score_rows(u, np.zeros(0, np.int32), u[:0], v, t.indptr, t.indices, t.values,
-               np.arange(40), np.zeros(5), found, nothing)  # fmt: skip
-    assert len(np.unique(found)) == 2
-
-
 @given(SEEDS, st.integers(0, 60), st.integers(0, 70), st.integers(1, 70))
 def test_documents_in_the_order_of_their_scores(
     seed: int, count: int, offset: int, limit: int

@@ -7,7 +7,6 @@ import pytest
 from fullrank.complete import KNOWN, MOST, UNKNOWN
 from fullrank.live import Operation, View
 from fullrank.live.known import begun_by, is_in_live
-from fullrank.live.segments import words_of
 from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
 
@@ -61,12 +60,6 @@ def test_features_have_a_share_of_the_weight_of_whole_words(word: str, share: fl
     [added] = [a for a in begun_by(view, word) if a.term == "kubernetes"]
     assert added.indices.tolist() == own.indices.tolist()
     assert added.weights == pytest.approx(share * own.values)
-
-
-def test_a_view_without_added_documents_has_no_new_words() -> None:
-    assert not begun_by(view_of({}), "kube")
-    written = view_of({"a": "copy files"})
-    assert (list(words_of(written.parts)), words_added(written, "cop")) == ([], [])
 
 
 @pytest.mark.parametrize("is_merged", [False, True])

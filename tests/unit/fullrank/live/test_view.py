@@ -388,7 +388,7 @@ def arrays_of(value: Any, seen: dict[int, Any]) -> dict[int, Any]:
     return seen
 
 
-@pytest.mark.parametrize("n_dense", [0, 40])
+@pytest.mark.parametrize("n_dense", [pytest.param(0, marks=pytest.mark.sweep), 40])
 @pytest.mark.parametrize("kind", ["ordinary", "new words", "short"])
 def test_the_memory_of_a_document_is_estimated_within_a_factor_of_two(
     n_dense: int, kind: str

@@ -180,11 +180,6 @@ def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
         LanguageModel.from_parts(replace(parts, config={**parts.config, **change}))
 
 
-def test_the_model_returns_its_own_scorer() -> None:
-    found = model("none")
-    assert isinstance(found.scorer(found.encode_documents([])), LanguageScorer)
-
-
 @pytest.mark.parametrize("latent", ["none", "translation"])
 def test_expanded_documents_score_like_the_likelihood(latent: str) -> None:
     """Stored without a limit, Σ n(q) t_q is the score of the scorer; it is an inner product."""

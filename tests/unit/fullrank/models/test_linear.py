@@ -149,14 +149,6 @@ def test_shares_of_query_words_add_up_to_the_query(text: str) -> None:
         assert terms[-1].term == "“a b”"
 
 
-def test_a_model_without_a_dense_part_has_width_zero() -> None:
-    nothing = DenseSide(Vocabulary([]), f32(1), np.zeros((0, 0), np.float32))
-    found = model(query=nothing, document=nothing)
-    assert found.n_dense == 0
-    assert found.encode_queries(["a"]).dense.shape == (1, 0)
-    assert found.encode_documents([{"text": "a"}]).dense.shape == (1, 0)
-
-
 def test_a_document_becomes_a_query_by_its_query_fields() -> None:
     fields = {"title": "T", "text": "b", "more": "m", "section": 3}
     assert model().query_text(fields) == "T\nb"

@@ -120,18 +120,6 @@ def test_equal_documents_tie_and_are_ordered_by_row(n_dense: int) -> None:
         assert len(set(ranking.scores.tolist())) == 3
 
 
-def test_an_empty_query_ranks_by_bias_then_row() -> None:
-    rng = np.random.default_rng(5)
-    documents = encoded(rng, 50, 4, 6)
-    nothing = Encoded(
-        np.zeros((1, 4), np.float32),
-        Rows(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 6),
-        np.zeros(1, np.float32),
-    )
-    ranking = Retriever(documents).search(nothing, 50)[0]
-    np.testing.assert_array_equal(ranking.rows, np.argsort(-documents.bias, kind="stable"))
-
-
 @pytest.mark.parametrize("n_dense", [0, 64])
 def test_a_batch_gives_the_bits_of_its_queries_one_by_one(n_dense: int) -> None:
     rng = np.random.default_rng(6)
@@ -169,33 +157,6 @@ def test_results_do_not_depend_on_blocks_of_queries(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("fullrank.retrieval.retriever._BLOCK_SCORES", 300)
     for a, b in zip(whole, Retriever(documents).search(queries, 7, deleted=masks), strict=True):
         assert_same_bits(a, b)
-
-
-def test_pages_joined_equal_the_whole_ranking() -> None:
-    rng = np.random.default_rng(8)
-    documents, queries = encoded(rng, 120, 8, 20), encoded(rng, 4, 8, 20, bias=False)
-    retriever = Retriever(documents)
-    whole = retriever.search(queries, 120)
-    pages = [retriever.search(queries, 25, offset=offset) for offset in range(0, 150, 25)]
-    for i, ranking in enumerate(whole):
-        rows = np.concatenate([page[i].rows for page in pages])
-        np.testing.assert_array_equal(rows, ranking.rows)
-        scores = np.concatenate([page[i].scores for page in pages])
-        np.testing.assert_array_equal(scores, ranking.scores)
-
-
-def test_deleted_documents_are_never_returned_and_others_keep_their_order() -> None:
-    rng = np.random.default_rng(9)
-    documents, queries = encoded(rng, 200, 8, 20), encoded(rng, 5, 8, 20, bias=False)
-    retriever = Retriever(documents)
-    whole = retriever.search(queries, 200)
-    masks = rng.random((5, 200)) < 0.9
-    for ranking, all_rows, mask in zip(
-        retriever.search(queries, 10, deleted=masks), whole, masks, strict=True
-    ):
-        np.testing.assert_array_equal(ranking.rows, all_rows.rows[~mask[all_rows.rows]][:10])
-    everything = retriever.search(queries, 10, deleted=np.ones(200, bool))
-    assert [len(ranking.rows) for ranking in everything] == [0] * 5
 
 
 def test_one_mask_for_all_queries_equals_that_mask_for_each() -> None:

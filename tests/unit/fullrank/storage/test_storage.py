@@ -45,18 +45,6 @@ def test_string_table_gives_back_every_string() -> None:
     assert table.damage() is None
 
 
-@pytest.mark.parametrize("strings", [[], [""], ["", ""]])
-def test_string_table_without_bytes(strings: list[str]) -> None:
-    table = StringTable.of(strings)
-    assert list(table) == strings
-    assert table.damage() is None
-
-
-def test_string_table_longer_than_one_chunk() -> None:
-    strings = [str(i) for i in range(10_000)]
-    assert list(StringTable.of(strings)) == strings
-
-
 @pytest.mark.parametrize("index", [3, -4])
 def test_string_table_refuses_an_index_beyond_its_end(index: int) -> None:
     table = StringTable.of(["a", "b", "c"])
@@ -246,11 +234,6 @@ def test_strings_with_one_hash_are_told_apart() -> None:
 
 def test_a_lone_surrogate_is_unknown() -> None:
     assert Lexicon.of(["a"]).rows(["\ud800", "a"]).tolist() == [-1, 0]
-
-
-def test_an_empty_table_knows_nothing() -> None:
-    assert Lexicon.of([]).rows(["", "a"]).tolist() == [-1, -1]
-    assert Lexicon.of(["a"]).rows([]).tolist() == []
 
 
 def test_a_string_table_becomes_a_lexicon_without_a_copy() -> None:

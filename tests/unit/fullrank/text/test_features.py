@@ -29,7 +29,6 @@ from fullrank.text.features import (
     tfidf,
     tfidf_idf,
     trigram_rows,
-    unit,
 )
 from fullrank.text.sequences import TextCounter
 from fullrank.text.words import count_words, trigrams, words
@@ -230,21 +229,6 @@ def test_idf_equals_its_formulas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("k3", "expected"), [(0.0, [1, 1, 1]), (1.0, [1, 4 / 3, 1.6]), (math.inf, [1, 2, 4])]
-)
-def test_saturation_of_query_terms(k3: float, expected: list[float]) -> None:
-    counts = Rows.from_lists([([0, 1, 2], [1, 2, 4])], 3)
-    np.testing.assert_allclose(saturate(counts, k3).values, expected, rtol=1e-6)
-
-
-def test_unit_rows_have_length_one_and_zeros_stay() -> None:
-    rows = Rows.from_lists([([0, 1], [3, 4]), ([], []), ([2], [0.0]), ([1], [-5])], 3)
-    found = dense(unit(rows))
-    expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [0, 0, 0], [0, -1, 0]])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
     "weigh",
     [
         lambda rows: tfidf(rows, np.full(rows.width, 1.7, np.float32)),
@@ -272,18 +256,6 @@ def test_a_row_has_the_same_bits_alone_as_among_others(
 _ENTRIES = st.lists(
     st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), max_size=9), max_size=6
 )
-
-
-@pytest.mark.sweep
-@given(_ENTRIES)
-def test_rows_of_lists_add_up_equal_indices(entries: list[list[tuple[int, int]]]) -> None:
-    rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
-    expected = np.zeros((len(entries), 7))
-    for i, row in enumerate(entries):
-        for index, value in row:
-            expected[i, index] += value
-    assert is_canonical(rows)
-    np.testing.assert_array_equal(dense(rows), expected)
 
 
 @given(_ENTRIES, st.integers(0, 8))

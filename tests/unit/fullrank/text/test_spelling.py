@@ -164,6 +164,7 @@ def test_frequent_words_have_larger_odds() -> None:
     assert ODDS.of("목록표") > 0
 
 
+@pytest.mark.sweep
 @given(st.integers(0, 1 << 31))
 def test_random_letters_seldom_have_large_odds(seed: int) -> None:
     """Of random strings at most one in c has odds of c."""

@@ -212,6 +212,7 @@ def test_the_normal_form_is_measured_up_to_a_limit() -> None:
     assert normalised_length("ﷺ" * 100_000, 2_000) < 20_000
 
 
+@pytest.mark.sweep
 def test_long_texts_are_not_kept() -> None:
     """The words and trigrams of each text take more than a megabyte."""
     tracemalloc.start()

@@ -457,7 +457,13 @@ def test_any_corpus_round_trips(
             {"train": 120882, "valid": 10254, "test": 50188},
             marks=pytest.mark.sweep,
         ),
-        ("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}),
+        pytest.param(
+            "debian/ja",
+            63435,
+            6514,
+            {"train": 15069, "valid": 1357, "test": 6326},
+            marks=pytest.mark.sweep,
+        ),
     ],
 )
 def test_the_shared_collections_read_whole(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
@@ -114,15 +113,6 @@ def test_bigrams_are_not_in_the_lexical_part(corpus: Corpus) -> None:
     )
     assert len(limited.model.query.words) == 5
     assert limited.model.settings["ngrams"] == 2
-
-
-def test_counting_shows_its_progress(tmp_path: Path) -> None:
-    """Progress has the stages, with at most one line every few seconds if the output is no terminal."""
-    corpus = count_collection(read_collection(write_planted(tmp_path)), processes=1)
-    report = Reporter(io.StringIO())
-    settings = ModelSettings(latent="learned", hashing="rare", bigrams=2, bins=5, bin_words=50)
-    features = build_features(corpus, settings, report)
-    assert features.xq.width == features.xd.width == 100
 
 
 @pytest.mark.parametrize(
@@ -382,13 +372,6 @@ def test_ties_go_to_the_more_frequent_and_then_to_the_first_word() -> None:
     places, scores = nearest(alike, np.array([2, 0, 1]), np.array([3]), 3)
     assert places.tolist() == [[0, 1, 2]]
     assert (scores == 1).all()
-
-
-def test_reported_progress_adds_up() -> None:
-    done: Counter[str] = Counter()
-    rows = contexts()
-    nearest(rows, np.arange(3), np.arange(DICE_WORDS), 1, progress=lambda n: done.update(words=n))
-    assert done["words"] == DICE_WORDS
 
 
 GIVEN = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 50), max_size=4), max_size=8)

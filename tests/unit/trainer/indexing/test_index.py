@@ -327,6 +327,7 @@ def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -
     assert many["documents"] - few["documents"] < 2500 * 250
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_indexing_leaves_no_visible_bundle(
     how: signal.Signals, bundle: Path, tmp_path: Path

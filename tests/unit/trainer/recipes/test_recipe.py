@@ -37,13 +37,6 @@ def test_best_is_the_default_without_a_time_limit() -> None:
     assert best.auto.seconds == 0 < auto.auto.seconds
 
 
-def test_the_linear_recipes_exist() -> None:
-    assert {
-        "auto", "bm25", "diagonal", "fielded", "lsi", "lsi-tfidf", "ssi", "ssi-diagonal",
-        "ssi-frequent", "ssi-tied", "tfidf",
-    } <= set(recipe_names())  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("override", "section", "key", "wanted"),
     [

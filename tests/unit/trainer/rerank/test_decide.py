@@ -20,7 +20,6 @@ from tests.planted import write_lines, write_planted, write_qrels
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
-from fullrank_trainer.rerank import decide
 from fullrank_trainer.rerank.boosting import (
     FOLDS,
     LEAVES,
@@ -156,15 +155,6 @@ def test_too_few_validation_queries_are_refused(tmp_path: Path) -> None:
         require_queries(read_collection(folder))
     write_qrels(folder / "qrels" / "valid.tsv", [*pairs, ("q59-2", "d59-0")])
     require_queries(read_collection(folder))
-
-
-def test_a_slow_stage_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decide, "MAX_MS", 0.0)
-    folder = write_clicked(tmp_path / "clicked")
-    found = train(folder, tmp_path / "out", "slow", recipe="bm25", threads=1, rerank=True)
-    bundle = open_bundle(found.path)
-    assert bundle.second_stage is None
-    assert "it may take 0.0 ms" in bundle.card["second_stage"]["reason"]
 
 
 def candidates(queries: int, seed: int = 1) -> Candidates:

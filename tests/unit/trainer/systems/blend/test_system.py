@@ -21,7 +21,6 @@ from fullrank_trainer.evaluation.evaluate import evaluate, judge, measure_rankin
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings
-from fullrank_trainer.systems.blend_weights import Scored
 from fullrank_trainer.systems.linear import warm as going_on
 from fullrank_trainer.systems.mixed import load_part
 from fullrank_trainer.train import Trainer, train
@@ -30,6 +29,7 @@ from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import Diverged, Learner, TrainingRun
 from fullrank_trainer.training.warm import WarmStart
 from tests.planted import write_planted, write_planted_links, write_qrels
+from tests.weighted import judged_pairs
 
 QUIET = Reporter(quiet=True)
 FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
@@ -379,24 +379,30 @@ def trained(planted: Path, out: Path, start: Path | None = None, *overrides: str
     return open_bundle(result.path)
 
 
+def set_weights(patch: pytest.MonkeyPatch) -> None:
+    """Validation of the planted collection would choose one part."""
+    patch.setattr("fullrank_trainer.systems.blend.choose", lambda _: WEIGHTS)
+    patch.setattr("fullrank_trainer.systems.blend.lift_unjudged", lambda *_: Lift(1.5, 0.25))
+    patch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
+
+
 @pytest.fixture
 def _weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation of the planted collection would choose one part."""
+    set_weights(monkeypatch)
 
-    def choose(_: Scored) -> np.ndarray:
-        return WEIGHTS
 
-    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", choose)
-    monkeypatch.setattr("fullrank_trainer.systems.blend.lift_unjudged", lambda *_: Lift(1.5, 0.25))
-    monkeypatch.setattr("fullrank_trainer.training.validation._FEWEST_QUERIES", 1)
+@pytest.fixture(scope="module")
+def first(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    with pytest.MonkeyPatch.context() as patch:
+        set_weights(patch)
+        return trained(planted, tmp_path_factory.mktemp("first"))
 
 
 @pytest.mark.usefixtures("_weights")
 def test_a_blend_goes_on_with_its_parts_and_weights(
-    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planted: Path, first: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At rates of zero the parts are the same, and the sum of their biases is that of the bundle."""
-    first = trained(planted, tmp_path)
     assert isinstance(first.model, MixedModel)
     monkeypatch.setattr(going_on, "RATE", 0.0)
     second = trained(planted, tmp_path, first.path)
@@ -416,15 +422,12 @@ def test_a_blend_goes_on_with_its_parts_and_weights(
 
 @pytest.mark.usefixtures("_weights")
 def test_biases_are_shared_out_and_documents_without_a_judgement_are_not_raised_twice(
-    planted: Path, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    (planted / "qrels" / "train.tsv").write_text(
-        "\n".join(
-            line
-            for line in (planted / "qrels" / "train.tsv").read_text("utf-8").splitlines()
-            if "\td1-" not in line
-        ),
-        "utf-8",
+    planted = write_planted(tmp_path / "planted")
+    write_qrels(
+        planted / "qrels" / "train.tsv",
+        [pair for pair in judged_pairs(planted, "train") if not pair[1].startswith("d1-")],
     )
     first = trained(planted, tmp_path)
     starts = WarmStart.of(first).parts([False, True, True])
@@ -447,8 +450,7 @@ def test_queries_that_a_blend_has_learned_do_not_measure_it(
 
 
 @pytest.mark.usefixtures("_weights")
-def test_another_sum_is_refused(planted: Path, tmp_path: Path) -> None:
-    first = trained(planted, tmp_path)
+def test_another_sum_is_refused(planted: Path, first: Bundle, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="was trained with other settings of blend"):
         trained(planted, tmp_path, first.path, "blend.recipes=bm25;word-translation expanded=9")
 

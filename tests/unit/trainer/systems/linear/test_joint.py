@@ -252,12 +252,6 @@ def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None
     np.testing.assert_allclose(np.abs(np.sum(B * vt[:5].T, axis=0)), 1, atol=1e-3)
 
 
-def test_same_seed_same_bits(features: Features) -> None:
-    np.testing.assert_array_equal(
-        projections.singular_vectors(features, 1), projections.singular_vectors(features, 1)
-    )
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
     """f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d; a word that only queries have projects to zero."""
@@ -373,13 +367,3 @@ def test_a_larger_array_gets_more_memory_and_a_little_to_spare() -> None:
     assert not np.shares_memory(small, large)
     large[:] = 1
     assert np.shares_memory(large, scratch.array("scores", 210, 8))
-
-
-def test_an_array_may_be_empty() -> None:
-    assert Scratch().array("scores", 0, 8).shape == (0, 8)
-
-
-def test_an_array_has_the_shape_and_the_dtype_that_are_asked_for() -> None:
-    places = Scratch().array("places", 5, dtype=np.int32)
-    assert places.shape == (5,)
-    assert places.dtype == np.int32

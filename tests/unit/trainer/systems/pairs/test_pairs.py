@@ -164,21 +164,6 @@ def test_rate_is_chosen_by_training_error(texts: PairTexts) -> None:
     assert len(fitted.parameters()["violations"]) == 0
 
 
-def test_a_hash_table_without_collisions_equals_dense_W(texts: PairTexts) -> None:
-    """With a large enough table, hashing equals an unconstrained W, as the papers say."""
-    width = len(texts.side.words)
-    i, j = np.indices((width, width))
-    slots = 40_000_003
-    slot = (i * PRIME + j) % slots
-    assert len(np.unique(slot)) == width * width
-    big = PairLearner(
-        texts, PairSettings(store="hash", slots=slots), TRAIN, np.random.default_rng(1)
-    )
-    whole = learner(texts, "dense")
-    assert epochs(big, 2) == epochs(whole, 2)
-    np.testing.assert_array_equal(big.table[slot], whole.table.reshape(width, width))
-
-
 @pytest.mark.parametrize(
     ("overrides", "reason"),
     [

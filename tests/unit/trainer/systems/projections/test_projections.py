@@ -270,14 +270,6 @@ def test_opca_with_much_noise_equals_lsa(space: Space) -> None:
     np.testing.assert_allclose(np.abs(np.sum(found * plain, axis=0)), 1, atol=1e-3)
 
 
-def test_same_seed_same_bits(space: Space) -> None:
-    for find in (components.lsa, components.cl_lsa):
-        np.testing.assert_array_equal(find(space, 4, 1), find(space, 4, 1))
-    np.testing.assert_array_equal(
-        components.opca(space, 4, 1, 1.0), components.opca(space, 4, 1, 1.0)
-    )
-
-
 def test_pairs_can_be_queries_with_their_mates(features: Features) -> None:
     """Pairs are training queries and the documents that they describe; other queries have no pair."""
     mates = np.full(len(features.mates), -1)

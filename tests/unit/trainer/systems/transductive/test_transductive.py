@@ -186,15 +186,6 @@ def test_queries_are_encoded_by_W(features: Features) -> None:
     np.testing.assert_allclose(u.dense, (features.xq.csr() @ model.W)[rows], atol=1e-5)
 
 
-def test_rate_is_chosen_by_training_loss_and_the_start_is_untouched(linked: Features) -> None:
-    model = learner(linked, "rates=1e-7,0.05", "trial=2000", "init=0.05")
-    W, vectors = model.W.copy(), model.vectors.copy()
-    model.prepare()
-    assert model.rate[0] == 0.05
-    np.testing.assert_array_equal(model.W, W)
-    np.testing.assert_array_equal(model.vectors, vectors)
-
-
 def test_empty_texts_stay_finite(linked: Features) -> None:
     """No word on either side: the hinge is 1, and only the document vectors can change."""
     empty = replace(linked, xq=linked.xq.with_values(np.zeros_like(linked.xq.values)))
