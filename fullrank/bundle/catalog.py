@@ -10,8 +10,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle.manifest import MANIFEST, LogPosition, free_version, is_name
-from fullrank.bundle.open import read_manifest
+from fullrank.bundle.manifest import MANIFEST, LogPosition, free_version, is_name, read_manifest
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, sync_folder
 from fullrank.storage.strict_json import parse_object

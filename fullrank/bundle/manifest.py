@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fullrank.errors import BundleError
-from fullrank.retrieval import Floor
+from fullrank.errors import BundleError, BundleNotFound
+from fullrank.floor import Floor
 from fullrank.storage.strict_json import JsonError, parse_object
 
 FORMAT_VERSION = 4
@@ -191,6 +191,24 @@ def free_version(
     while (folder / (version := version_of(name, created, bundle_id))).exists():
         created += timedelta(seconds=1)
     return version, created
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a bundle folder.
+
+    Raises:
+        BundleNotFound: The folder has no manifest.
+        BundleError: The manifest is damaged or of another format.
+    """
+    try:
+        text = (path / MANIFEST).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BundleNotFound(f"{path}: no {MANIFEST}, so no bundle") from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{MANIFEST}: not utf-8") from error
+    except OSError as error:
+        raise BundleError(f"{MANIFEST}: {error.strerror}") from error
+    return parse_manifest(text)
 
 
 def parse_manifest(text: str) -> Manifest:

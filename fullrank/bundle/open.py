@@ -19,10 +19,9 @@ from fullrank.bundle.manifest import (
     FIELDS,
     GOLDEN,
     IDS,
-    MANIFEST,
     UNREAD,
     Manifest,
-    parse_manifest,
+    read_manifest,
 )
 from fullrank.bundle.second_stage import (
     OF_DOCUMENTS,
@@ -48,24 +47,6 @@ from fullrank.storage.documents import DocumentStore
 from fullrank.storage.strings import Lexicon, StringTable
 
 _MODEL = "model/"
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a bundle folder.
-
-    Raises:
-        BundleNotFound: The folder has no manifest.
-        BundleError: The manifest is damaged or of another format.
-    """
-    try:
-        text = (path / MANIFEST).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise BundleNotFound(f"{path}: no {MANIFEST}, so no bundle") from error
-    except UnicodeDecodeError as error:
-        raise BundleError(f"{MANIFEST}: not utf-8") from error
-    except OSError as error:
-        raise BundleError(f"{MANIFEST}: {error.strerror}") from error
-    return parse_manifest(text)
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

@@ -10,7 +10,7 @@ index/          the index: built with a bundle, or in memory
 """
 
 from fullrank.encoding import Mask
-from fullrank.retrieval.floor import Floor
+from fullrank.floor import Floor
 from fullrank.retrieval.ranking import MATCHES, Match, Ranking, Required
 from fullrank.retrieval.retriever import Retriever
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
+from fullrank.floor import Floor, floors_of
 from fullrank.kernels.arrays import UInt8, rounding
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
 from fullrank.kernels.exact import rows_in_reach
@@ -16,7 +17,6 @@ from fullrank.kernels.fast import best_estimated
 from fullrank.kernels.rows import largest_weights
 from fullrank.kernels.scan import add_weights
 from fullrank.records import Documents
-from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import CodedQuery
 from fullrank.retrieval.ranking import NONE_DELETED, remaining

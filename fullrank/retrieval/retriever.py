@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask
+from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.records import Documents, Records
 from fullrank.retrieval.candidates import (
@@ -29,7 +30,6 @@ from fullrank.retrieval.candidates import (
     index_candidates,
     rows_reaching,
 )
-from fullrank.retrieval.floor import Floor, least_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import CodedQuery, coded
 from fullrank.retrieval.ranking import Ranking, Required, remaining

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32, Mask
+if TYPE_CHECKING:  # a manifest is read without kernels
+    from fullrank.encoding import Float64, Int32, Mask
 
 # A part of a score; documents that share nothing with a query have 0.
 _ANY = 1e-6
