@@ -109,13 +109,17 @@ bench-%: $(VENV)/.dev-installed
 # pip before 23.3 overlooks the pin `coverage` where a package asks for `coverage[toml]`, so pins name extras.
 PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --no-strip-extras \
 	--python-version 3.11 --only-binary :all: --generate-hashes --no-header
+# Frameworks of others, which `make test-wheel` alone installs.
+INTEGRATIONS := langchain llamaindex haystack mcp
+DEV_EXTRAS := client dev postgresql qdrant ray rerank service tracing
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(PIN) --upgrade --all-extras -o requirements/dev.txt pyproject.toml requirements/build.in >/dev/null
+	$(PIN) --upgrade $(addprefix --extra ,$(DEV_EXTRAS)) -o requirements/dev.txt pyproject.toml requirements/build.in >/dev/null
 	$(PIN) --extra service -c requirements/dev.txt -o requirements/service.txt pyproject.toml >/dev/null
 	$(PIN) --extra ray -c requirements/dev.txt -o requirements/fleet.txt pyproject.toml >/dev/null
 	$(PIN) --extra trainer -c requirements/dev.txt -o requirements/trainer.txt pyproject.toml >/dev/null
+	$(PIN) $(addprefix --extra ,$(INTEGRATIONS)) -c requirements/dev.txt -o requirements/integrations.txt pyproject.toml >/dev/null
 	$(PIN) -c requirements/dev.txt -o requirements/build.txt requirements/build.in >/dev/null
 
 RELEASE := build/release

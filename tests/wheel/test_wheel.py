@@ -18,7 +18,7 @@ import pytest
 
 from tests.planted import write_planted
 from tests.ports import free_port
-from tests.walls.test_commands import environment_of, pins
+from tests.walls.test_commands import Pin, environment_of, pins
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,10 @@ def venv(wheel: Path) -> Path:
     """An environment with the wheel and no extra."""
     folder = wheel.parent.parent / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pinned = pins(ROOT / "requirements" / "dev.txt", environment_of(platform.python_version()))
+    environment = environment_of(platform.python_version())
+    pinned: dict[str, Pin] = {}
+    for name in ("integrations", "dev"):
+        pinned |= pins(ROOT / "requirements" / f"{name}.txt", environment)
     lines = [f"{name}=={pin.version}\n" for name, pin in pinned.items()]
     (folder / "constraints.txt").write_text("".join(lines), "utf-8")
     pip(folder, "install", "--constraint", folder / "constraints.txt", wheel)
@@ -231,6 +234,33 @@ def test_the_service_extra_serves_compacts_and_exports(
     installed.run("bundles rollback bundles")
     installed.run("bundles export bundles/planted compacted.jsonl")
     assert '"new"' in (tmp_path / "compacted.jsonl").read_text("utf-8")
+
+
+@with_extra("service,client,langchain,llamaindex,haystack,mcp")
+def test_the_example_chains_of_other_frameworks_find_the_same_documents(
+    installed: Installed,
+) -> None:
+    version = next((installed.folder / "bundles" / "planted").glob("*1z-*"))
+    python, chains = installed.venv / "bin" / "python", ROOT / "tests" / "wheel" / "chains.py"
+
+    def found_by_each(source: str | Path, filter: str) -> dict[str, list[list[str]]]:
+        command: list[str | Path] = [python, chains, str(source), "red apple", filter]
+        done = subprocess.run(command, cwd=installed.folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    with installed.serving(scope="search") as url:
+        for filter, ids in (
+            ("{}", ["apple", "ringo", "apple-pie"]),
+            ('{"tags": "sweet"}', ["apple-pie"]),
+        ):
+            for source in (version, url):
+                assert found_by_each(source, filter) == {
+                    "langchain": [ids, ids],
+                    "llamaindex": [ids, ids],
+                    "haystack": [ids, ids],
+                    "mcp": [ids],
+                }
 
 
 @with_extra("ray")
