@@ -26,10 +26,10 @@ LONG_TESTS := tests/faults tests/fleet $(addprefix tests/unit/fleet/,counting jo
 	tests/unit/service/experiments/test_loop_killed.py tests/api/test_openapi.py tests/api/test_clients.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
+.PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-javascript test-wheel coverage check format bench pins release clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Fullrank needs Python 3.11 or newer")'
@@ -80,7 +80,16 @@ test-wheel: $(VENV)/.dev-installed ## install the wheel with each extra alone an
 	$(BIN)/pytest tests/wheel
 
 test-browser: $(VENV)/.dev-installed ## the search page in headless Chromium
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest -m browser --ignore tests/javascript
+
+JAVASCRIPT := clients/javascript
+
+$(JAVASCRIPT)/node_modules/.package-lock.json: $(JAVASCRIPT)/package-lock.json
+	cd $(JAVASCRIPT) && npm ci
+
+test-javascript: $(VENV)/.dev-installed $(JAVASCRIPT)/node_modules/.package-lock.json ## build clients/javascript, run its pages in headless Chromium
+	cd $(JAVASCRIPT) && npm run build && npm run examples
+	$(BIN)/pytest tests/javascript
 
 check: $(VENV)/.dev-installed ## lint, format, strict types, import and layout rules
 	$(BIN)/ruff check $(CODE)

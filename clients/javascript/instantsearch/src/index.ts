@@ -1,0 +1,107 @@
+import { browserId, FullrankClient, type Options } from "fullrank-client";
+import { type Params, type Learned, learn, searchOf, uncertain } from "./request.js";
+import { facetHits, resultOf } from "./result.js";
+import { insights, type InsightsClient } from "./insights.js";
+
+export interface AdapterOptions extends Options {
+  /** Text fields whose matching words are marked, at most 8. By default those of the hits of earlier answers. */
+  highlight?: string[];
+}
+
+export interface Request {
+  indexName: string;
+  params?: Params;
+}
+
+export interface Adapter {
+  /** For the option `searchClient` of InstantSearch.js and React InstantSearch. */
+  searchClient: {
+    search(requests: readonly any[]): Promise<{ results: any[] }>;
+    searchForFacetValues(requests: readonly any[]): Promise<any[]>;
+  };
+  /** For the option `insights: { insightsClient }`: clicks, views and conversions become events of Fullrank. */
+  insightsClient: InsightsClient;
+  client: FullrankClient;
+}
+
+// The most values that the service counts for a facet.
+const MAX_FACET_VALUES = 100;
+
+/** Make InstantSearch search with a Fullrank service. */
+export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions): Adapter {
+  const client = new FullrankClient({ client_id: browserId(), ...options });
+  const learned = new Map<string, Learned>();
+  // InstantSearch reports views without the query. The answer that showed a document last is the one that is seen.
+  const shown = new Map<string, string>();
+
+  function knownOf(model: string): Learned {
+    let known = learned.get(model);
+    if (!known) learned.set(model, (known = { kinds: new Map(), texts: highlight ?? [], isFixed: !!highlight }));
+    return known;
+  }
+
+  async function search(requests: readonly Request[]): Promise<{ results: any[] }> {
+    const asked = requests.map(({ indexName, params = {} }) => ({ ...parsed(indexName), indexName, params }));
+    const searches = asked.filter(({ isCompletion }) => !isCompletion);
+    await Promise.all([...new Set(searches.map(({ model }) => model))].map((model) => prepare(model, searches)));
+    const sent = searches.map(({ model, sort, params }) => searchOf(model, sort, params, knownOf(model)));
+    const [replies, ...completions] = await Promise.all([
+      sent.length ? client.searchBatch(sent) : [],
+      ...asked.filter(({ isCompletion }) => isCompletion).map(({ model, params }) => complete(model, params)),
+    ]);
+    replies.forEach((reply, i) => {
+      learn(knownOf(searches[i]!.model), reply);
+      if (sent[i]!.record) for (const { id } of reply.hits) shown.set(id, reply.query_id);
+    });
+    const results = asked.map(({ isCompletion, indexName, params }) =>
+      isCompletion
+        ? { ...completions.shift(), index: indexName }
+        : resultOf(indexName, params, replies.shift()!),
+    );
+    return { results };
+  }
+
+  // A page may open with refinements, which are text also where fields have numbers, and with a query whose words are
+  // to be marked: the fields are asked for first.
+  async function prepare(model: string, searches: { model: string; params: Params }[]): Promise<void> {
+    const known = knownOf(model);
+    const own = searches.filter((one) => one.model === model).map(({ params }) => params);
+    const fields = uncertain(own, known);
+    if (!fields.length && (known.texts.length || !own.some(({ query }) => query))) return;
+    const probe = { facets: fields, maxValuesPerFacet: 1, hitsPerPage: 1, analytics: false };
+    learn(known, await client.search(searchOf(model, [], probe, known)), fields);
+  }
+
+  async function complete(model: string, { query = "", hitsPerPage = 5 }: Params): Promise<any> {
+    const found = query ? await client.complete(query.slice(0, 256), { model, limit: hitsPerPage }) : [];
+    const hits = found.map(({ text, kind }) => ({
+      objectID: text,
+      query: text,
+      kind,
+      _highlightResult: { query: { value: text, matchLevel: "none", matchedWords: [] } },
+    }));
+    return { hits, nbHits: hits.length, page: 0, nbPages: 1, hitsPerPage, query, processingTimeMS: 0, params: "" };
+  }
+
+  async function searchForFacetValues(requests: readonly Request[]): Promise<any[]> {
+    const counted = requests.map(({ indexName, params = {} }) => ({
+      indexName,
+      params: { ...params, facets: [params.facetName!], maxValuesPerFacet: MAX_FACET_VALUES, hitsPerPage: 0 },
+    }));
+    const { results } = await search(counted);
+    return results.map((result, i) => facetHits(result, requests[i]!.params!));
+  }
+
+  return { searchClient: { search, searchForFacetValues }, insightsClient: insights(client, shown), client };
+}
+
+// "shop" is a model, "shop:price:asc" its documents ordered by a field, "shop:completions" what completes the query.
+function parsed(indexName: string) {
+  const [model = "", ...rest] = indexName.split(":");
+  const isCompletion = rest[0] === "completions";
+  const sort: { field: string; order: "asc" | "desc" }[] = [];
+  for (let i = 0; i + 1 < rest.length && !isCompletion; i += 2) {
+    sort.push({ field: rest[i]!, order: rest[i + 1] === "desc" ? "desc" : "asc" });
+  }
+  return { model, sort, isCompletion };
+}

@@ -1,0 +1,123 @@
+// From the answer of a search to a result of InstantSearch.
+
+import type { Hit, SearchReply } from "fullrank-client";
+import { pageOf, type Params, snippetsOf } from "./request.js";
+
+// The service's default for the deepest hit, FULLRANK_MAX_OFFSET.
+const MAX_OFFSET = 10_000;
+
+export function resultOf(index: string, params: Params, reply: SearchReply): any {
+  const { limit, offset } = pageOf(params);
+  const nbHits = reply.total ?? reply.total_at_least ?? 0;
+  const isListed = limit > 0;
+  const numbers = Object.entries(reply.facets).filter(([, { min }]) => min !== null);
+  return {
+    index,
+    query: params.query ?? "",
+    params: "",
+    hits: isListed ? reply.hits.map((hit) => hitOf(hit, params)) : [],
+    nbHits,
+    exhaustiveNbHits: reply.total !== null,
+    page: isListed ? Math.floor(offset / limit) : 0,
+    hitsPerPage: limit,
+    nbPages: isListed ? Math.min(Math.ceil(nbHits / limit), Math.floor(MAX_OFFSET / limit) + 1) : 0,
+    facets: Object.fromEntries(
+      Object.entries(reply.facets).map(([name, { values }]) => [
+        name,
+        Object.fromEntries(values.map(({ value, count }) => [String(value), count])),
+      ]),
+    ),
+    facets_stats: Object.fromEntries(numbers.map(([name, { min, max }]) => [name, { min, max }])),
+    exhaustiveFacetsCount: true,
+    processingTimeMS: Math.round(reply.took_ms),
+    queryID: reply.query_id,
+    didYouMean: reply.did_you_mean,
+  };
+}
+
+function hitOf({ id, fields, highlight }: Hit, params: Params): any {
+  const snippets = snippetsOf(params);
+  const _highlightResult: Record<string, unknown> = {};
+  const _snippetResult: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    if (Array.isArray(value)) {
+      _highlightResult[name] = value.map((one) => marks([{ text: String(one), isMarked: false }], params));
+    } else if (value !== null && typeof value !== "object") {
+      const pieces = piecesOf(String(value), highlight?.[name]);
+      _highlightResult[name] = marks(pieces, params);
+      const words = snippets.get(name);
+      if (words !== undefined) _snippetResult[name] = marks(cut(pieces, words, params), params);
+    }
+  }
+  return { ...fields, objectID: id, _highlightResult, _snippetResult };
+}
+
+interface Piece {
+  text: string;
+  isMarked: boolean;
+}
+
+// Split a value at the spans of its snippet, which count code points.
+function piecesOf(value: string, snippet?: { snippet: string; spans: [number, number, string][] }): Piece[] {
+  const start = snippet ? value.indexOf(snippet.snippet) : -1;
+  if (!snippet || start < 0) return [{ text: value, isMarked: false }];
+  const points = [...snippet.snippet];
+  const between = (from: number, to?: number) => points.slice(from, to).join("");
+  const pieces: Piece[] = [{ text: value.slice(0, start), isMarked: false }];
+  let done = 0;
+  for (const [from, to] of snippet.spans) {
+    pieces.push({ text: between(done, from), isMarked: false }, { text: between(from, to), isMarked: true });
+    done = to;
+  }
+  pieces.push({ text: between(done) + value.slice(start + snippet.snippet.length), isMarked: false });
+  return pieces.filter(({ text }) => text);
+}
+
+function marks(pieces: readonly Piece[], { highlightPreTag = "<em>", highlightPostTag = "</em>" }: Params): any {
+  const marked = pieces.filter(({ isMarked }) => isMarked).map(({ text }) => text.toLowerCase());
+  return {
+    value: pieces.map(({ text, isMarked }) => (isMarked ? highlightPreTag + text + highlightPostTag : text)).join(""),
+    matchLevel: marked.length ? "full" : "none",
+    fullyHighlighted: marked.length > 0 && pieces.every(({ text, isMarked }) => isMarked || !text.trim()),
+    matchedWords: [...new Set(marked)],
+  };
+}
+
+// The run of words with the most marks; of equal runs the first.
+function cut(pieces: readonly Piece[], words: number, { snippetEllipsisText = "…" }: Params): readonly Piece[] {
+  const found = [...pieces.map(({ text }) => text).join("").matchAll(/\S+/gu)];
+  if (found.length <= words) return pieces;
+  let length = 0;
+  const placed = pieces.map((piece) => ({ ...piece, start: length, stop: (length += piece.text.length) }));
+  let best = { from: 0, to: 0, count: -1 };
+  for (let first = 0; first + words <= found.length; first++) {
+    const [from, last] = [found[first]!.index, found[first + words - 1]!];
+    const to = last.index + last[0].length;
+    const count = placed.filter(({ isMarked, start }) => isMarked && start >= from && start < to).length;
+    if (count > best.count) best = { from, to, count };
+  }
+  const { from, to } = best;
+  const window = placed.map(({ text, isMarked, start }) => ({
+    text: text.slice(Math.max(from - start, 0), Math.max(to - start, 0)),
+    isMarked,
+  }));
+  const ellipsis = (isCut: boolean) => ({ text: isCut ? snippetEllipsisText : "", isMarked: false });
+  const all = [ellipsis(from > found[0]!.index), ...window, ellipsis(to < found.at(-1)!.index)];
+  return all.filter(({ text }) => text);
+}
+
+/** The values of a facet that contain what is typed into its search box. */
+export function facetHits(result: any, params: Params): any {
+  const { facetName = "", facetQuery = "", maxFacetHits = 10 } = params;
+  const { highlightPreTag = "<em>", highlightPostTag = "</em>" } = params;
+  const counts = Object.entries(result.facets[facetName] ?? {}) as [string, number][];
+  const found = [];
+  for (const [value, count] of counts) {
+    const at = value.toLowerCase().indexOf(facetQuery.toLowerCase());
+    if (at < 0) continue;
+    const end = at + facetQuery.length;
+    const marked = facetQuery ? highlightPreTag + value.slice(at, end) + highlightPostTag : "";
+    found.push({ value, count, highlighted: value.slice(0, at) + marked + value.slice(end) });
+  }
+  return { facetHits: found.slice(0, maxFacetHits), exhaustiveFacetsCount: counts.length < 100, processingTimeMS: 0 };
+}
