@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from functools import lru_cache
+from functools import cached_property
 from heapq import merge
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -16,8 +16,8 @@ import numpy as np
 from fullrank.encoding import Float64, Int32
 from fullrank.kernels.words import find_beginning
 from fullrank.models.contract import Model
-from fullrank.models.known import KnownWords
 from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
+from fullrank.models.words import Words
 from fullrank.storage.strings import StringTable, bytes_of
 from fullrank.text.folding import folded_words
 from fullrank.text.spelling import END, letters_between
@@ -381,15 +381,27 @@ def has(ascending: Sequence[str], word: str) -> bool:
 class Prefixes:
     """Completes the last words of queries for one model."""
 
-    def __init__(self, model: Model, known: KnownWords) -> None:
+    def __init__(self, model: Model, known: Words) -> None:
         self._model, self._known = model, known
-        self._tables = [_ascending(table.words, frequency) for table, frequency in known.tables]
-        self._of_word = lru_cache(_CACHED)(self._find)
+        self._of_word: dict[str, Additions] = {}
+
+    @cached_property
+    def _tables(self) -> list[tuple[Sequence[str], Float64]]:
+        return [_ascending(table.words, frequency) for table, frequency in self._known.tables]
 
     def of(self, query: str) -> Additions:
         """Return the features that completions of its last word add to a query."""
         word = last_word(query)
-        return self._of_word(word) if len(word) >= LEAST_LETTERS else NO_ADDITIONS
+        if len(word) < LEAST_LETTERS:
+            return NO_ADDITIONS
+        found = self._of_word.get(word)
+        if found is None:
+            if len(self._of_word) >= _CACHED:
+                self._of_word.clear()
+            is_known = self._known.is_known(word)
+            found = additions(self._model, self.completions(word), is_known=is_known)
+            self._of_word[word] = found
+        return found
 
     def completions(self, word: str) -> list[str]:
         """Return the most frequent known words that begin with a word and are longer, the most frequent first."""
@@ -403,9 +415,6 @@ class Prefixes:
             for row in rows:
                 found.setdefault(known[row], float(frequency[row]))
         return sorted(found, key=lambda other: (-found[other], other))[:MOST]
-
-    def _find(self, word: str) -> Additions:
-        return additions(self._model, self.completions(word), is_known=self._known.is_known(word))
 
 
 def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> Additions:

@@ -1,7 +1,7 @@
 """Which documents count as found: those that have a word of the query, or whose u·v or s·t reaches a floor.
 
 A bias is the same for every query, so a high score alone does not say that a document has anything to do with the
-query. No s·t suffices for a query of which the model knows no word well enough (fullrank.models.familiar).
+query. No s·t suffices for a query of which the model knows no word well enough (fullrank.models.words).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Floor:
         score: of the score, bias included, in place of both; None: they decide.
         per_word: how much more s·t a document without a word of the query needs for each further word of the query, as
             a share of ``lexical``; None: words are no evidence of their own, as in bundles of earlier releases.
-        common: words with a larger ``KnownWords.document_frequency`` are evidence only where the query has no other.
+        common: words with a larger ``Words.document_frequency`` are evidence only where the query has no other.
         words: the features of the words of one query, ascending; a document that has one of them is found.
     """
 
@@ -96,12 +96,6 @@ class Floor:
     def can_be_any_word(self) -> bool:
         """Whether ``of_any_word`` asks for less."""
         return self.score is None and _ANY < self.lexical < math.inf
-
-    def of_query(self, is_familiar: bool) -> Floor:
-        """Return the floor for a query."""
-        if is_familiar:
-            return self
-        return Floor(dense=self.unfamiliar)
 
     def of_words(self, known: int, features: Iterable[int]) -> Floor:
         """Return the floor for a query of a number of known words, each of which adds to s·t and has some features."""

@@ -26,7 +26,7 @@ def bundle_of(model: Model, documents: Stored) -> Bundle:
     ids = sorted(documents)
     encoded = model.encode_documents([texts(documents[id]) for id in ids])
     store = DocumentStore.of([Document(id, documents[id]) for id in ids])
-    manifest: Any = SimpleNamespace(name="live", version="live-1", bundle_id="b" * 64)
+    manifest: Any = SimpleNamespace(name="live", version="live-1", bundle_id="b" * 64, floor=None)
     retriever = Retriever(encoded, model.scorer(encoded))
     return Bundle(Path(), cast(Manifest, manifest), model, encoded, store, retriever, {})
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from numbers import Real
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,21 +24,22 @@ from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.clicks import ClickParts
 from fullrank.models.contract import Model, field_text
-from fullrank.models.familiar import Familiar
-from fullrank.models.known import KnownWords
 from fullrank.models.memory import MemoryModel
 from fullrank.models.unseen import OpenModel, live_model
+from fullrank.models.words import Words
 from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondStage, first_of
-from fullrank.retrieval import MATCHES, Floor, Mask, Match, Ranking, Required, Retriever
+from fullrank.retrieval import MATCHES, Floor, Match, Ranking, Retriever
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.rules.places import Page
-from fullrank.search.part import Part
+from fullrank.scoring import TermShare
+from fullrank.search.part import Part, Query
+from fullrank.search.query import Analyzer, Options
 from fullrank.search.searchable import Hit, Hits, Searchable
 from fullrank.storage.documents import DocumentStore
-from fullrank.text.words import count_words, words
+from fullrank.text.words import count_words
 
 # Documents whose sparse entries are counted.
 _SAMPLED = 64
@@ -124,44 +124,10 @@ class Bundle:
         # A compacted bundle has live documents among the others.
         return floor.of_live() if floor and isinstance(self.model, OpenModel) else floor
 
-    def floor_of(
-        self, text: str, is_known: Callable[[str], bool] = lambda piece: False
-    ) -> Floor | None:
-        """Return what a document must reach to be found by one query; None: every document is found.
-
-        Args:
-            text: The query.
-            is_known: Whether a piece of a word that the model does not know is known elsewhere.
-        """
-        floor = self._floor_of_words(text, is_known)
-        known = -1 if floor is None or self.click_parts is None else self.click_parts.feature(text)
-        # What people clicked after the query answers it, whatever its words are.
-        return floor if floor is None or known < 0 else floor.or_having(known)
-
-    def _floor_of_words(self, text: str, is_known: Callable[[str], bool]) -> Floor | None:
-        floor = self.floor
-        if floor is None or not floor.share:
-            return floor
-
-        def is_here(piece: str) -> bool:
-            return is_known(piece) or self.has_unseen(piece)
-
-        if not self._familiar.knows(text, floor.share, floor.odds, is_here):
-            return floor.of_query(is_familiar=False)
-        if floor.per_word is None:
-            return floor
-        known = len(self._familiar.known(text, floor.odds))
-        return floor.of_words(known, self.word_features(text))
-
     @cached_property
     def click_parts(self) -> ClickParts | None:
         """The parts of the model that count clicks; None if it counts none."""
         return ClickParts.of(self.model)
-
-    def word_features(self, text: str, *, is_live: bool = False) -> set[int]:
-        """Return the features of documents that have a word of a query; of live documents also of unknown words."""
-        floor, model = self.floor or Floor(), self.live_model if is_live else self.model
-        return self._familiar.word_features(text, floor.odds, floor.common, model)
 
     @cached_property
     def match(self) -> Match:
@@ -171,59 +137,22 @@ class Bundle:
         """
         return "auto" if _learned_nothing(self.model) else "any"
 
-    def required(
-        self,
-        text: str,
-        match: Match,
-        *,
-        is_live: bool = False,
-        also: Mapping[str, Iterable[str]] = MappingProxyType({}),
-        is_strict: bool = False,
-    ) -> Required | None:
-        """Return the words of a query that a document must have; None: none of them.
-
-        Args:
-            text: The query.
-            match: What to require.
-            is_live: Whether words of live documents count, which the model does not know.
-            also: Texts that will do in place of a word of the query.
-            is_strict: Unless `match` is "any", require every word, even one that no document has.
-        """
-        if match == "any":
-            return None
-        floor, model = self.floor or Floor(), self.live_model if is_live else self.model
-        words = self._familiar.required(text, floor.odds, model, also, is_strict=is_strict)
-        if match == "auto" and not is_strict:
-            # Others may lack common words, "the", in documents and in queries alike.
-            words = [word for word in words if word.frequency <= floor.common] or words
-        if not words:
-            return None
-        weights = (math.log1p(self.n_documents / max(1.0, own.frequency)) for own in words)
-        features = (tuple(sorted(own.features)) for own in words)
-        clicked = -1 if self.click_parts is None else self.click_parts.feature(text)
-        kept = (clicked,) if match == "auto" and clicked >= 0 else ()
-        return Required(tuple(features), tuple(weights), match == "auto", kept, is_strict)
-
     @cached_property
-    def _familiar(self) -> Familiar:
-        return Familiar(self.model, self.known_words)
+    def analyzer(self) -> Analyzer:
+        """Analyses the queries of this bundle."""
+        # It has parts of the bundle, because a circle of references would stay mapped until a garbage collection.
+        return Analyzer(
+            self.model, self.live_model, self.known_words, self.prefixes, self.floor, self.click_parts,
+            self.match, self.second_stage, self.n_documents, self.new_words, self._find_unseen(),
+        )  # fmt: skip
 
-    def is_known(self, word: str) -> bool:
-        """Return whether the model knows a word, or a document of a compacted bundle has it."""
-        return self.known_words.is_known(word) or self.has_unseen(word)
+    def _find_unseen(self) -> Callable[[], frozenset[int]]:
+        return lru_cache(1)(partial(_unseen_features, self.model, self.encoded))
 
-    def has_unseen(self, word: str) -> bool:
-        """Return whether a document of a compacted bundle has a word that training did not see."""
-        if not isinstance(self.model, OpenModel):
-            return False
-        return not self.unseen_features.isdisjoint(self.model.unseen_features(word))
-
-    @cached_property
+    @property
     def unseen_features(self) -> frozenset[int]:
         """The features of unseen words that some document has."""
-        found = np.flatnonzero(used_columns(self.encoded))
-        first = self.model.model.n_sparse if isinstance(self.model, OpenModel) else len(found)
-        return frozenset(found[found >= first].tolist())
+        return self.analyzer.unseen()
 
     @cached_property
     def live_model(self) -> OpenModel | None:
@@ -231,9 +160,9 @@ class Bundle:
         return live_model(self.model)
 
     @cached_property
-    def known_words(self) -> KnownWords:
+    def known_words(self) -> Words:
         """The words that the model knows."""
-        return KnownWords(self.model)
+        return Words.of(self.model)
 
     @property
     def new_words(self) -> Sequence[str]:
@@ -326,81 +255,57 @@ class Bundle:
         require(match in (None, *MATCHES), "match", match, "'all', 'any', 'auto' or None")
         is_number = min_score is None or isinstance(min_score, Real)
         require(is_number, "min_score", min_score, "a number")
-        documents = Searchable(self.part, second_stage=self.second_stage)
+        documents, analyzer = Searchable(self.part, (), self.second_stage), self.analyzer
         matched = None if filter is None else [matching(parse_filter(filter), self.columns)]
-        allowed = documents.deleted(matched, exclude)
-        query = self.encode(text)
-        rank = partial(self._rank, documents, text, query, mode=mode, explain=explain)
-        first: Sequence[Hit] = []
+        allowed, first = documents.deleted(matched, exclude), list[Hit]()
         if spellings := spellings_of(text):
             others = ~named(spellings, documents.base.row, self.columns)
             others = others if allowed[0] is None else others | allowed[0]
-            first = [] if others.all() else rank(MOST, 0, [others], -np.inf).hits
+            if not others.all():
+                query = analyzer.query(text, Options(match="any", min_score=-math.inf))
+                first = documents.search(query, MOST, deleted=[others], mode=mode).hits
+        query = analyzer.query(text, Options(match, min_score, is_strict=bool(first)))
         deleted = documents.marked(allowed, [hit.id for hit in first], True)
-        match = match or ("auto" if first else self.match)
-        required = self.required(text, match, is_strict=bool(first))
-        if required is not None:
-            deleted, _ = documents.lacking(query, required, deleted, allowed)
-        if not first:
-            return rank(limit, offset, deleted, min_score)
+        if query.required is not None:
+            deleted, _ = documents.lacking(query, query.required, deleted, allowed)
         page = Page(offset, limit, range(len(first)))
-        rest = rank(max(1, page.ranked_limit), page.ranked_offset, deleted, min_score)
-        length = rest.total if rest.is_total else sys.maxsize
-        hits, _ = page.put(rest.hits[: page.ranked_limit], length, first)
-        return replace(rest, hits=hits, total=rest.total + len(first))
-
-    def _rank(
-        self,
-        documents: Searchable,
-        text: str,
-        query: Encoded,
-        limit: int,
-        offset: int,
-        deleted: Sequence[Mask | None],
-        min_score: float | None,
-        *,
-        mode: str,
-        explain: bool,
-    ) -> Hits:
-        floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
-        read = text if self._reorders(is_document=False) else None
-        search = partial(
-            documents.search, query, limit, offset=offset, deleted=deleted, mode=mode, text=read
-        )
-        found = search(floor=floor)
+        count, start = (max(1, page.ranked_limit), page.ranked_offset) if first else (limit, offset)
+        found = documents.search(query, count, offset=start, deleted=deleted, mode=mode)
+        floor = query.floor
         # No document has the evidence that a query asks for, although one of its words is known.
         if (
             not found.hits
             and floor is not None
             and floor.can_be_any_word
-            and any(map(self.is_known, words(text)))
+            and analyzer.has_known_word(text)
             and not documents.base.count(query, floor, 0, None)
         ):
             floor = floor.of_any_word()
-            found = search(floor=floor)
+            query = replace(query, floor=floor)
+            found = documents.search(query, count, offset=start, deleted=deleted, mode=mode)
         if mode == "fast" and floor is not None and not found.is_total:
-            count = documents.count(query, floor, deleted)
-            found = replace(found, total=min(count, COUNTED), is_total=count <= COUNTED)
-        if not explain:
-            return found
-        terms, learned, stage = self.model.query_terms(text), self.click_parts, self.second_stage
-        hits = [
-            hit._replace(
-                words=hit.part.explain(terms, query, hit.row).words,
-                second_stage=stage.explain(hit.features)
-                if stage is not None and hit.features is not None
-                else None,
-                clicks=None
-                if learned is None
-                else hit.part.clicks(learned, query, learned.key(text), hit.row),
-            )
-            for hit in found.hits
-        ]
-        return replace(found, hits=hits)
+            n_found = documents.count(query, floor, deleted)
+            found = replace(found, total=min(n_found, COUNTED), is_total=n_found <= COUNTED)
+        if first:
+            length = found.total if found.is_total else sys.maxsize
+            hits, _ = page.put(found.hits[: page.ranked_limit], length, first)
+            found = replace(found, hits=hits, total=found.total + len(first))
+        if explain:
+            terms = self.model.query_terms(text)
+            found = replace(found, hits=[self._explained(hit, query, terms) for hit in found.hits])
+        return found
 
-    def _reorders(self, *, is_document: bool) -> bool:
-        """Return whether there is a second stage for such queries."""
-        return self.second_stage is not None and self.second_stage.of_documents == is_document
+    def _explained(self, hit: Hit, query: Query, terms: Sequence[TermShare]) -> Hit:
+        stage, learned = self.second_stage, self.click_parts
+        return hit._replace(
+            words=hit.part.explain(terms, query, hit.row).words,
+            second_stage=None
+            if stage is None or hit.features is None
+            else stage.explain(hit.features),
+            clicks=None
+            if learned is None
+            else hit.part.clicks(learned, query, learned.key(query.text), hit.row),
+        )
 
     def reorder(
         self, text: str, ranking: Ranking, *, is_document: bool = False
@@ -412,12 +317,11 @@ class Bundle:
             ranking: Of all documents for this query, from the first place on.
             is_document: The query is a document.
         """
-        if not self._reorders(is_document=is_document):
+        stage = self.second_stage
+        if stage is None or stage.of_documents != is_document:
             return None
-        assert self.second_stage is not None
         assert self.facts is not None
-        facts = self.facts.take(ranking.rows[:DEPTH])
-        return self.second_stage.order(text, first_of(ranking), facts)
+        return stage.order(text, first_of(ranking), self.facts.take(ranking.rows[:DEPTH]))
 
     def explain(self, text: str, id: str, limit: int = 8) -> Explanation:
         """Split the score of one document for a query by part and by word.
@@ -514,6 +418,13 @@ class Bundle:
             raise ArgumentError(
                 f"qrels: document {id!r} of query {query!r} is not in the bundle"
             ) from None
+
+
+def _unseen_features(model: Model, encoded: Documents) -> frozenset[int]:
+    if not isinstance(model, OpenModel):
+        return frozenset()
+    found = np.flatnonzero(used_columns(encoded))
+    return frozenset(found[found >= model.model.n_sparse].tolist())
 
 
 def _learned_nothing(model: Model) -> bool:

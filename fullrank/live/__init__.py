@@ -2,13 +2,12 @@
 
     view = View.of(bundle)                  the bundle's documents
     view = view.apply(operations)           and the writes since
-    view.search(query, 10)                  ranks both as one collection
+    view.search(view.analyzer.query(text), 10)      ranks both as one collection
 
 view.py      View: immutable, one bundle and its live documents up to one position of the log; Operation: one write
              of the log
 segments.py  immutable segments of added documents: encoded, chosen for a merge, merged
 entry.py     which documents a bundle can take
-known.py     suggestions, floors and completions by the words of live documents
 
 The search itself is fullrank.search. Words that the model does not know have rows of their own: fullrank.models.unseen.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -13,7 +13,6 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.complete import LEAST_LETTERS, MOST, additions, has, last_word, places_beginning
 from fullrank.filters.columns import Columns, aligned
 from fullrank.live.entry import Entry, NewFields
 from fullrank.live.segments import (
@@ -25,10 +24,9 @@ from fullrank.live.segments import (
     merge_small,
 )
 from fullrank.models.contract import Model
-from fullrank.models.unseen import OpenModel
-from fullrank.models.widening import NO_ADDITIONS, Additions
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.search.part import Part
+from fullrank.search.query import Analyzer
 from fullrank.search.searchable import Searchable, Selection, gather_facts, gather_in_model_features
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Names, hashes_of
@@ -49,56 +47,6 @@ class Operation(NamedTuple):
     fields: Mapping[str, Any] | None
 
 
-# The last word of a query as the beginning of words that only live documents have.
-#
-# No model knows how often these words occur, so the shortest come first: those with the least left to type.
-
-_CACHED = 1 << 8
-# Words with one beginning that are looked at.
-_MOST_READ = 1000
-
-
-class NewPrefixes:
-    """Completes the last words of queries."""
-
-    def __init__(
-        self, model: Model, is_known: Callable[[str], bool], parts: Sequence[Part]
-    ) -> None:
-        self._model, self._is_known = model, is_known
-        self._base, *added = parts
-        self._parts = [part for part in (self._base, *added) if part.new_words]
-        self._of_word = lru_cache(_CACHED)(self._find)
-
-    def of(self, query: str) -> Additions:
-        """Return the features that completions of its last word add to a query."""
-        word = last_word(query) if self._parts else ""
-        return self._of_word(word) if len(word) >= LEAST_LETTERS else NO_ADDITIONS
-
-    def completions(self, word: str) -> list[str]:
-        """Return the shortest new words that begin with a word and are longer, the shortest first."""
-        found: dict[str, list[Part]] = {}
-        for part in self._parts:
-            places = places_beginning(part.new_words, word)
-            for place in islice(places, _MOST_READ):
-                found.setdefault(part.new_words[place], []).append(part)
-        shortest = sorted(found, key=lambda other: (len(other), other))
-        left = (other for other in shortest if self._is_in_any(other, found[other]))
-        return list(islice(left, MOST))
-
-    def _is_in_any(self, word: str, parts: Sequence[Part]) -> bool:
-        """Return whether a document of these parts still has the word; words of the bundle always count."""
-        model = self._model
-        if self._base in parts or not isinstance(model, OpenModel):
-            return bool(parts)
-        features = model.features_of([word])
-        return any(part.has_features(features).any() for part in parts)
-
-    def _find(self, word: str) -> Additions:
-        having = [part for part in self._parts if has(part.new_words, word)]
-        is_known = self._is_known(word) or self._is_in_any(word, having)
-        return additions(self._model, self.completions(word), is_known=is_known)
-
-
 @dataclass(frozen=True, eq=False)
 class View(Searchable):
     """A bundle with the documents added, replaced and deleted since. Immutable: ``apply`` returns another view.
@@ -106,7 +54,7 @@ class View(Searchable):
     Example:
         >>> view = View.of(open_bundle("bundles/docs/docs-1"))
         >>> view = view.apply([Operation(1, "ls", {"title": "ls", "text": "List files"})])
-        >>> hits = view.search(view.model.encode_queries(["list files"]), 10).hits
+        >>> hits = view.search(view.analyzer.query("list files"), 10).hits
     """
 
     bundle: Bundle = field(kw_only=True)
@@ -155,9 +103,10 @@ class View(Searchable):
         return [f"{part.key}/{fingerprint}" for part in self.parts]
 
     @cached_property
-    def new_prefixes(self) -> NewPrefixes:
-        """The words of live documents that the last word of a query may begin."""
-        return NewPrefixes(self.model, self.bundle.known_words.is_known, self.parts)
+    def analyzer(self) -> Analyzer:
+        """Analyses the queries of this generation."""
+        own = self.bundle.analyzer
+        return own.with_added(self.added) if self.added else own
 
     def __len__(self) -> int:
         return sum(part.n_live for part in self.parts)

@@ -12,9 +12,8 @@ memory.py        what people chose before, for a query and at all
 mentions.py      documents that a text names
 mixed.py         a weighted sum of models
 widening.py      features that synonyms and completions add to a query
-known.py         the words that a model knows, and what an unknown one may mean
+words.py         the words that a model knows, and what an unknown one may mean
 corrections.py   known words in the place of unknown words of a query
-familiar.py      whether a model knows the words of a query well enough
 reading.py       queries and documents that are read once for several models
 unseen/          features for words that a model does not know
 """

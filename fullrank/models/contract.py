@@ -8,14 +8,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Float64
+from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.kernels.arrays import Mask
 from fullrank.scoring import Scorer, TermShare
+from fullrank.text.features import Vocabulary
+from fullrank.text.forms import Forms
+from fullrank.text.spelling import Variants
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,25 @@ class Parts:
     config: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]]
     strings: dict[str, Sequence[str]]
+
+
+class Known(NamedTuple):
+    """The single words that a model knows.
+
+    Attributes:
+        tables: Its words, and how often each occurs relative to the rarest one.
+        sources: Of other forms of words.
+        of_documents: The table of the words of documents, where the others are of queries too.
+        forms, idf: Of the features of words, where each word has its own.
+        has_features: Whether a feature of documents may say that they have a word.
+    """
+
+    tables: Sequence[tuple[Vocabulary, Float64]] = ()
+    sources: Sequence[Variants] = ()
+    of_documents: Sequence[tuple[Vocabulary, Float64]] = ()
+    forms: Forms | None = None
+    idf: Float32 | None = None
+    has_features: bool = True
 
 
 class Model(ABC):
@@ -61,6 +83,28 @@ class Model(ABC):
     @abstractmethod
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents, given as field → text: v, t and the default bias."""
+
+    @property
+    def known(self) -> Known:
+        """The words that the model knows; a blend has those of its leaves."""
+        return Known()
+
+    def columns_of(self, word: str) -> Sequence[int] | None:
+        """Return the sparse columns that documents with a word have, in any of its forms; None: encode one to see."""
+        return None
+
+    @property
+    def trained(self) -> Model:
+        """The model without features for words that training did not see."""
+        return self
+
+    def unseen_features(self, word: str) -> list[int]:
+        """Return the features of a word of a query that the trained model does not have."""
+        return []
+
+    def features_by_word(self, text: str) -> dict[str, set[int]]:
+        """Return the same of each word of a query, and of neighbouring words as one, which are parted by spaces."""
+        return {}
 
     @property
     def for_documents(self) -> Model:

@@ -9,25 +9,21 @@ and the known word says more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Float32, Rows
+from fullrank.encoding import Rows
+from fullrank.models.words import Words
 from fullrank.scoring import TermShare
-from fullrank.storage.strings import Lexicon, Names, unknown_to
-from fullrank.text.features import Counts, Vocabulary
-from fullrank.text.spelling import Correction, Spelling, Variants, short_queries, variants_of
+from fullrank.storage.strings import Names
+from fullrank.text.features import Counts
+from fullrank.text.spelling import Correction, short_queries
 
 KEPT = 0.25
 MAX_CORRECTED = 32
 """Most distinct words of a query that is corrected; unknown words of longer ones would cost time."""
-
-# Unknown words of queries whose corrections are remembered: a search takes 100 µs.
-_CACHED = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,96 +43,38 @@ class Corrected:
     found: Mapping[str, Sequence[Correction]]
 
 
-@dataclass(frozen=True, eq=False)
-class Corrector:
-    """Corrects the unknown words of queries.
+def correct(known: Words, words: Sequence[str], counts: Rows) -> Corrected | None:
+    """Add known words to counts of queries; return None if no word is to be corrected.
 
-    Attributes:
-        vocabularies: The words that a model knows, and the idf of each.
-        discount: λ.
-        sources: Of variants; a word with variants is not corrected.
+    Args:
+        known: The words that the model knows.
+        words: The words of the columns.
+        counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
     """
-
-    vocabularies: Sequence[tuple[Vocabulary, Float32]]
-    discount: float
-    sources: Sequence[Variants] = ()
-
-    @cached_property
-    def spelling(self) -> Spelling:
-        """The search for known words; made for the first unknown word."""
-        known = chain.from_iterable(vocabulary.words for vocabulary, _ in self.vocabularies)
-        return Spelling(known, self._frequencies)
-
-    @cached_property
-    def _rarest(self) -> list[float]:
-        return [float(idf.max(initial=0.0)) for _, idf in self.vocabularies]
-
-    def _frequencies(self, words: Sequence[str]) -> list[float]:
-        """Return the frequency of words relative to the rarest ones, as their idf tells it; 0 for unknown words."""
-        names, found = Names(words), [0.0] * len(words)
-        for (vocabulary, idf), rarest in zip(self.vocabularies, self._rarest, strict=True):
-            for i, row in enumerate(vocabulary.known.rows(names).tolist()):
-                if row >= 0 and not found[i]:
-                    found[i] = float(np.exp(rarest - idf[row]))
-        return found
-
-    def unknown(self, words: Sequence[str]) -> list[int]:
-        """Return the places of the words that no vocabulary has."""
-        return unknown_to(Names.of(words), self._known)
-
-    @cached_property
-    def _known(self) -> list[Lexicon]:
-        """The words of the vocabularies, the largest one first: it has most words."""
-        known = [vocabulary.known for vocabulary, _ in self.vocabularies if vocabulary.words]
-        return sorted(known, key=len, reverse=True)
-
-    def corrections(self, word: str) -> Sequence[Correction]:
-        """Return the known words that an unknown word may stand for, likeliest first, discounted."""
-        return self._of_unknown(word) if self.unknown([word]) else ()
-
-    @cached_property
-    def _of_unknown(self) -> Callable[[str], Sequence[Correction]]:
-        return lru_cache(maxsize=_CACHED)(self._search)
-
-    def _search(self, word: str) -> Sequence[Correction]:
-        if variants_of(word, self.sources):
-            return ()
-        return [
-            found._replace(probability=self.discount * found.probability)
-            for found in self.spelling.corrections(word)
-        ]
-
-    def correct(self, words: Sequence[str], counts: Rows) -> Corrected | None:
-        """Add known words to counts of queries; return None if no word is to be corrected.
-
-        Args:
-            words: The words of the columns.
-            counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
-        """
-        columns = self.unknown(words)
-        # A short query counted alone has every word, and is the common case.
-        is_alone = len(counts) == 1 and len(words) == len(counts.indices) <= MAX_CORRECTED
-        if columns and not is_alone:
-            asked = short_queries(counts, MAX_CORRECTED).distinct()
-            columns = sorted({*columns}.intersection(asked))
-        found = {i: near for i in columns if (near := self._of_unknown(words[i]))}
-        if not found:
-            return None
-        added_words = (near.word for several in found.values() for near in several)
-        more = Names(sorted({*words, *added_words}))
-        place = {word: i for i, word in enumerate(more)}
-        target = np.array([place[word] for word in words], np.int32)
-        added = {i: [(place[near.word], near.probability) for near in found[i]] for i in found}
-        sizes = np.diff(counts.indptr)
-        typed = np.repeat(sizes <= MAX_CORRECTED, sizes) & np.isin(counts.indices, list(found))
-        kept = counts.values * np.where(typed, np.float32(KEPT), np.float32(1))
-        extra = _extra(counts, np.flatnonzero(typed).tolist(), added)
-        return Corrected(
-            more,
-            _joined(counts, target, extra, len(more)),
-            _joined(counts.with_values(kept), target, extra, len(more)),
-            {words[i]: several for i, several in found.items()},
-        )
+    columns = known.unknown(words)
+    # A short query counted alone has every word, and is the common case.
+    is_alone = len(counts) == 1 and len(words) == len(counts.indices) <= MAX_CORRECTED
+    if columns and not is_alone:
+        asked = short_queries(counts, MAX_CORRECTED).distinct()
+        columns = sorted({*columns}.intersection(asked))
+    found = {i: near for i in columns if (near := known.corrections(words[i]))}
+    if not found:
+        return None
+    added_words = (near.word for several in found.values() for near in several)
+    more = Names(sorted({*words, *added_words}))
+    place = {word: i for i, word in enumerate(more)}
+    target = np.array([place[word] for word in words], np.int32)
+    added = {i: [(place[near.word], near.probability) for near in found[i]] for i in found}
+    sizes = np.diff(counts.indptr)
+    typed = np.repeat(sizes <= MAX_CORRECTED, sizes) & np.isin(counts.indices, list(found))
+    kept = counts.values * np.where(typed, np.float32(KEPT), np.float32(1))
+    extra = _extra(counts, np.flatnonzero(typed).tolist(), added)
+    return Corrected(
+        more,
+        _joined(counts, target, extra, len(more)),
+        _joined(counts.with_values(kept), target, extra, len(more)),
+        {words[i]: several for i, several in found.items()},
+    )
 
 
 def _extra(

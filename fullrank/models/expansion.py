@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.models.contract import Parts, Wrapper
+from fullrank.models.contract import Known, Parts, Wrapper
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 
@@ -44,6 +44,10 @@ class ExpansionModel(Wrapper):
         """JSON settings of the whole model."""
         own = {"kind": KIND, "beta": self.beta, "feedback": self.feedback}
         return {**self.model.config, **own}
+
+    @property
+    def known(self) -> Known:
+        return self.model.known._replace(forms=None, idf=None)
 
     def scorer(self, documents: Encoded) -> ExpansionScorer:
         """Return the scorer that runs both searches over these documents."""

@@ -33,9 +33,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
-from fullrank.models.contract import Model, Parts, are_in, lexical_shares
-from fullrank.models.corrections import Corrected, Corrector, split_terms
+from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
+from fullrank.models.corrections import Corrected, correct, split_terms
 from fullrank.models.reading import DocumentReading, Reading
+from fullrank.models.words import Words
 from fullrank.scoring import TermShare, WordScore
 from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
@@ -322,7 +323,8 @@ class LanguageModel(Model):
         return Stems(language, self.words, written, self.surface_rows) if language else None
 
     @cached_property
-    def _corrector(self) -> Corrector | None:
+    def _known(self) -> Words | None:
+        """What unknown words of queries are corrected by."""
         discount = self.settings.get("spelling", 0.0)
         if not discount:
             return None
@@ -330,11 +332,21 @@ class LanguageModel(Model):
         share = self.background[self.rows(words.words)].astype(np.float64)
         least = share[share > 0].min(initial=1.0)
         rarity = -np.log(np.maximum(share, least)).astype(np.float32)
-        return Corrector([(words, rarity)], discount, [_Known(self)])
+        frequency = np.exp(float(rarity.max(initial=0.0)) - rarity)
+        return Words([(words, frequency)], [_Stemmed(self)], discount)
+
+    @property
+    def known(self) -> Known:
+        """The words; a model of stems tells none."""
+        if self.settings.get("stem"):
+            return Known(has_features=False)
+        shares = self.background.astype(np.float64)
+        least = shares[shares > 0].min(initial=1.0)
+        return Known([(self.words, np.maximum(shares / least, 1.0))], has_features=False)
 
     def _corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
         """Correct the unknown words of counted queries; None if there is nothing to correct."""
-        return None if self._corrector is None else self._corrector.correct(words, counts)
+        return None if self._known is None else correct(self._known, words, counts)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: s counts the known words; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) for topics."""
@@ -495,7 +507,7 @@ class LanguageModel(Model):
         )  # fmt: skip
 
 
-class _Known:
+class _Stemmed:
     """The words that a model knows as they are, or by their stems: they are no typing errors."""
 
     def __init__(self, model: LanguageModel) -> None:

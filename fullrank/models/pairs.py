@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
-from fullrank.models.contract import Model, Parts, are_in, lexical_shares
+from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
 from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.scoring import TermShare
@@ -122,6 +122,12 @@ class PairModel(Model):
     def n_sparse(self) -> int:
         """D."""
         return len(self.texts.words)
+
+    @property
+    def known(self) -> Known:
+        words = self.texts.words
+        idf = self.texts.idf[: len(words)].astype(np.float64)
+        return Known([(words, np.exp(idf.max(initial=0.0) - idf))])
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fullrank.live import View
 from fullrank.ordering.sorting import Boost, SortKey, boosts_of, first_rows, sort_values
 from fullrank.retrieval import Mask
 from fullrank.retrieval.ranking import remaining
-from fullrank.search.part import Part
+from fullrank.search.part import Part, Query
 from fullrank.search.searchable import Hit, Hits, Selection, gather_in_model_features
 
 # Groups: documents with an equal value of a field; an answer has a limited number of each.
@@ -202,7 +202,6 @@ class Order:
         *,
         deleted: Sequence[Mask | None],
         mode: str,
-        text: str | None = None,
     ) -> Hits:
         """Return some places of the order.
 
@@ -212,7 +211,7 @@ class Order:
                 removed ones.
         """
         masks = self._masks(deleted)
-        read = partial(self._read, query, masks=masks, mode=mode, text=text)
+        read = partial(self._read, query, masks=masks, mode=mode)
         wanted = max(page.stop, DEPTH) if self._asked.diversity else page.stop
         found, hits, _ = self._deepened(read, wanted, self._in_groups)
         if self._asked.diversity:
@@ -239,7 +238,8 @@ class Order:
             whatever the other views have; and whether there are no others.
         """
         masks = self._masks(deleted)
-        read = partial(self._read, query, masks=masks, mode=mode, text=None)
+        query = Query.from_encoded(query, is_reordered=False)
+        read = partial(self._read, query, masks=masks, mode=mode)
         keep = partial(self._possible, unordered=unordered)
         found, hits, is_all = self._deepened(read, count, keep)
         return replace(found, hits=hits[:count]), is_all and len(hits) <= count
@@ -283,13 +283,13 @@ class Order:
         *,
         masks: Sequence[Mask | None],
         mode: str,
-        text: str | None,
     ) -> Hits:
         if self._sort is not None:
             return self._sorted(query, count, masks, self._sort)
         if self._boosts is None:
-            own_text = text if self._asked.is_by_score else None
-            return self._view.search(query, count, deleted=masks, mode=mode, text=own_text)
+            if not self._asked.is_by_score:
+                query = Query.from_encoded(query, is_reordered=False)
+            return self._view.search(query, count, deleted=masks, mode=mode)
         hits: list[Hit] = []
         certified, total = True, 0
         for part, mask, boosts in zip(self._view.parts, masks, self._boosts, strict=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import blake2b
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -143,18 +143,32 @@ class Part:
 
         Arguments are those of ``Retriever.search``; ``deleted`` must include ``removed``.
         """
-        added = self._added(query)
-        search = partial(
-            self._search, query, deleted=deleted, mode=mode, floor=floor, counted=counted
-        )
+        added, own = self._added(query), self.project(query)
+        floor_here = None if floor is None else self._project_floor(floor)
+        first, count, low = offset, limit, least
+        if added is not None:
+            # One that is not among these scores at most `least` without its clicks, and these add at most so much.
+            first, count, low = 0, offset + limit, least - float(added.bias.max())
+        if (
+            deleted is None
+            or deleted is not self.removed
+            or self.n_removed > _MAX_EXTRA_HITS
+            or (counted is not None)
+        ):
+            [raw] = self.retriever.search(
+                own, count, offset=first, deleted=deleted, mode=mode, least=low,
+                floor=floor_here, counted=counted,
+            )  # fmt: skip
+        else:
+            wanted = first + count + self.n_removed
+            [raw] = self.retriever.search(own, wanted, mode=mode, least=low, floor=floor_here)
+            kept = np.flatnonzero(~deleted[raw.rows])[first : first + count]
+            raw = replace(raw.take(kept), total=raw.total - self.n_removed)
         if added is None:
-            return search(limit, offset, least=least)
-        wanted = offset + limit
-        # One that is not among these scores at most `least` without its clicks, and these add at most so much.
-        raw = search(wanted, 0, least=least - float(added.bias.max()))
+            return raw
         found = raw.raised(*added.of(raw.rows))
         rest = self._left(added.rows[~np.isin(added.rows, raw.rows)], deleted)
-        if len(raw.rows) == wanted:
+        if len(raw.rows) == count:
             least = max(least, float(found.scores.min()))
         elif floor is None or floor.score is None:
             rest = rest[added.of(rest)[0] > 0]  # only clicks after the query are evidence
@@ -162,43 +176,12 @@ class Part:
         both = found.with_others(more)
         if both.found is not None:
             both = replace(both, found=both.found + len(new))
-        return both.take(np.lexsort((both.rows, -both.scores))[offset:wanted])
-
-    def _search(
-        self,
-        query: Encoded,
-        limit: int,
-        offset: int,
-        *,
-        deleted: Mask | None,
-        mode: str,
-        least: float,
-        floor: Floor | None,
-        counted: int | None,
-    ) -> Ranking:
-        """Rank without new clicks; arguments as for ``search``."""
-        query = self.project(query)
-        floor = None if floor is None else self._project_floor(floor)
-        is_masked = counted is not None or self.n_removed > _MAX_EXTRA_HITS
-        if deleted is None or deleted is not self.removed or is_masked:
-            [found] = self.retriever.search(
-                query,
-                limit,
-                offset=offset,
-                deleted=deleted,
-                mode=mode,
-                least=least,
-                floor=floor,
-                counted=counted,
-            )
-            return found
-        wanted = offset + limit + self.n_removed
-        [found] = self.retriever.search(query, wanted, mode=mode, least=least, floor=floor)
-        kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
-        return replace(found.take(kept), total=found.total - self.n_removed)
+        return both.take(np.lexsort((both.rows, -both.scores))[offset:count])
 
     def _added(self, query: Encoded) -> Added | None:
-        return query.clicks.added(self, query.key) if isinstance(query, ClickedQuery) else None
+        if not isinstance(query, Query) or query.clicks is None:
+            return None
+        return query.clicks.added(self, query.key)
 
     def _left(self, rows: Int64, deleted: Mask | None) -> Int64:
         mask = self.removed if deleted is None else deleted
@@ -331,7 +314,7 @@ class Part:
         """
         found = self._explain(terms, query, row)
         added = self._added(query)
-        if added is None or not isinstance(query, ClickedQuery):
+        if added is None or not isinstance(query, Query) or query.clicks is None:
             return found
         [lexical], [bias] = (more.tolist() for more in added.of(np.array([row])))
         words = {word.word: word for word in found.words}
@@ -354,7 +337,7 @@ class Part:
         """
         found = learned.share(self.retriever.documents, row, key, self.features)
         added = self._added(query)
-        if added is None or not isinstance(query, ClickedQuery):
+        if added is None or not isinstance(query, Query) or query.clicks is None:
             return found
         [lexical], [bias] = (more.tolist() for more in added.of(np.array([row])))
         id, n = self.store.ids[row], 0
@@ -418,16 +401,33 @@ class Added(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ClickedQuery(Encoded):
-    """An encoded query, with the new clicks that count for it.
+class Query(Encoded):
+    """An encoded query, and what else a search takes of it; an Encoded alone needs nothing else.
 
     Attributes:
-        clicks: Those of the bundle.
-        key: Its key among queries with new clicks, or among those that the bundle knows; None: it is in neither.
+        text: As it was typed.
+        floor: What a document must reach to be found; None: every document is found.
+        required: Words that a document must have; None: none.
+        is_reordered: Whether the second stage reorders the first documents.
+        find_terms: Returns what each addition gave the query, for explanations.
+        clicks: New clicks that count.
+        key: Among queries with new clicks, or among those that the bundle knows; None: it is in neither.
     """
 
-    clicks: NewClicks
-    key: str | None
+    text: str = ""
+    floor: Floor | None = None
+    required: Required | None = None
+    is_reordered: bool = False
+    find_terms: Callable[[], list[TermShare]] = list
+    clicks: NewClicks | None = None
+    key: str | None = None
+
+    @staticmethod
+    def from_encoded(encoded: Encoded, **more: Any) -> Query:
+        """Return an encoded query with more attributes; those of a Query stay."""
+        if isinstance(encoded, Query):
+            return replace(encoded, **more) if more else encoded
+        return Query(encoded.dense, encoded.sparse, encoded.bias, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -486,9 +486,9 @@ class NewClicks:
                 return queries.queries[row]
         return None
 
-    def asked(self, query: Encoded, key: str | None) -> ClickedQuery:
+    def asked(self, query: Encoded, key: str | None) -> Query:
         """Return a query for whose key the new clicks count."""
-        return ClickedQuery(query.dense, query.sparse, query.bias, self, key)
+        return Query.from_encoded(query, clicks=self, key=key)
 
     def of_one(self, key: str, clicked: Mapping[str, int]) -> NewClicks:
         """Return the same clicks after any query, with given ones after one query."""

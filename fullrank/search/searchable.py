@@ -20,7 +20,7 @@ from fullrank.retrieval import Floor, Mask, Required
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.ranking import Choice
 from fullrank.scoring import WordScore
-from fullrank.search.part import Part
+from fullrank.search.part import Part, Query
 
 # Lets ``copy_documents`` keep the numbers of features.
 _EVERY_FEATURE = np.zeros(0, np.int32)
@@ -323,70 +323,39 @@ class Searchable:
         offset: int = 0,
         deleted: Sequence[Mask | None] | None = None,
         mode: str = "exact",
-        text: str | None = None,
-        floor: Floor | None = None,
         is_counted: bool = True,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking of all documents for one query.
 
         Args:
-            query: One query, encoded by ``self.model``.
+            query: One query. Of a ``Query`` the floor is asked for: the exact mode counts the documents that reach it
+                up to ``COUNTED``, the fast mode those that it has found. Its required words are those of ``lacking``.
             limit: Maximum number of hits, at least 1.
             offset: First place to return.
             deleted: As ``self.deleted`` returned it; default: removed documents only.
             mode: "exact" or "fast". Segments of fewer than 20,000 documents are always searched exactly.
-            text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
-            floor: Only documents that reach it are found. The exact mode counts them up to ``COUNTED``; the fast mode
-                counts those that it has found.
             is_counted: False: with a floor, only the returned hits are counted.
-
-        Returns:
-            The hits, best first.
         """
-        deleted = self.deleted() if deleted is None else deleted
-        stage = self.second_stage
-        if stage is None or text is None or offset >= DEPTH:
-            return self._first(query, limit, offset, deleted, mode, floor, is_counted)
-        wanted = max(DEPTH, offset + limit)
+        asked = Query.from_encoded(query)
+        floor = asked.floor
+        stage = self.second_stage if asked.is_reordered and offset < DEPTH else None
         page = slice(offset, offset + limit)
-        if self.added:
-            found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
-            return reordered(stage, text, self.parts, found, page)
-        # Only the ids of the page are read, because the order needs none.
-        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted, has_ids=False)
-        found, ids = reordered(stage, text, self.parts, found, page), self.base.store.ids
-        return replace(found, hits=[hit._replace(id=ids[hit.row]) for hit in found.hits])
-
-    def _first(
-        self,
-        query: Encoded,
-        limit: int,
-        offset: int,
-        deleted: Sequence[Mask | None],
-        mode: str,
-        floor: Floor | None,
-        is_counted: bool,
-        has_ids: bool = True,
-    ) -> Hits:
-        """Return the places offset..offset + limit of the ranking by score."""
+        if stage is not None:
+            offset, limit = 0, max(DEPTH, page.stop)
+        # Only the ids of the page are read, because the order of one part needs none.
+        has_ids = stage is None or bool(self.added)
         wanted, first = (offset + limit, 0) if self.added else (limit, offset)
         count = 0 if floor is not None and is_counted and mode == "exact" else None
         hits: list[Hit] = []
         certified, total, least = True, 0, -math.inf
+        deleted = self.deleted() if deleted is None else deleted
         # The bundle first: the scores of its best documents spare the search of most others.
         for part, mask in zip(self.parts, deleted, strict=True):
-            own = None if floor is None else floor.of_live(part is not self.base)
-            counted = None if count is None or count > COUNTED else COUNTED - count
             found = part.search(
-                query,
-                wanted,
-                offset=first,
-                deleted=mask,
-                mode=mode,
-                least=least,
-                floor=own,
-                counted=counted,
-            )
+                query, wanted, offset=first, deleted=mask, mode=mode, least=least,
+                floor=None if floor is None else floor.of_live(part is not self.base),
+                counted=None if count is None or count > COUNTED else COUNTED - count,
+            )  # fmt: skip
             if count is not None:
                 count += found.found or 0
             certified, total = certified and found.certified, total + found.total
@@ -401,15 +370,22 @@ class Searchable:
                 least = hits[-1].score if len(hits) == wanted else least
             else:
                 hits += new
-        page, is_total = hits[offset:] if self.added else hits, True
+        hits, is_total = hits[offset:] if self.added else hits, True
         if floor is not None:
-            total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
-            if is_counted and count is None and not page and offset:
+            total, is_total = offset + len(hits), len(hits) < limit and (bool(hits) or not offset)
+            if is_counted and count is None and not hits and offset:
                 # Beyond the last hit of a fast search, which tells nothing about their number.
                 count = self.count(query, floor, deleted)
         if count is not None and not is_total:
             total, is_total = min(count, COUNTED), count <= COUNTED
-        return Hits(page, certified, total, is_total)
+        answer = Hits(hits, certified, total, is_total)
+        if stage is None:
+            return answer
+        answer = reordered(stage, asked.text, self.parts, answer, page)
+        if has_ids:
+            return answer
+        ids = self.base.store.ids
+        return replace(answer, hits=[hit._replace(id=ids[hit.row]) for hit in answer.hits])
 
     def count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
         """Return how many documents reach a floor, or more than ``COUNTED`` if these are more."""

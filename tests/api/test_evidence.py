@@ -256,11 +256,11 @@ async def test_common_words_are_evidence_only_where_there_are_no_others(tmp_path
 async def test_a_document_without_a_word_needs_more_for_each_word(tmp_path: Path) -> None:
     floor = replace(BY_WORDS, lexical=0.6, unseen=0.6, common=0.0, per_word=1.0)
     bundle = open_bundle(find_bundle(tmp_path, make_bundle(tmp_path, "m", floor=floor)))
-    found = bundle.floor_of("copy remote host zzzqqqxxy")
+    found = bundle.analyzer.query("copy remote host zzzqqqxxy").floor
     assert found is not None
     assert found.lexical == pytest.approx(1.8)
     assert found.words == tuple(sorted(bundle.encode("copy remote host").sparse.indices.tolist()))
-    long = bundle.floor_of("copy " * 33)
+    long = bundle.analyzer.query("copy " * 33).floor
     assert long is not None
     assert (long.lexical, long.words) == (0.6, ())
 

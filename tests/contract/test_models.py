@@ -28,6 +28,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.retriever import explain
 from fullrank.scoring import InnerProduct
+from fullrank.search.part import Query
 from fullrank.text.words import count_words, words
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.evaluation.evaluate import evaluate, query_texts
@@ -366,7 +367,8 @@ def test_a_document_of_unknown_words_is_found_by_them(trained: Trained) -> None:
     asked = view.search(view.model.encode_queries(["qqzz"]), 1000)
     [hit] = [hit for hit in asked.hits if hit.id == "new"]
     assert hit.lexical > 0
-    found = view.search(view.model.encode_queries(["qqzz"]), 1000, floor=bundle.floor)
+    query = Query.from_encoded(view.model.encode_queries(["qqzz"]), floor=bundle.floor)
+    found = view.search(query, 1000)
     assert hit.id in [one.id for one in found.hits]
     other = view.search(view.model.encode_queries(["qqyy"]), 1000)
     [without] = [hit for hit in other.hits if hit.id == "new"]
@@ -441,7 +443,7 @@ def test_the_service_returns_the_results_of_retrieval(trained: Trained) -> None:
     queries = bundle.model.encode_queries(texts)
     for place, (answer, text) in enumerate(zip(anyio.run(ask), texts, strict=True)):
         assert answer["certified"]
-        query, floor = queries.slice(place, place + 1), bundle.floor_of(text)
+        query, floor = queries.slice(place, place + 1), bundle.analyzer.query(text).floor
         [ranking] = bundle.retriever.search(query, 5, floor=floor)
         if not len(ranking.rows) and floor is not None:
             [ranking] = bundle.retriever.search(query, 5, floor=floor.of_any_word())

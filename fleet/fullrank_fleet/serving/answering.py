@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from fullrank.encoding import Float32
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted, range_counts
 from fullrank.live import View
-from fullrank.models.widening import Widened
 from fullrank.rerank.stage import DEPTH
-from fullrank.search.part import NewClicks
+from fullrank.search.part import NewClicks, Query
 from fullrank.search.searchable import Hit, Hits, Selection, features_of, gather_in_model_features
 from fullrank_fleet.serving.head import NewFields, view_in_set
 from fullrank_fleet.serving.wire import (
@@ -140,17 +138,8 @@ class OpenShard:
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
         # The router reorders the hits of all shards.
-        search = Search.of(
-            view,
-            request,
-            mode,
-            asked.query,
-            checked,
-            asked.floor,
-            None,
-            asked.required,
-            asked.choice,
-        )
+        query = replace(asked.query, is_reordered=False)
+        search = Search.of(view, request, mode, query, checked, asked.choice)
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
         ads: Sequence[Ad | None] = ()
@@ -176,7 +165,7 @@ class OpenShard:
             mode,
             facets,
             ranges,
-            _shown(view, request, Widened(asked.query), hits) if asked.is_shown else None,
+            _shown(view, request, asked.query, hits) if asked.is_shown else None,
             ads,
             dearest,
             _features(view, request.text, hits) if asked.is_reordered else None,
@@ -197,9 +186,8 @@ def _show(view: View, asked: Show) -> list[Shown | None]:
     for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
         with suppress(KeyError):
             found.append(Hit(*view.find(id), id, *scores))
-    query = Widened(asked.query, partial(list, asked.terms))
     shown = dict(
-        zip([hit.id for hit in found], _shown(view, asked.request, query, found), strict=True)
+        zip([hit.id for hit in found], _shown(view, asked.request, asked.query, found), strict=True)
     )
     return [shown.get(id) for id in asked.hits.ids]
 
@@ -262,7 +250,7 @@ def _scored(hits: Sequence[Hit]) -> Scored:
     return Scored([hit.id for hit in hits], np.array(scores, np.float64).reshape(-1, 5))
 
 
-def _shown(view: View, request: RankRequest, query: Widened, hits: Sequence[Hit]) -> list[Shown]:
+def _shown(view: View, request: RankRequest, query: Query, hits: Sequence[Hit]) -> list[Shown]:
     return [
         Shown(orjson.dumps(hit["fields"]), hit["explanation"], hit["highlight"])
         for hit in shown(view, request, query, hits)

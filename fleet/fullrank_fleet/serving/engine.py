@@ -21,10 +21,10 @@ import numpy as np
 
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
-from fullrank.models.widening import Widened
 from fullrank.ordering.order import DEPTH, diverse_order, similarities
 from fullrank.rerank.stage import DEPTH as REORDERED
 from fullrank.rerank.stage import SecondStage
+from fullrank.search.part import Query
 from fullrank.search.searchable import Hit, Hits
 from fullrank_fleet.serving.asking import Asking, Patience
 from fullrank_fleet.serving.fanout import ReplicatedShards
@@ -50,14 +50,7 @@ from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.presenting import second_score
 from fullrank_service.search.request import After, Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
-from fullrank_service.search.searching import (
-    check,
-    counts_of,
-    floor_of,
-    reordered_text,
-    required_of,
-    widened,
-)
+from fullrank_service.search.searching import analysed, check, counts_of
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
 # hits that other shards beat.
@@ -119,7 +112,7 @@ class SetEngine:
 
     def _prepared(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
-    ) -> tuple[Encoded, Widened]:
+    ) -> tuple[Encoded, Query]:
         checked = check(view, request, self._bitmaps)
         if request.is_counted:
             counts_of(view, request, checked.deleted)
@@ -127,9 +120,9 @@ class SetEngine:
             stages.done("filter")
         encoded = cached
         if encoded is None:
-            encoded = request.model(view).encode_queries([request.text])
+            encoded = view.analyzer.encode(request.text, is_document=request.is_document)
             stages.done("encode")
-        return encoded, widened(view, request, encoded)
+        return encoded, analysed(view, request, encoded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +130,7 @@ class _SetSearch:
     view: View
     head: Head
     request: RankRequest
-    query: Widened
+    query: Query
     asking: Asking
 
     async def run(self, stages: Stages) -> Ranked:
@@ -162,7 +155,7 @@ class _SetSearch:
         stages.done("rank")
         hits = await self._shown([merged.hit(place) for place in page])
         stages.done("fields")
-        is_capped = floor_of(self.view, request) is not None and not request.is_counted and by_score
+        is_capped = self.query.floor is not None and not request.is_counted and by_score
         total, is_total = merged.total(page, request, is_capped)
         covered = self.asking.covered
         return Ranked(
@@ -184,7 +177,7 @@ class _SetSearch:
         request = self.request
         # As on one machine: groups are read from the first place on, a page below the first hits alone is not.
         is_below = request.ordering is None and request.offset >= REORDERED
-        fits = reordered_text(self.view, request) is not None and not is_below
+        fits = self.query.is_reordered and not is_below
         return self.head.second_stage if fits else None
 
     @property
@@ -196,9 +189,9 @@ class _SetSearch:
         """Return the first hits of every shard, merged; is_all: all that shards send, not only as many as each does."""
         asked = self._rank(depth)
         found: dict[int, Found] = await self.asking.all(asked)
-        if asked.required is not None and found:
+        if asked.query.required is not None and found:
             chosen = {number: one.choice for number, one in found.items() if one.choice}
-            choice = asked.required.together(chosen.values())
+            choice = asked.query.required.together(chosen.values())
             again = replace(asked, choice=choice)
             others = [number for number, own in chosen.items() if own != choice]
             found |= await self.asking.each(dict.fromkeys(others, again))
@@ -222,14 +215,12 @@ class _SetSearch:
         return Rank(
             # Shards read neither what the router has read already, nor what they cannot send.
             replace(request, offset=0, limit=depth, synonyms=(), filling=None),
-            self.query.encoded,
+            replace(self.query, find_terms=list),
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
-            floor_of(self.view, request),
             NewFields.of(self.view, request),
             page,
             wanted,
             is_reordered,
-            required_of(self.view, request),
         )
 
     async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:
@@ -249,7 +240,7 @@ class _SetSearch:
         first = places[:DEPTH]
         if not first:
             return places
-        width = self.query.encoded.sparse.width
+        width = self.query.sparse.width
         ids: dict[int, list[str]] = {}
         for place in first:
             ids.setdefault(place.shard, []).append(place.id)
@@ -342,7 +333,7 @@ class _SetSearch:
         wanted = [hits[row] for row in rows]
         request = replace(self.request, synonyms=(), filling=None)
         # Packing a question takes longer than sending each shard the ids of hits that others have.
-        question = Show(request, self.query.encoded, self.query.terms, scored(wanted))
+        question = Show(request, self.query, scored(wanted))
         answers = await self.asking.each(dict.fromkeys({hit.shard for hit in wanted}, question))
         shown = [hit.shown for hit in hits]
         for place, row in enumerate(rows):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -129,9 +129,8 @@ class Head(Bundle):
     def new_words(self) -> Sequence[str]:
         return self.words.new
 
-    @cached_property
-    def unseen_features(self) -> frozenset[int]:
-        return frozenset(self.words.features)
+    def _find_unseen(self) -> Callable[[], frozenset[int]]:
+        return partial(frozenset, self.words.features)
 
     def distinct_values(self, name: str) -> int:
         return self.set.values.get(name, 0)

@@ -24,10 +24,8 @@ import orjson
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.ordering.order import Group
-from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
-from fullrank.scoring import TermShare
-from fullrank.search.part import NewClicks
+from fullrank.search.part import NewClicks, Query
 from fullrank_fleet.serving.head import NONE_NEW, NewFields
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted
@@ -42,7 +40,7 @@ class Rank:
 
     Attributes:
         request: Of which offset, limit and mode are read, and all that decides the ranking.
-        query: Encoded and widened by the router.
+        query: Analysed by the router.
         is_shown: Whether to return the hits as an answer shows them too.
         fields: What live documents have added to the fields of the set.
         page: Which ads a page to be filled may show, without a taxonomy; None: the hits are one list.
@@ -53,14 +51,12 @@ class Rank:
     """
 
     request: RankRequest
-    query: Encoded
+    query: Query
     is_shown: bool
-    floor: Floor | None = None
     fields: NewFields = NONE_NEW
     page: Conditions | None = None
     wanted: Wanted | None = None
     is_reordered: bool = False
-    required: Required | None = None
     choice: Choice | None = None
 
 
@@ -156,13 +152,11 @@ class Show:
     """Asks for hits as an answer shows them.
 
     Attributes:
-        terms: What widening added, for explanations.
         hits: Documents of any shards; the shard shows its own.
     """
 
     request: RankRequest
-    query: Encoded
-    terms: Sequence[TermShare]
+    query: Query
     hits: Scored
 
 

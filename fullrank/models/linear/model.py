@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
-from fullrank.models.contract import Model, Parts, are_in, lexical_shares
-from fullrank.models.corrections import Corrected, Corrector, split_terms
+from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
+from fullrank.models.corrections import Corrected, correct, split_terms
 from fullrank.models.linear.shares import dense_shares, terms
 from fullrank.models.linear.sides import DenseSide, SparseSide, Tower
 from fullrank.models.reading import DocumentReading, Reading
+from fullrank.models.words import Words
 from fullrank.scoring import TermShare
 from fullrank.storage.strings import Lexicon
 from fullrank.text.bigrams import Bigrams, is_bigram
@@ -94,21 +95,31 @@ class LinearModel(Model):
         return Bigrams(filter(is_bigram, known)).count
 
     @cached_property
-    def _corrector(self) -> Corrector | None:
+    def _words(self) -> Words | None:
+        """What unknown words of queries are corrected by."""
         discount = self.settings.get("spelling", 0.0)
         if not discount:
             return None
-        return Corrector(self.vocabularies, discount, self.sparse.sources)
+        tables = [(v, np.exp(float(idf.max(initial=0.0)) - idf)) for v, idf in self._idf]
+        return Words(tables, self.sparse.sources, discount)
 
     @property
-    def vocabularies(self) -> list[tuple[Vocabulary, Float32]]:
-        """The words that the model knows, of the dense and of the lexical part, and the idf of each."""
+    def _idf(self) -> list[tuple[Vocabulary, Float32]]:
+        """The words of the dense and of the lexical part, and the idf of each."""
         sides = (self.query, self.sparse)
         return [(side.words, side.idf[: len(side.words.words)]) for side in sides]
 
+    @property
+    def known(self) -> Known:
+        tables = [
+            (v, np.exp(idf.max(initial=0.0) - idf.astype(np.float64))) for v, idf in self._idf
+        ]
+        side = self.sparse
+        return Known(tables, side.sources, tables[1:], side.forms, side.idf)
+
     def corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
         """Correct the unknown words of counted queries; None if there is nothing to correct."""
-        return None if self._corrector is None else self._corrector.correct(words, counts)
+        return None if self._words is None else correct(self._words, words, counts)
 
     def corrections(self, text: str) -> dict[str, str]:
         """Map each word of a query that is corrected to the known word that was most likely meant.
@@ -118,9 +129,9 @@ class LinearModel(Model):
             >>> bundle.model.corrections("red aple")
             {'aple': 'apple'}
         """
-        if self._corrector is None:
+        if self._words is None:
             return {}
-        near = {word: self._corrector.corrections(word) for word in count_words(text)}
+        near = {word: self._words.corrections(word) for word in count_words(text)}
         return {word: several[0].word for word, several in near.items() if several}
 
     def _count(self, columns: Sequence[Sequence[str]]) -> Counts:
@@ -193,7 +204,6 @@ class LinearModel(Model):
         return split_terms(found, counts, corrected)
 
     def columns_of(self, word: str) -> list[int]:
-        """Return the sparse columns that documents with a word have, in any of its forms."""
         own = self.sparse.words.row(word)
         others = [row for row, _ in variants_of(word, self.sparse.sources)]
         return [row for row in [own, *others] if row >= 0]

@@ -39,6 +39,10 @@ class OpenModel(Wrapper):
         return self.model.leaves(first)
 
     @property
+    def trained(self) -> Model:
+        return self.model
+
+    @property
     def n_sparse(self) -> int:
         """F + R."""
         return self.model.n_sparse + self.rows
@@ -66,12 +70,10 @@ class OpenModel(Wrapper):
         return _with_unseen(encoded, self._buckets(self.rule.query(counts)))
 
     def unseen_features(self, word: str) -> list[int]:
-        """Return the features of a word of a query that are not of the model itself."""
         features = self.encode_queries([word]).sparse.indices
         return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
 
     def features_by_word(self, text: str) -> dict[str, set[int]]:
-        """Return the same of each word of a query, and of neighbouring words as one, which are parted by spaces."""
         if self._keys is None:
             return {word: {self.model.n_sparse + self.row(word)} for word in self._unseen(text)}
         found = self._keys.terms(text).items()

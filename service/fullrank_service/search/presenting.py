@@ -13,10 +13,9 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.query import listed
 from fullrank.highlight import Highlight, highlights
 from fullrank.live import View
-from fullrank.models.widening import Widened
 from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
-from fullrank.search.part import ClickedQuery
+from fullrank.search.part import Query
 from fullrank.search.searchable import Hit, Selection, gather_in_model_features
 from fullrank_service.http.problems import too_large
 from fullrank_service.search.request import RankRequest
@@ -53,7 +52,7 @@ def highlighted(
 
 
 def shown(
-    view: View, request: RankRequest, query: Widened, found: Sequence[Hit]
+    view: View, request: RankRequest, query: Query, found: Sequence[Hit]
 ) -> list[dict[str, Any]]:
     """Return hits ready for JSON. Raises FilterError if they are larger than the request allows."""
     stage = view.bundle.second_stage
@@ -62,13 +61,12 @@ def shown(
     key: str | None = None
     if request.asked.explain or request.with_clicks:
         learned = view.bundle.click_parts
-        asked = query.encoded
-        if isinstance(asked, ClickedQuery):
-            key = asked.key
+        if query.clicks is not None:
+            key = query.key
         elif learned is not None:
             key = learned.key(request.text)
     if request.asked.explain:
-        terms = [*request.model(view).query_terms(request.text), *query.terms]
+        terms = [*request.model(view).query_terms(request.text), *query.find_terms()]
     names = request.asked.fields
     hits: list[dict[str, Any]] = []
     left = request.max_bytes
@@ -85,9 +83,9 @@ def shown(
         take(len(fields))
         explanation = None
         if terms is not None:
-            explanation = _explained(terms, query.encoded, hit, stage)
+            explanation = _explained(terms, query, hit, stage)
         if learned is not None:
-            clicks = hit.part.clicks(learned, query.encoded, key, hit.row)
+            clicks = hit.part.clicks(learned, query, key, hit.row)
             explanation = {**(explanation or {}), "clicks": clicks._asdict()}
         if terms is not None:
             take(len(orjson.dumps(explanation)))
@@ -103,8 +101,8 @@ def shown(
         )
     if request.asked.highlight is not None:
         # Synonyms and completions of the last word are words of the query, too.
-        text = " ".join([request.text, *(term.term for term in query.terms)])
-        snippets = highlighted(view, text, query.encoded, found, request.asked.highlight.asked)
+        text = " ".join([request.text, *(term.term for term in query.find_terms())])
+        snippets = highlighted(view, text, query, found, request.asked.highlight.asked)
         for shown_hit, snippet in zip(hits, snippets, strict=True):
             take(len(orjson.dumps(snippet)))
             shown_hit["highlight"] = snippet

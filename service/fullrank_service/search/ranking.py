@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import Random
@@ -23,15 +22,7 @@ from fullrank_service.search.clicks import ClickCounter
 from fullrank_service.search.presenting import shown
 from fullrank_service.search.request import Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
-from fullrank_service.search.searching import (
-    Search,
-    check,
-    counts_of,
-    floor_of,
-    reordered_text,
-    required_of,
-    widened,
-)
+from fullrank_service.search.searching import Search, analysed, check, counts_of
 
 # Choose the mode and the thread of a search from the time that searches of a bundle take.
 #
@@ -120,14 +111,12 @@ def rank_view(
         stages.done("filter")
     encoded = cached
     if encoded is None:
-        encoded = request.model(view).encode_queries([request.text])
+        encoded = view.analyzer.encode(request.text, is_document=request.is_document)
         stages.done("encode")
-    query = widened(view, request, encoded)
+    query = analysed(view, request, encoded)
     if clicks is not None and request.counts_clicks:
-        query = replace(query, encoded=clicks.asked(query.encoded, clicks.key(request.text)))
-    floor, text = floor_of(view, request), reordered_text(view, request)
-    required = required_of(view, request)
-    search = Search.of(view, request, mode, query.encoded, checked, floor, text, required)
+        query = clicks.asked(query, clicks.key(request.text))
+    search = Search.of(view, request, mode, query, checked)
     facets: dict[str, Any] = {}
     ranges: dict[str, Any] = {}
     if request.is_counted:

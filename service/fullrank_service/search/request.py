@@ -12,6 +12,7 @@ from fullrank.live import View
 from fullrank.models.contract import Model
 from fullrank.ordering.order import Ordering
 from fullrank.rules.synonyms import Replaced
+from fullrank.search.query import Options
 from fullrank_service.events.shown import NOTHING, Tried
 from fullrank_service.search.schemas import SearchRequest
 
@@ -91,6 +92,15 @@ class RankRequest:
     def model(self, view: View) -> Model:
         """Return the model that encodes the text."""
         return view.model.for_documents if self.is_document else view.model
+
+    @property
+    def options(self) -> Options:
+        """What is asked of the query."""
+        asked = self.asked
+        return Options(
+            asked.match, asked.min_score, asked.prefix == "last", tuple(self.synonyms), self.is_document,
+            self.is_strict, self.by_any_word, is_free=self.only is not None,
+        )  # fmt: skip
 
     @property
     def is_counted(self) -> bool:

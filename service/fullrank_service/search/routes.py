@@ -22,7 +22,6 @@ from starlette.datastructures import State
 from fullrank.errors import FilterError
 from fullrank.events.log import KeyDamaged, key_for, places, read_key
 from fullrank.live import View
-from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics
@@ -327,7 +326,7 @@ async def _search(
         hits = ranked.hits
         return orjson.loads(orjson.dumps(hits[0]["fields"])) if hits else {}
 
-    content = list_content(ranked, rules, did_you_mean(view, asked.query, best))
+    content = list_content(ranked, rules, view.analyzer.correction(asked.query, best))
     reply = reply_to(searches, serving, view, request, asked, ranked, started, "search", **content)
     following = ranked.following
     if page and following and following.place <= searches.settings.max_offset:

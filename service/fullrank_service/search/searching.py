@@ -1,4 +1,4 @@
-"""One search over a view: check it, widen its query, find its hits, count values."""
+"""One search over a view: check it, analyse its query, find its hits, count values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.complete import last_word
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns
 from fullrank.filters.facets import Facet, Range, facet_over, range_counts
-from fullrank.live import View, known
-from fullrank.models.widening import Widened, widen
+from fullrank.live import View
 from fullrank.ordering.order import Order, Ordering
-from fullrank.retrieval import Floor, Required
 from fullrank.retrieval.ranking import Choice
-from fullrank.rules.synonyms import features_of
+from fullrank.search.part import Query
 from fullrank.search.searchable import Hits
-from fullrank.text.words import tokens
 from fullrank_service.search.presenting import check_highlight
 from fullrank_service.search.request import After, RankRequest
 from fullrank_service.search.restricting import Bitmaps, Mask, matching_documents
@@ -142,14 +138,6 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
     return Checked(order, deleted, allowed, matching is not None or bool(request.exclude))
 
 
-def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
-    """Return the query with the features of synonyms and of words that its last word begins."""
-    additions = features_of(view.model, request.synonyms)
-    if request.asked.prefix == "last":
-        additions += known.begun_by(view, request.text)
-    return widen(encoded, additions)
-
-
 class Search(NamedTuple):
     """One search over a view.
 
@@ -157,22 +145,18 @@ class Search(NamedTuple):
         view: The documents.
         request: What is asked for.
         mode: "exact" or "fast".
-        query: Encoded and widened.
+        query: Analysed; its floor is left where the search has to ask for it.
         order: Of the hits; None: by score.
         deleted: For each part the documents that are not found; None: all are.
-        floor: The evidence that a document needs; None: every document is found.
-        text: What the second stage reads; None leaves that stage out.
         choice: Of the words that documents must have; None: none is required.
     """
 
     view: View
     request: RankRequest
     mode: str
-    query: Encoded
+    query: Query
     order: Order | None
     deleted: Sequence[Mask | None]
-    floor: Floor | None
-    text: str | None
     choice: Choice | None
 
     @classmethod
@@ -181,26 +165,22 @@ class Search(NamedTuple):
         view: View,
         request: RankRequest,
         mode: str,
-        query: Encoded,
+        query: Query,
         checked: Checked,
-        floor: Floor | None,
-        text: str | None,
-        required: Required | None,
         choice: Choice | None = None,
     ) -> Search:
         """Prepare a checked request.
 
         Args:
-            floor, text, required: As ``floor_of``, ``reordered_text`` and ``required_of`` return them.
             choice: Of the required words; None: that of these documents.
         """
-        deleted = checked.deleted
-        if required is not None:
-            deleted, choice = view.lacking(query, required, deleted, checked.allowed, choice)
+        deleted, floor = checked.deleted, query.floor
+        if query.required is not None:
+            deleted, choice = view.lacking(query, query.required, deleted, checked.allowed, choice)
         if floor is not None and (request.is_counted or checked.order is not None):
             # Counting values, and any order but that of scores, needs every document with evidence.
-            deleted, floor = view.below(query, floor, deleted), None
-        return cls(view, request, mode, query, checked.order, deleted, floor, text, choice)
+            deleted, query = view.below(query, floor, deleted), replace(query, floor=None)
+        return cls(view, request, mode, query, checked.order, deleted, choice)
 
     @property
     def counted(self) -> Sequence[Mask | None]:
@@ -216,7 +196,7 @@ class Search(NamedTuple):
         if request.filling is None:
             return self._page(request.limit, self.deleted, is_counted=True), None, None
         filled = request.filling.fill(
-            self.view, self.uncounted, self.deleted, is_reordered=self.text is not None
+            self.view, self.uncounted, self.deleted, is_reordered=self.query.is_reordered
         )
         return filled.hits, filled, None
 
@@ -227,70 +207,25 @@ class Search(NamedTuple):
     def _first(self, limit: int) -> Hits:
         if self.order is not None:
             return self.order.search(self.query, slice(limit), deleted=self.deleted, mode="exact")
-        return self.view.search(self.query, limit, deleted=self.deleted, floor=self.floor)
+        return self.view.search(self.query, limit, deleted=self.deleted)
 
     def _page(self, limit: int, deleted: Sequence[Mask | None], *, is_counted: bool) -> Hits:
         offset = self.request.offset
         if self.order is not None:
             page = slice(offset, offset + limit)
-            return self.order.search(
-                self.query, page, deleted=deleted, mode=self.mode, text=self.text
-            )
+            return self.order.search(self.query, page, deleted=deleted, mode=self.mode)
         return self.view.search(
-            self.query,
-            limit,
-            offset=offset,
-            deleted=deleted,
-            mode=self.mode,
-            text=self.text,
-            floor=self.floor,
-            is_counted=is_counted,
+            self.query, limit, offset=offset, deleted=deleted, mode=self.mode, is_counted=is_counted
         )
 
 
-def floor_of(view: View, request: RankRequest) -> Floor | None:
-    """Return the evidence that a document needs; None: every document is found."""
-    if request.only is not None:
-        return None
-    if request.asked.min_score is not None:
-        return Floor(score=request.asked.min_score)
-    if request.model(view) is not view.model:
-        return None  # what is known is the evidence that typed text needs
-    if not request.synonyms:
-        floor = known.floor_of(view, request.text, _begun(view, request))
-    else:  # a rule names what the query means
-        texts = [request.text, *(one.synonym for one in request.synonyms)]
-        floor = view.bundle.floor
-        floor = None if floor is None else known.with_words(view, floor, texts)
-    return floor.of_any_word() if floor is not None and request.by_any_word else floor
-
-
-def required_of(view: View, request: RankRequest) -> Required | None:
-    """Return the words that a document must have; None: none of them."""
-    match = request.asked.match or ("auto" if request.is_strict else view.bundle.match)
-    if match == "any" or request.only is not None:
-        return None
-    also: dict[str, list[str]] = {word: [] for word in tokens(request.text)}
-    for replaced in request.synonyms:
-        for word in also.keys() - tokens(replaced.text):
-            also[word].append(replaced.synonym)
-    begun = _begun(view, request)
-    if begun in also:
-        also[begun] += known.begun_by(view, request.text).terms
-    is_live = bool(view.added)
-    return view.bundle.required(
-        request.text, match, is_live=is_live, also=also, is_strict=request.is_strict
-    )
-
-
-def reordered_text(view: View, request: RankRequest) -> str | None:
-    """Return what the second stage reads; None if there is none, or it does not fit the request."""
-    stage, ordering = view.bundle.second_stage, request.ordering
-    # Trees that were trained on short queries are unreliable for a document as a query, and the other way round.
-    fits = stage is not None and stage.of_documents == request.is_document
+def analysed(view: View, request: RankRequest, encoded: Encoded | None = None) -> Query:
+    """Return the query of a request; encoded: its text, without additions."""
+    query = view.analyzer.query(request.text, request.options, encoded)
+    ordering = request.ordering
     is_by_score = ordering is None or ordering.is_by_score
     is_ranked = request.only is None and request.after is None and is_by_score
-    return request.text if fits and is_ranked else None
+    return query if is_ranked or not query.is_reordered else replace(query, is_reordered=False)
 
 
 def can_match_any_word(view: View, request: RankRequest) -> bool:
@@ -300,13 +235,7 @@ def can_match_any_word(view: View, request: RankRequest) -> bool:
     """
     if request.is_document or request.filling is not None:
         return False
-    floor = floor_of(view, request)
+    floor = view.analyzer.query(request.text, request.options).floor
     if floor is None or not floor.can_be_any_word:
         return False
-    begun = _begun(view, request)
-    return bool(request.synonyms) or known.has_known_word(view, request.text, begun)
-
-
-def _begun(view: View, request: RankRequest) -> str | None:
-    is_begun = request.asked.prefix == "last" and known.begun_by(view, request.text)
-    return last_word(request.text) if is_begun else None
+    return view.analyzer.has_known_word(request.text, request.options)

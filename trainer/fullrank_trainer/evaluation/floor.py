@@ -9,7 +9,7 @@ A document that has a word of the query, as it is, in another form or without it
 has none gets its s·t from what training has learned about several words, so it needs more for each of them, as much as
 keeps the judged documents among the first hundred.
 
-A query of which the model knows no word well enough is unfamiliar (fullrank.models.familiar) and is
+A query of which the model knows no word well enough is unfamiliar (fullrank.models.words) and is
 found by u·v alone, which must be clearly above that of made-up unfamiliar queries. Judged documents keep their places
 there too.
 """
@@ -27,16 +27,15 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.models.contract import Model
-from fullrank.models.familiar import Familiar
-from fullrank.models.known import KnownWords, script_of
 from fullrank.models.unseen import live_model
+from fullrank.models.words import Words, script_of
 from fullrank.retrieval import Floor, Mask
 from fullrank.scoring import InnerProduct, Scorer
 from fullrank.text.spelling import MIN_LETTERS
 from fullrank.text.words import tokens, words
 from fullrank_trainer.evaluation.evaluate import Judgement
 
-# What random words do not reach, but real queries do: the standard of a familiar query (fullrank.models.familiar).
+# What random words do not reach, but real queries do: the standard of a familiar query (fullrank.models.words).
 #
 #     odds     the 99.8th percentile of random words of `SHORTEST` letters: nearly all random words that are near a
 #              one by chance stay below it, in every script
@@ -79,9 +78,7 @@ def random_words(texts: Sequence[str], count: int, rng: np.random.Generator) -> 
     ]
 
 
-def calibrate_standard(
-    familiar: Familiar, texts: Sequence[str], rng: np.random.Generator
-) -> Standard:
+def calibrate_standard(familiar: Words, texts: Sequence[str], rng: np.random.Generator) -> Standard:
     """Choose the standard of a model by random words and real queries."""
     made_up = [
         words(token) for word in random_words(texts, _FAMILIAR_WORDS, rng) for token in tokens(word)
@@ -107,7 +104,7 @@ def calibrate_standard(
     return Standard(min([share, *(value for value in reached if value)]), chance)
 
 
-def _odds(familiar: Familiar, piece: str) -> float:
+def _odds(familiar: Words, piece: str) -> float:
     """Return the odds of a typing error; 0 for a known word and for what no known word is near to."""
     odds = familiar.odds(piece)
     return odds if np.isfinite(odds) else 0.0
@@ -200,16 +197,16 @@ def calibrate_floor(
     weak = float(np.quantile(matched, _WEAK)) if matched else None
     lexical = math.inf if weak is None else max(_SHARE * weak, _LEAST)
     unseen = max(_SHARE * _unseen(model), _LEAST)
-    familiar = Familiar(model, KnownWords(model))
+    familiar = Words.of(model)
     standard = calibrate_standard(familiar, texts, rng) if matched else Standard(0.0, 0.0)
     of_queries = asdict(standard)
     growth, of_words = None, dict[str, Any]()
-    if matched and looked.scorer is None and familiar.has_word_features:
+    if matched and looked.scorer is None and familiar.has_features:
         common = max(1.0, _COMMON * len(documents))
         having = partial(familiar.word_features, odds=standard.odds, common=common)
         growth = math.inf
         for place, (text, (dense, own)) in enumerate(zip(texts, looked.parts(texts), strict=True)):
-            count = len(familiar.known(text, standard.odds))
+            count = len(familiar.known_pieces(text, standard.odds))
             wordless = ~looked.having(having(text))
             needed = own[:0] if not wordless.all() else own.max(keepdims=True)
             if place < len(judgements):
@@ -221,7 +218,7 @@ def calibrate_floor(
         of_words = {"per_word": min(_KEPT * growth, _MOST_PER_WORD), "common": common}
 
     def is_familiar(text: str) -> bool:
-        return familiar.knows(text, standard.share, standard.odds)
+        return familiar.is_familiar(text, standard.share, standard.odds)
 
     if not model.n_dense and looked.scorer is None:
         floor = Floor(lexical=lexical, unseen=unseen, **of_queries, **of_words)

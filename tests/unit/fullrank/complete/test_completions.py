@@ -25,8 +25,8 @@ from fullrank.complete import (
     places_beginning,
     sorted_in_steps,
 )
-from fullrank.models.known import KnownWords
 from fullrank.models.widening import widen
+from fullrank.models.words import Words
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import StringTable
 from fullrank.text.features import Vocabulary
@@ -187,7 +187,7 @@ DOCUMENTS = [
     Document(f"d{i}", {"title": "", "text": text}) for i, text in enumerate(PREFIXES_TEXTS)
 ]
 MODEL = linear_model(DOCUMENTS, n_dense=3)
-PREFIXES = Prefixes(MODEL, KnownWords(MODEL))
+PREFIXES = Prefixes(MODEL, Words.of(MODEL))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_completions_are_the_most_frequent_words_with_the_prefix(word: str) -> N
 
 def test_frequent_pairs_of_words_take_no_place_of_a_completion() -> None:
     pairs = [f"foot {letter}" for letter in "abcdefghi"]
-    known = KnownWords(MODEL)
+    known = Words.of(MODEL)
     words = Vocabulary(StringTable.of(["foot", *pairs, "football", "footwear"]))
     known.tables = [(words, np.array([1.0, *[9.0] * len(pairs), 2.0, 3.0]))]
     assert Prefixes(MODEL, known).completions("foot") == ["footwear", "football"]
@@ -222,7 +222,7 @@ def test_there_are_few_completions_and_the_rarest_are_left_out() -> None:
     model = linear_model(
         [Document(f"d{i:04d}", {"title": "", "text": t}) for i, t in enumerate(texts)]
     )
-    found = Prefixes(model, KnownWords(model)).completions("word")
+    found = Prefixes(model, Words.of(model)).completions("word")
     assert found == [f"word{i}" for i in range(39, 39 - MOST, -1)]
 
 

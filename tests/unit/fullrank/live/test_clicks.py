@@ -12,14 +12,14 @@ import pytest
 from fullrank import open_bundle
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
-from fullrank.live.known import floor_of
 from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.ordering.order import Order, Ordering
 from fullrank.ordering.sorting import Boost
 from fullrank.retrieval import Floor, Mask
-from fullrank.search.part import MAX_DOCUMENTS, NewClicks
+from fullrank.search.part import MAX_DOCUMENTS, NewClicks, Query
+from fullrank.search.query import Options
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Lexicon
 from tests.bundles import FIELDS, linear_model, write_bundle
@@ -117,12 +117,17 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
         ours, theirs = clicks.asked(plain, clicks.key(text)), twin.model.encode_queries([text])
         of_twin = {hit.id: hit.score for hit in twin.search(theirs, len(twin)).hits}
         score = Floor(score=4.0)
-        floors = [(None, None), (score, score), (floor_of(view, text), floor_of(twin, text))]
+        floors = [
+            (None, None),
+            (score, score),
+            (view.analyzer.query(text).floor, twin.analyzer.query(text).floor),
+        ]
         for matching in out:
             deleted, others = view.deleted(matching), twin.deleted(matching)
             # Documents that were clicked after the query need none of its words.
-            required = view.bundle.required(text, "auto", is_live=is_written)
-            same = twin.bundle.required(text, "auto", is_live=is_written)
+            required, same = (
+                v.analyzer.query(text, Options(match="auto")).required for v in (view, twin)
+            )
             if required is not None and same is not None:
                 left, _ = view.lacking(ours, required, deleted, deleted)
                 assert rows_of(left) == rows_of(twin.lacking(theirs, same, others, others)[0])
@@ -130,8 +135,10 @@ def test_ranks_as_a_bundle_that_learned_all_clicks(tmp_path: Path, is_written: b
                 n_kept += rows_of(left) != rows_of(without)
             for floor, their in floors:
                 for offset in (0, 3):
-                    found = view.search(ours, 5, offset=offset, deleted=deleted, floor=floor)
-                    wanted = twin.search(theirs, 5, offset=offset, deleted=others, floor=their)
+                    asked = Query.from_encoded(ours, floor=floor)
+                    found = view.search(asked, 5, offset=offset, deleted=deleted)
+                    asked = Query.from_encoded(theirs, floor=their)
+                    wanted = twin.search(asked, 5, offset=offset, deleted=others)
                     # Equal scores may differ in their last digit, and so in their order.
                     own = [hit.score for hit in found.hits]
                     assert own == pytest.approx([hit.score for hit in wanted.hits], abs=1e-4)

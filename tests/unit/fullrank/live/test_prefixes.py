@@ -6,7 +6,6 @@ import pytest
 
 from fullrank.complete import KNOWN, MOST, UNKNOWN
 from fullrank.live import Operation, View
-from fullrank.live.known import begun_by, is_in_live
 from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
 
@@ -29,7 +28,7 @@ def view_of(texts: dict[str, str]) -> View:
 
 def words_added(view: View, query: str) -> list[str]:
     own = {addition.term for addition in view.bundle.prefixes.of(query)}
-    return [addition.term for addition in begun_by(view, query) if addition.term not in own]
+    return [addition.term for addition in view.analyzer.begun(query) if addition.term not in own]
 
 
 @pytest.mark.parametrize("word", ["ku", "kube", "kubec", "kubernetes", "dir", "co", "20"])
@@ -57,7 +56,7 @@ def test_there_are_few_completions() -> None:
 def test_features_have_a_share_of_the_weight_of_whole_words(word: str, share: float) -> None:
     view = view_of(WRITTEN)
     own = view.model.encode_queries(["kubernetes"]).sparse
-    [added] = [a for a in begun_by(view, word) if a.term == "kubernetes"]
+    [added] = [a for a in view.analyzer.begun(word) if a.term == "kubernetes"]
     assert added.indices.tolist() == own.indices.tolist()
     assert added.weights == pytest.approx(share * own.values)
 
@@ -73,6 +72,6 @@ def test_words_of_documents_that_are_gone_are_unknown_again(is_merged: bool) -> 
     assert words_added(expected, "ku") == ["kubectl", "kubernetes"]
     for query in ("ku", "kube", "kubel", "dir", "copy kubelet", "kubeadm", "kubernetes", "diré"):
         assert words_added(view, query) == words_added(expected, query)
-        assert is_in_live(view, query) == is_in_live(expected, query)
-        added, other = begun_by(view, query), begun_by(expected, query)
+        assert view.analyzer.is_in_documents(query) == expected.analyzer.is_in_documents(query)
+        added, other = view.analyzer.begun(query), expected.analyzer.begun(query)
         assert [a.weights.tolist() for a in added] == [a.weights.tolist() for a in other]

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle, stream_bundle
+from fullrank.encoding import Encoded
 from fullrank.live import Operation, View
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, first_of
+from fullrank.search.part import Query
 from fullrank.search.searchable import Hit
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
@@ -82,6 +84,10 @@ def expected(view: View, text: str) -> list[str]:
     return [hits[i].id for i in order] + [hit.id for hit in hits[DEPTH:]]
 
 
+def asked(query: Encoded, text: str) -> Query:
+    return Query.from_encoded(query, text=text, is_reordered=True)
+
+
 def ids(hits: list[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
@@ -89,14 +95,14 @@ def ids(hits: list[Hit]) -> list[str]:
 @pytest.mark.parametrize("text", QUERIES)
 def test_live_documents_are_reordered_with_the_others(view: View, text: str) -> None:
     query = view.model.encode_queries([text])
-    found = view.search(query, 1000, text=text)
+    found = view.search(asked(query, text), 1000)
     assert ids(found.hits) == expected(view, text)
     assert found.reordered == DEPTH
     assert any(hit.id.startswith("n") for hit in found.hits[:DEPTH])
     pages = [
         hit
         for offset in range(0, 130, 11)
-        for hit in view.search(query, 11, offset=offset, text=text).hits
+        for hit in view.search(asked(query, text), 11, offset=offset).hits
     ]
     assert ids(pages) == ids(found.hits)
 
@@ -111,7 +117,7 @@ def test_without_the_text_the_first_order_stays(view: View) -> None:
 def test_a_view_without_writes_answers_as_its_bundle(bundle: Bundle) -> None:
     view = View.of(bundle)
     for text in QUERIES:
-        found = view.search(view.model.encode_queries([text]), 20, offset=5, text=text)
+        found = view.search(asked(view.model.encode_queries([text]), text), 20, offset=5)
         assert ids(found.hits) == [hit.id for hit in bundle.search(text, 20, offset=5)]
 
 
@@ -119,7 +125,7 @@ def test_a_search_without_hits_has_nothing_to_reorder(bundle: Bundle) -> None:
     view = View.of(bundle)
     nothing = [np.ones(len(bundle.documents), np.bool_)]
     query = view.model.encode_queries(["copy"])
-    found = view.search(query, 10, deleted=nothing, text="copy")
+    found = view.search(asked(query, "copy"), 10, deleted=nothing)
     assert (found.hits, found.reordered) == ([], 0)
 
 
@@ -136,5 +142,5 @@ def test_a_compacted_bundle_gives_the_same_order(view: View, tmp_path: Path) -> 
     )
     opened = open_bundle(path)
     for text in QUERIES:
-        before = view.search(view.model.encode_queries([text]), 1000, text=text)
+        before = view.search(asked(view.model.encode_queries([text]), text), 1000)
         assert [hit.id for hit in opened.search(text, 1000)] == ids(before.hits)

@@ -23,7 +23,7 @@ from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
-from fullrank.search.part import Part
+from fullrank.search.part import Part, Query
 from fullrank.storage import strings as module
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import IdIndex, hashes_of
@@ -186,11 +186,10 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
         features = view.model.encode_queries([having]).sparse.indices.tolist()
         floor = replace(floor, per_word=0.0).having(features)
     found = view.search(
-        view.model.encode_queries([query]),
+        Query.from_encoded(view.model.encode_queries([query]), floor=floor),
         limit,
         offset=offset,
         deleted=view.deleted(masks, exclude),
-        floor=floor,
     )
     if floor is not None:
         parts = Retriever(documents).score_parts(encoded, np.arange(len(ids)))
@@ -436,8 +435,9 @@ def test_a_page_beyond_the_last_hit_has_the_total_in_every_mode() -> None:
     )
     query = view.model.encode_queries([word])
     for floor in (Floor(lexical=1e-6), Floor(lexical=1e6)):
-        exact = view.search(query, 10, offset=500, floor=floor)
-        fast = view.search(query, 10, offset=500, floor=floor, mode="fast")
+        asked = Query.from_encoded(query, floor=floor)
+        exact = view.search(asked, 10, offset=500)
+        fast = view.search(asked, 10, offset=500, mode="fast")
         assert not exact.hits + fast.hits
         assert (fast.total, fast.is_total) == (exact.total, True)
 

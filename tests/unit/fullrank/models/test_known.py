@@ -16,17 +16,16 @@ from fullrank import open_bundle
 from fullrank.complete import UNKNOWN
 from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
-from fullrank.live.known import did_you_mean, floor_of
 from fullrank.models.contract import Model
 from fullrank.models.corrections import KEPT, MAX_CORRECTED
-from fullrank.models.familiar import Familiar
-from fullrank.models.known import KnownWords
 from fullrank.models.language import LanguageModel, no_translation
 from fullrank.models.linear import DenseSide, LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import live_model
+from fullrank.models.words import Words
 from fullrank.retrieval import Floor
+from fullrank.search.query import Options
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary, trigram_rows
 from fullrank.text.spelling import MIN_LETTERS
@@ -68,7 +67,7 @@ def language_model(words: Sequence[str]) -> LanguageModel:
     ids=["linear", "mixed", "open"],
 )
 def test_a_word_one_edit_away_was_meant(model: object, typed: str, meant: str | None) -> None:
-    assert KnownWords(model).corrected(typed) == meant  # type: ignore[arg-type]
+    assert Words.of(model).corrected(typed) == meant  # type: ignore[arg-type]
 
 
 def edits(word: str) -> set[str]:
@@ -84,7 +83,7 @@ def edits(word: str) -> set[str]:
 @given(st.sampled_from([word for word in WORDS if word.isascii()]), st.data())
 def test_what_was_meant_is_known_and_one_edit_away(word: str, data: st.DataObject) -> None:
     typed = data.draw(st.sampled_from(sorted(edits(word) - {""})))
-    meant = KnownWords(MODEL).corrected(typed)
+    meant = Words.of(MODEL).corrected(typed)
     near = {known for known in WORDS if typed in edits(known)}
     if typed in WORDS or len(typed) < MIN_LETTERS:
         assert meant is None
@@ -93,30 +92,31 @@ def test_what_was_meant_is_known_and_one_edit_away(word: str, data: st.DataObjec
 
 
 def test_what_any_model_of_a_mix_knows_is_known() -> None:
-    assert KnownWords(MODEL).corrected("remoce") == "remote"
+    assert Words.of(MODEL).corrected("remoce") == "remote"
     mix = MixedModel([MODEL, language_model(["remoce"])], [1.0, 1.0])
-    assert KnownWords(mix).corrected("remoce") is None
+    assert Words.of(mix).corrected("remoce") is None
     stems = replace(language_model(["remoce"]), settings={"stem": "english"})
-    assert KnownWords(MixedModel([MODEL, stems], [1.0, 1.0])).corrected("remoce") == "remote"
+    assert Words.of(MixedModel([MODEL, stems], [1.0, 1.0])).corrected("remoce") == "remote"
 
 
 def test_another_form_of_a_known_word_is_known() -> None:
     documents = [Document("a", {"title": "crème", "text": "crème brûlée"})]
     model = linear_model(documents)
     folding = replace(model, sparse=replace(model.sparse, folded=0.9, plurals=0.8))
-    assert KnownWords(folding).corrected("creme") is None
-    assert KnownWords(model).corrected("creme") == "crème"
-    assert KnownWords(folding).corrected("crene") is None  # two edits: the letter and its accent
+    assert Words.of(folding).corrected("creme") is None
+    assert Words.of(model).corrected("creme") == "crème"
+    assert Words.of(folding).corrected("crene") is None  # two edits: the letter and its accent
 
 
 def test_a_word_of_a_live_document_is_known(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "docs")
     view = View.of(open_bundle(tmp_path / version))
-    assert did_you_mean(view, "remoce host") == "remote host"
+    assert view.analyzer.correction("remoce host") == "remote host"
     written = view.apply([Operation(1, "x", {"title": "remoce", "text": "new"})])
-    assert did_you_mean(written, "remoce host") is None
-    assert did_you_mean(written, "remoke host") == "remote host"
-    assert did_you_mean(written.apply([Operation(2, "x", None)]), "remoce host") == "remote host"
+    assert written.analyzer.correction("remoce host") is None
+    assert written.analyzer.correction("remoke host") == "remote host"
+    without = written.apply([Operation(2, "x", None)])
+    assert without.analyzer.correction("remoce host") == "remote host"
 
 
 CORRECTIONS_WORDS = ["apple", "apply", "pear"]
@@ -311,23 +311,26 @@ FAMILIAR_MODEL = replace(PLAIN, settings={**PLAIN.settings, "spelling": 0.8})
 def test_a_query_is_familiar(
     model: object, text: str, share: float, odds: float, expected: bool
 ) -> None:
-    familiar = Familiar(model, KnownWords(model))  # type: ignore[arg-type]
-    assert familiar.knows(text, share, odds) is expected
+    assert Words.of(model).is_familiar(text, share, odds) is expected  # type: ignore[arg-type]
 
 
 def test_what_is_known_elsewhere_counts() -> None:
-    familiar = Familiar(FAMILIAR_MODEL, KnownWords(FAMILIAR_MODEL))
-    assert familiar.knows("zzzz", 1.0, 0.0, lambda piece: piece == "zzzz")
-    assert not familiar.knows("zzzz갱", 0.9, 0.0, lambda piece: piece == "zzzz")
+    familiar = Words.of(FAMILIAR_MODEL)
+    assert familiar.is_familiar("zzzz", 1.0, 0.0, lambda piece: piece == "zzzz")
+    assert not familiar.is_familiar("zzzz갱", 0.9, 0.0, lambda piece: piece == "zzzz")
 
 
 def test_parts_of_a_known_word_are_familiar_as_whole_words_only() -> None:
     sparse = replace(FAMILIAR_MODEL.sparse, folded=0.7, plurals=0.4)
-    familiar = Familiar(replace(FAMILIAR_MODEL, sparse=sparse), KnownWords(FAMILIAR_MODEL))
-    assert not familiar.knows("re", 1.0, 1e30)
-    assert not familiar.knows("mote", 1.0, 1e30)
-    assert familiar.knows("re mote", 1.0, 1e30)
-    assert not familiar.knows("갱re mote쓔", 1.0, 1e30)
+    familiar = Words.of(replace(FAMILIAR_MODEL, sparse=sparse))
+    assert not familiar.is_familiar("re", 1.0, 1e30)
+    assert not familiar.is_familiar("mote", 1.0, 1e30)
+    assert familiar.is_familiar("re mote", 1.0, 1e30)
+    assert not familiar.is_familiar("갱re mote쓔", 1.0, 1e30)
+
+
+def floor_of(view: View, text: str, *, by_prefix: bool = False) -> Floor | None:
+    return view.analyzer.query(text, Options(by_prefix=by_prefix)).floor
 
 
 def test_words_of_live_and_of_compacted_documents_are_familiar(tmp_path: Path) -> None:
@@ -335,15 +338,16 @@ def test_words_of_live_and_of_compacted_documents_are_familiar(tmp_path: Path) -
     bundle = open_bundle(tmp_path / make_bundle(tmp_path, "docs", n_dense=4, floor=floor))
     view = View.of(bundle)
     nothing = Floor(dense=9.0)
-    assert floor_of(view, "copy") == bundle.floor_of("copy") == floor
-    assert floor_of(view, "zyzzyva") == bundle.floor_of("zyzzyva") == nothing
-    assert floor_of(view, "zyzz", "zyzz") == floor.of_share(UNKNOWN)  # known words begin with it
-    assert floor_of(view, "copy", "copy") == floor
+    assert floor_of(view, "copy") == bundle.analyzer.query("copy").floor == floor
+    assert floor_of(view, "zyzzyva") == bundle.analyzer.query("zyzzyva").floor == nothing
+    assert floor_of(view, "cop") == nothing
+    # Known words begin with it.
+    assert floor_of(view, "cop", by_prefix=True) == floor.of_share(UNKNOWN)
+    assert floor_of(view, "copy", by_prefix=True) == floor
     written = view.apply([Operation(1, "new", {"title": "zyzzyva", "text": "beetle"})])
     assert floor_of(written, "zyzzyva") == floor
     assert floor_of(written, "qqqq") == nothing
-    query = written.model.encode_queries(["zyzzyva"])
-    found = written.search(query, 9, floor=floor_of(written, "zyzzyva"))
+    found = written.search(written.analyzer.query("zyzzyva"), 9)
     assert [hit.id for hit in found.hits] == ["new"]
 
 
@@ -357,8 +361,8 @@ def test_words_of_a_compacted_bundle_are_familiar(tmp_path: Path) -> None:
     documents = [*CORPUS, Document("new", {"title": "zyzzyva", "text": "beetle"})]
     version = make_bundle(tmp_path, "docs", documents, wrap=compacted, floor=floor)
     bundle = open_bundle(tmp_path / version)
-    assert bundle.floor_of("zyzzyva") == bundle.floor
-    assert bundle.floor_of("qqqq") == Floor(dense=9.0)
+    assert bundle.analyzer.query("zyzzyva").floor == bundle.floor
+    assert bundle.analyzer.query("qqqq").floor == Floor(dense=9.0)
     assert [hit.id for hit in bundle.search("zyzzyva")] == ["new"]
     view = View.of(bundle).apply([Operation(1, "other", {"title": "qqqq", "text": "beetle"})])
     assert floor_of(view, "qqqq") == bundle.floor
@@ -378,9 +382,7 @@ def test_words_of_a_compacted_bundle_are_familiar(tmp_path: Path) -> None:
 def test_word_features_are_those_of_the_documents_with_a_word(
     text: str, odds: float, words: set[str]
 ) -> None:
-    found = Familiar(FAMILIAR_MODEL, KnownWords(FAMILIAR_MODEL)).word_features(
-        text, odds, common=1e9
-    )
+    found = Words.of(FAMILIAR_MODEL).word_features(text, odds, common=1e9)
     documents = FAMILIAR_MODEL.encode_documents(
         [document.texts(FIELDS) for document in CORPUS]
     ).sparse
@@ -390,8 +392,7 @@ def test_word_features_are_those_of_the_documents_with_a_word(
 
 
 def test_common_words_have_features_where_there_is_no_other() -> None:
-    known = KnownWords(FAMILIAR_MODEL)
-    familiar = Familiar(FAMILIAR_MODEL, known)
+    familiar = known = Words.of(FAMILIAR_MODEL)
     often, rare = known.document_frequency("files"), known.document_frequency("remote")
     assert often > rare
     assert known.document_frequency("zzzz") == 0

@@ -332,7 +332,6 @@ def test_words_of_one_query_are_not_stored_and_its_floor_grows() -> None:
     assert asked.words == (1, 3, 7)
     assert (asked.dense, asked.lexical, asked.unseen) == (0.5, 3.0, 1.5)
     assert floor.of_words(1, []) == floor.of_words(0, []) == floor
-    assert asked.of_query(False) == Floor(dense=4.0)
     assert asked.json() == replace(asked, words=()).json()
     earlier = replace(floor, per_word=None)
     assert earlier.having([1]) == earlier.of_words(5, [2]) == earlier

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.models.known import TypingOdds, script_of
+from fullrank.models.words import Words, script_of
 from fullrank.text.features import Vocabulary
 from fullrank.text.spelling import EDIT_WEIGHTS, FIRST_LETTER, FREQUENCY_POWER, Edit, Spelling
 
@@ -119,12 +119,7 @@ def test_a_vocabulary_with_two_word_features_corrects_to_single_words() -> None:
 
 ODDS_COUNTS = {"list": 90, "lint": 2, "tsil": 5, "목록표시": 3}
 LATIN = len(set("listlinttsil"))
-ODDS = TypingOdds(
-    ODDS_COUNTS,
-    lambda words: [ODDS_COUNTS.get(word, 0) for word in words],
-    100.0,
-    Spelling(ODDS_COUNTS, lambda words: [ODDS_COUNTS.get(word, 0) for word in words]),
-)
+ODDS = Words([(Vocabulary([*ODDS_COUNTS]), np.array([*ODDS_COUNTS.values()], float))])
 
 
 def edits(word: str) -> Iterator[tuple[str, float]]:
@@ -153,15 +148,15 @@ def test_odds_are_those_of_all_edits() -> None:
             continue
         # A swap of one word may be an edit of another kind of the same: `neighbours` names each word once.
         checked += 1
-        assert ODDS.of(typed) == pytest.approx(chance * LATIN**4)
+        assert ODDS.typing_odds(typed) == pytest.approx(chance * LATIN**4)
     assert checked > 20
 
 
 def test_frequent_words_have_larger_odds() -> None:
-    assert ODDS.of("lsit") > ODDS.of("lnit") > 0
-    assert ODDS.of("zzzz") == ODDS.of("🎉🎉🎉🎉") == 0
+    assert ODDS.typing_odds("lsit") > ODDS.typing_odds("lnit") > 0
+    assert ODDS.typing_odds("zzzz") == ODDS.typing_odds("🎉🎉🎉🎉") == 0
     assert script_of("л") == "CYRILLIC"
-    assert ODDS.of("목록표") > 0
+    assert ODDS.typing_odds("목록표") > 0
 
 
 @pytest.mark.sweep
@@ -170,6 +165,6 @@ def test_random_letters_seldom_have_large_odds(seed: int) -> None:
     """Of random strings at most one in c has odds of c."""
     rng = np.random.default_rng(seed)
     typed = ["".join(rng.choice(sorted(set("listn")), 4)) for _ in range(400)]
-    odds = np.array([0.0 if word in ODDS_COUNTS else ODDS.of(word) for word in typed])
+    odds = np.array([0.0 if word in ODDS_COUNTS else ODDS.typing_odds(word) for word in typed])
     for c in (2, 5, 20):
         assert np.mean(odds >= c) <= 1 / c + 0.05

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.models.familiar import Familiar
 from fullrank.retrieval import Floor
 from fullrank.text.words import words
 from fullrank_trainer.collection import read_collection
@@ -71,14 +70,14 @@ def test_random_words_do_not_reach_the_standard_and_real_queries_do(
     assert floor is not None
     assert floor.share >= 0.5
     assert Floor.from_json(floor.json()) == floor
-    familiar = Familiar(bundle.model, bundle.known_words)
+    familiar = bundle.known_words
     judgements, _ = judge(collection, "valid")
     texts = query_texts(collection, bundle.model, [j.query for j in judgements])
-    assert all(familiar.knows(text, floor.share, floor.odds) for text in texts)
+    assert all(familiar.is_familiar(text, floor.share, floor.odds) for text in texts)
     made_up = random_words(texts, 1000, np.random.default_rng(99))
     lengths = {len(word) for text in texts for word in text.split() if len(word) >= SHORTEST}
     assert {len(word) for word in made_up} == lengths
-    known = sum(familiar.knows(word, floor.share, floor.odds) for word in made_up)
+    known = sum(familiar.is_familiar(word, floor.share, floor.odds) for word in made_up)
     assert known <= 20
     assert familiar.odds(texts[0].split()[0]) == float("inf")
 
