@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import pytest
 from tests.api.support import Client, at, make_bundle, running
 from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server
+from tests.unit.cli.running import Outcome, Run
+from tests.unit.cli.running import run as run
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,15 @@ async def reader(
     """One service for all tests of a module that leave it as it is."""
     async with running(copy_of(two_models, tmp_path_factory.mktemp("reader")).path) as client:
         yield client
+
+
+@pytest.fixture
+def refusal(run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Outcome]:
+    """Runs `fullrank serve` in this process, which must not start to serve."""
+
+    def started(*_: object) -> None:
+        raise AssertionError("the service has started")
+
+    monkeypatch.setattr("fullrank_service.process.run.run", started)
+    monkeypatch.setattr("os.execv", started)
+    return lambda: run("serve")

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
 from fullrank_service.app import create_app
@@ -128,6 +129,34 @@ async def running(root: Path, **changes: Any) -> AsyncIterator[Client]:
     """An app over a folder of bundles."""
     async with client_of(create_app(settings_for(root, **changes))) as client:
         yield client
+
+
+class Bridge(httpx.BaseTransport):
+    """Sends the requests of a synchronous client to an app in this process."""
+
+    def __init__(self, portal: BlockingPortal, transport: httpx.ASGITransport) -> None:
+        self._portal, self._transport = portal, transport
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        sent = httpx.Request(
+            request.method, request.url, headers=request.headers, content=request.content
+        )
+        reply = await self._transport.handle_async_request(sent)
+        return httpx.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
+
+
+@contextmanager
+def bridged(app: FastAPI) -> Iterator[Bridge]:
+    """Start an app for synchronous clients; ends it."""
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+    ):
+        yield Bridge(portal, httpx.ASGITransport(app))
 
 
 async def rules_applied(client: Client, collection: str, ids: Collection[str]) -> None:

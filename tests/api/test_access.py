@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fullrank_service.models.routes import ModelsReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, Client, client_of, running, settings_for
 from tests.api.test_errors import check
+from tests.unit.cli.running import Outcome, Run
 
 pytestmark = pytest.mark.anyio
 QUERY = {"query": "copy"}
@@ -199,54 +199,39 @@ async def test_the_openapi_document_can_be_disabled(root: Root) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "reason"),
+    ("settings", "reason"),
     [
         ({"FULLRANK_HOST": "0.0.0.0"}, "refusing to listen beyond this machine"),
         ({"FULLRANK_ANONYMOUS": "admin"}, "admin always needs an API key"),
         ({"FULLRANK_KEYS": "/dev/null"}, "every user can write it"),
     ],
 )
-async def test_the_server_refuses_to_start_unprotected(
-    tmp_path: Path, environment: dict[str, str], reason: str
+def test_the_server_refuses_to_start_unprotected(
+    refusal: Callable[[], Outcome], tmp_path: Path, settings: dict[str, str], reason: str
 ) -> None:
-    process = subprocess.run(
-        [sys.executable, "-m", "fullrank_service.process.run"],
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert process.returncode == 1
-    assert reason in process.stderr
-    assert process.stderr.count("\n") == 1
+    os.environ.update({"FULLRANK_BUNDLES": str(tmp_path), **settings})
+    done = refusal()
+    assert done.code == 1
+    assert reason in done.err
+    assert done.err.count("\n") == 1
 
 
-async def test_the_command_creates_lists_and_revokes_keys(tmp_path: Path) -> None:
-    def fullrank(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "fullrank", "keys", *arguments],
-            cwd=Path(__file__).resolve().parents[2],
-            env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    made = fullrank("create", "--scope", "search", "--scope", "events", "--id", "shop")
-    token = made.stdout.strip()
-    assert made.returncode == 0, made.stderr
-    assert token not in made.stderr
-    listed = fullrank("list", "--json").stdout
+def test_the_command_creates_lists_and_revokes_keys(run: Run, tmp_path: Path) -> None:
+    os.environ["FULLRANK_BUNDLES"] = str(tmp_path)
+    made = run("keys", "create", "--scope", "search", "--scope", "events", "--id", "shop")
+    token = made.out.strip()
+    assert made.code == 0, made.err
+    assert token not in made.err
+    listed = run("keys", "list", "--json").out
     assert token not in listed
     [entry] = json.loads(listed)
     assert (entry["id"], entry["scopes"], entry["expired"]) == ("shop", ["events", "search"], False)
-    assert "shop" in fullrank("list").stdout
-    refused = fullrank("create", "--scope", "all")
-    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    assert fullrank("revoke", "shop").returncode == 0
-    assert json.loads(fullrank("list", "--json").stdout) == []
-    assert fullrank("revoke", "shop").returncode == 1
+    assert "shop" in run("keys", "list").out
+    refused = run("keys", "create", "--scope", "all")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert run("keys", "revoke", "shop").code == 0
+    assert json.loads(run("keys", "list", "--json").out) == []
+    assert run("keys", "revoke", "shop").code == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 
 import httpx
 import pytest
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import BaseModel
 
 from fullrank.cli import main
@@ -26,40 +25,19 @@ from fullrank_service.documents.routes import WriteReply
 from fullrank_service.rules import routes as rule_schemas
 from fullrank_service.search import schemas as search_schemas
 from fullrank_service.search.schemas import SearchRequest, SimilarQuery
-from tests.api.support import KEY, make_bundle, settings_for
+from tests.api.support import KEY, bridged, make_bundle, settings_for
 
 OPENAPI = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
-
-
-class Bridge(httpx.BaseTransport):
-    """Sends the requests of a synchronous client to an app in this process."""
-
-    def __init__(self, portal: BlockingPortal, transport: httpx.ASGITransport) -> None:
-        self._portal, self._transport = portal, transport
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        request.read()
-        return self._portal.call(self._answer, request)
-
-    async def _answer(self, request: httpx.Request) -> httpx.Response:
-        sent = httpx.Request(
-            request.method, request.url, headers=request.headers, content=request.content
-        )
-        reply = await self._transport.handle_async_request(sent)
-        return httpx.Response(reply.status_code, headers=reply.headers, content=await reply.aread())
 
 
 @contextmanager
 def connected(root: Path) -> Iterator[Client]:
     """Give a client of a service over a folder of bundles."""
-    app = create_app(settings_for(root))
     with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+        bridged(create_app(settings_for(root))) as transport,
+        Client("http://service", key=KEY, transport=transport) as client,
     ):
-        transport = Bridge(portal, httpx.ASGITransport(app))
-        with Client("http://service", key=KEY, transport=transport) as client:
-            yield client
+        yield client
 
 
 def test_each_call_gets_what_the_service_answers(tmp_path: Path) -> None:

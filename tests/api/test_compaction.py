@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -9,9 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from fullrank.bundle import find_bundle, log_position_of, open_bundle, read_manifest, verify_bundle
 from fullrank.cli import build_app
@@ -20,7 +20,7 @@ from fullrank_service.documents.compact import NothingToCompact, compact, trim
 from fullrank_service.documents.follow import replayed
 from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from fullrank_service.models.state import read_state
-from tests.api.support import AUTH, CORPUS, Client, answer_of, at, make_bundle, running, served
+from tests.api.support import AUTH, CORPUS, Client, answer_of, at, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
@@ -268,13 +268,18 @@ async def test_the_log_position_of_another_log_does_not_count(tmp_path: Path) ->
         assert (await client.get("/v1/documents/b?min_seq=1")).status_code == 200
 
 
-def test_the_command_compacts_the_active_version_and_activates_the_result(tmp_path: Path) -> None:
+async def test_the_command_compacts_the_active_version_and_activates_the_result(
+    tmp_path: Path,
+) -> None:
     oldest, version = (make_bundle(tmp_path, "docs", seed=n, created=at(n)) for n in (1, 2))
-    runner = CliRunner()
-    with served(tmp_path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
-        assert client.put("/v1/documents/a", json=NEW).status_code == 200
-        words = ["bundles", "compact", str(tmp_path / "docs"), "--json", "--keep", "1"]
-        done = runner.invoke(build_app(), words)
+    words = ["bundles", "compact", str(tmp_path / "docs")]
+
+    async def command(*more: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, build_app(), [*words, *more])
+
+    async with running(tmp_path, poll_ms=10) as client, running(tmp_path, poll_ms=10) as other:
+        assert await client.write("a", NEW) == 1
+        done = await command("--json", "--keep", "1")
         assert done.exit_code == 0, done.output
         made = json.loads(done.stdout)
         # The version that served before stays for a rollback.
@@ -284,10 +289,10 @@ def test_the_command_compacts_the_active_version_and_activates_the_result(tmp_pa
         state = read_state(tmp_path)
         assert state is not None
         assert (state.version, state.generation) == (made["version"], made["generation"])
-        models = client.get("/v1/models", headers=AUTH).json()
-        assert models["converged"]
-        assert {worker["version"] for worker in models["workers"]} == {made["version"]}
-        assert client.get("/v1/documents/a").json()["model"] == made["version"]
-        again = runner.invoke(build_app(), ["bundles", "compact", str(tmp_path / "docs")])
-        assert again.exit_code != 0
-        assert client.put("/v1/documents/b", json=NEW).json()["seq"] == 2
+        listed = ok(await other.get("/v1/models", headers=AUTH))
+        assert listed["converged"]
+        assert [worker["version"] for worker in listed["workers"]] == [made["version"]] * 2
+        for worker in (client, other):
+            assert ok(await worker.get("/v1/documents/a"))["model"] == made["version"]
+        assert (await command()).exit_code != 0
+        assert await client.write("b", NEW) == 2

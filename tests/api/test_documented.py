@@ -1,10 +1,13 @@
-"""Every example of docs/api.md runs, and replies are as it shows them: keys at all levels, values that do not vary."""
+"""Every example of docs/api.md and docs/clicks.md runs, and the replies have the keys and fixed values of api.md."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import shutil
+import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,18 @@ import pytest
 
 from fullrank.storage.documents import Document
 from fullrank_service.completion.routes import TogetherReply
+from fullrank_service.models.swap import Swap
 from fullrank_service.search.schemas import SecondScore
+from tests.api.conftest import Root, copy_of
 from tests.api.examples import REST, Example, differences, examples, python_blocks
-from tests.api.support import AUTH, Client, at, make_bundle, running, served
+from tests.api.support import AUTH, KEY, Client, at, make_bundle, running, served
 
 pytestmark = pytest.mark.anyio
+
+CLICKS = Path(__file__).resolve().parents[2] / "docs" / "clicks.md"
+BLOCKS = re.findall(r"(?:^ {4}.*\n)+", CLICKS.read_text("utf-8"), re.MULTILINE)
+COMMAND = re.compile(r"^ {4}(curl .*\n(?:(?! {4}(?:curl|fullrank) ) {4}.*\n)*)", re.MULTILINE)
+COMMANDS = [command for block in BLOCKS for command in COMMAND.findall(block)]
 
 CORPUS = [
     Document(
@@ -138,13 +148,56 @@ async def test_each_difference_of_a_reply_is_found() -> None:
     assert list(differences({"score": 1, REST: None}, same)) == []
 
 
-def test_the_python_client_of_the_page_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def url(two_models: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of its own process, with an experiment."""
+    root = copy_of(two_models, tmp_path_factory.mktemp("documented"))
+    swap = Swap(root.path)
+    swap.activate(root.learned)
+    swap.start_experiment(root.bm25, 0.2, 14)
+    with served(root.path) as address:
+        yield address
+
+
+def curl(command: str, url: str, folder: Path) -> Any:
+    """Run a command in a shell, with another address; return what it prints. An error status fails."""
+    text = command.replace("localhost:8000", url.removeprefix("http://"))
+    assert text != command
+    done = subprocess.run(
+        ["bash", "-c", text.replace("curl -s", "curl -sS --fail-with-body", 1)],
+        env={"KEY": KEY, "PATH": "/usr/bin:/bin"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (text, done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl on PATH")
+def test_the_requests_of_the_page_of_clicks_are_answered(
+    two_models: Root, url: str, tmp_path: Path
 ) -> None:
-    make_bundle(tmp_path, "shop", CORPUS)
+    report, experiment, analytics, erase = COMMANDS
+    found = httpx.post(f"{url}/v1/search", json={"query": "copy files", "user_id": "ann"})
+    # The page shows an example of an id, a time and a document.
+    report = report.replace('"query_id": "…"', f'"query_id": "{found.json()["query_id"]}"')
+    report = report.replace("2026-11-23T12:00:00Z", datetime.now(UTC).isoformat())
+    report = report.replace('"d1"', f'"{found.json()["hits"][0]["id"]}"')
+    assert curl(report, url, tmp_path)["kept"] == 1
+    votes = curl(experiment, url, tmp_path)
+    assert (votes["active"], votes["candidate"]) == (two_models.learned, two_models.bm25)
+    assert votes["verdict"] == "open"
+    counted = curl(analytics, url, tmp_path)
+    assert counted["days"] == 7
+    assert counted["complete"]
+    assert curl(erase, url, tmp_path) == {"erased": True}
+
+
+def test_the_python_client_of_the_page_runs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = python_blocks()
-    with served(tmp_path) as url:
-        exec(code.replace("http://localhost:8000", url), {})
+    exec(code.replace("http://localhost:8000", url), {})
     assert capsys.readouterr().out.splitlines() == [
         "rsync",
         "422 [{'field': 'body.limit', 'reason': 'Input should be greater than or equal to 1'}]",

@@ -22,9 +22,14 @@ async def search(client: Client, query: str, **body: Any) -> list[dict[str, Any]
     return [hit for hit in hits if hit["score"] > 0]
 
 
-async def test_other_forms_of_words_are_found(tmp_path: Path) -> None:
-    bundle = train(FOLDER, tmp_path, "forms", recipe="bm25", reporter=Reporter(quiet=True)).path
-    async with running(tmp_path) as client:
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("forms")
+    return train(FOLDER, root, "forms", recipe="bm25", reporter=Reporter(quiet=True)).path
+
+
+async def test_other_forms_of_words_are_found(bundle: Path) -> None:
+    async with running(bundle.parents[1]) as client:
         for query, id in (
             ("cafe boisson", "fr/cafe"),
             ("STRASSE", "de/strasse"),
@@ -50,10 +55,8 @@ async def test_other_forms_of_words_are_found(tmp_path: Path) -> None:
         assert (hit["id"], hit["score"]) == (local.id, pytest.approx(local.score, rel=1e-6))
 
 
-async def test_an_explanation_names_the_word_of_the_query(tmp_path: Path) -> None:
-    path = train(FOLDER, tmp_path, "forms", recipe="bm25", reporter=Reporter(quiet=True)).path
-    bundle = open_bundle(path)
-    [hit] = bundle.search("wifi laptop", 1, explain=True)
+def test_an_explanation_names_the_word_of_the_query(bundle: Path) -> None:
+    [hit] = open_bundle(bundle).search("wifi laptop", 1, explain=True)
     assert hit.words is not None
     assert sum(word.lexical for word in hit.words) == pytest.approx(hit.score, rel=1e-5)
     assert {word.word for word in hit.words} == {"wifi", "laptop"}

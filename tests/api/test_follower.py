@@ -66,7 +66,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 async def test_a_bundle_that_failed_at_start_is_served_when_it_is_repaired(root: Root) -> None:
     """No version was activated and every requested version is loaded: a bundle to serve is still missing."""
-    write_state(root.path, ActiveState(loaded=(root.bm25,)))
+    write_state(root.path, ActiveState(0, loaded=(root.bm25,)))
     opener = Failing(root.learned)
     async with worker(root.path, preload=False, opener=opener) as registry:
         assert registry.serving.active is None

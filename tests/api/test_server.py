@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,7 @@ from tests.api.support import (
     wait_for_workers,
 )
 from tests.faults.load import children
+from tests.unit.cli.running import Outcome
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -86,47 +88,40 @@ def test_the_command_imports_its_own_code_starts_no_thread_of_a_library_and_ends
         process.wait()
 
 
-def refusal(root: Path, port: int, **settings: str) -> str:
-    """Return the only line that a service prints that does not start."""
-    process = subprocess.run(
-        [sys.executable, "-m", "fullrank_service.process.run"],
-        cwd=REPOSITORY,
-        env=environment_for(root, port, **settings),
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 1
-    assert process.stdout == ""
-    assert process.stderr.startswith("fullrank: ")
-    assert process.stderr.count("\n") == 1
-    return process.stderr
-
-
 @pytest.mark.parametrize(
-    ("setting", "value", "workers"),
+    ("setting", "value", "reason"),
     [
-        ("FULLRANK_MAX_LIMIT", "none", "1"),
-        ("FULLRANK_WORKRES", "2", "1"),
-        ("FULLRANK_METRICS_FOLDER", f"{__file__}/metrics", "2"),
+        ("FULLRANK_MAX_LIMIT", "none", "FULLRANK_MAX_LIMIT: "),
+        ("FULLRANK_WORKRES", "2", "FULLRANK_WORKRES: "),
+        ("FULLRANK_BUNDLES", f"{__file__}/none", f"{__file__}/none: no such folder"),
     ],
 )
 def test_an_impossible_setting_is_one_line(
-    root: Root, setting: str, value: str, workers: str
+    refusal: Callable[[], Outcome], root: Root, setting: str, value: str, reason: str
 ) -> None:
-    line = refusal(root.path, free_port(), **{setting: value, "FULLRANK_WORKERS": workers})
-    assert line.startswith(f"fullrank: {setting}: ")
+    os.environ.update({"FULLRANK_BUNDLES": str(root.path), setting: value})
+    done = refusal()
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert done.err.startswith(f"fullrank: {reason}")
 
 
-def test_a_missing_folder_of_bundles_is_one_line(tmp_path: Path) -> None:
-    assert f"{tmp_path / 'none'}: no such folder" in refusal(tmp_path / "none", free_port())
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_port_in_use_is_one_line(root: Root, workers: str) -> None:
+def test_a_process_that_cannot_serve_says_why_in_one_line(root: Root) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = refusal(root.path, port, FULLRANK_WORKERS=workers)
-    assert f"127.0.0.1:{port}: Address already in use" in line
+        for settings, reason in (
+            ({"FULLRANK_METRICS_FOLDER": f"{__file__}/metrics"}, "FULLRANK_METRICS_FOLDER: "),
+            ({}, f"127.0.0.1:{port}: Address already in use"),
+        ):
+            process = subprocess.run(
+                [sys.executable, "-m", "fullrank_service.process.run"],
+                cwd=REPOSITORY,
+                env=environment_for(root.path, 0 if settings else port, **settings),
+                capture_output=True,
+                text=True,
+            )
+            assert (process.returncode, process.stdout) == (1, "")
+            assert process.stderr.startswith(f"fullrank: {reason}")
+            assert process.stderr.count("\n") == 1
 
 
 def test_only_one_of_two_services_that_start_together_gets_the_port() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,7 @@ import pytest
 from fullrank_service import app as service_app
 from fullrank_service.base.tracing import Tracing
 from tests.api.conftest import Root
-from tests.api.support import AUTH, KEY, running
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def test_opentelemetry_is_imported_only_if_configured() -> None:
-    code = (
-        "import sys, fullrank_service.app; fullrank_service.app.create_app(); "
-        "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+from tests.api.support import AUTH, KEY, running, settings_for
 
 
 @pytest.mark.anyio
@@ -74,7 +63,10 @@ async def test_a_search_is_a_span_that_contains_its_stages(
         assert private not in everything
 
 
-def test_a_missing_extra_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_a_one_line_error_if_tracing_is_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    service_app.create_app(settings_for(tmp_path))
     with pytest.raises(Exception, match=r"fullrank\[tracing\]"):
         Tracing()

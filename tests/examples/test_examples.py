@@ -7,9 +7,15 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+
+from fullrank_service.app import create_app
+from tests.api.support import bridged, settings_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -24,25 +30,28 @@ SHOWS = {
 }
 
 
-def run_as_program(name: str, folder: Path) -> str:
-    """Run an example as a user runs it; return its output."""
-    environment = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{name}"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+PROGRAM = "hot_swap"  # runs as a user runs it, with a server of its own process
+
+
+@contextmanager
+def serving(bundles: Path, **settings: str) -> Iterator[httpx.Client]:
+    """Stand in for the server of the examples, in this process."""
+    with (
+        bridged(create_app(settings_for(bundles, **settings))) as transport,
+        httpx.Client(base_url="http://example", transport=transport) as client,
+    ):
+        yield client
 
 
 @pytest.mark.usefixtures("few_made_up_words")
-@pytest.mark.parametrize("name", SHOWS)
+@pytest.mark.parametrize("name", sorted(SHOWS.keys() - {PROGRAM}))
 def test_example_prints_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [name])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("examples.shop.serving", serving)
     # Another example may have imported it, and runpy warns of that.
     monkeypatch.delitem(sys.modules, f"examples.{name}", raising=False)
     runpy.run_module(f"examples.{name}", run_name="__main__")
@@ -56,9 +65,14 @@ def test_example_prints_what_it_shows(
 
 
 def test_an_example_runs_as_a_program(tmp_path: Path) -> None:
-    output = run_as_program("search_from_python", tmp_path)
-    for text in SHOWS["search_from_python"]:
-        assert text in output
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{PROGRAM}"],
+        cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for text in SHOWS[PROGRAM]:
+        assert text in done.stdout
 
 
 def test_every_example_is_tested_and_short() -> None:

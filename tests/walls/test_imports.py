@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from tests.walls.source import PACKAGES, folder_of, imports, python_files, relative
@@ -110,6 +112,16 @@ def test_nothing_private_of_a_library_is_imported(package: str) -> None:
     for file in python_files(package):
         found += private_imports(relative(file), file.read_text("utf-8"))
     assert found == []
+
+
+def test_tracing_is_imported_only_where_it_is_used() -> None:
+    """The service without its extra, and without the time that the import takes."""
+    for file in python_files("fullrank_service"):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            names = [alias.name for alias in getattr(node, "names", ())]
+            whole = f"{getattr(node, 'module', '')} {names}"
+            is_import = isinstance(node, ast.Import | ast.ImportFrom)
+            assert not (is_import and "opentelemetry" in whole), relative(file)
 
 
 @pytest.mark.parametrize(

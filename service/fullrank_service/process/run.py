@@ -114,10 +114,10 @@ def _supervise(factory: str, listening: socket.socket, settings: Settings) -> in
     from fullrank_service.process.supervisor import Supervisor, import_to_share
     from fullrank_service.process.worker import FINISH_S, start
 
-    # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files of
-    # this process.
-    import_to_share(factory.partition(":")[0])
     with metrics_folder(settings.metrics_folder) as folder:
+        # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files
+        # of this process.
+        import_to_share(factory.partition(":")[0])
         os.environ[FOLDER] = str(folder)
         count = restart_counter(folder)
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from fullrank import cli
 from fullrank.models import registry as kinds
 from tests.bundles import write_bundle
 from tests.unit.cli.counting import DOCUMENTS, CountingModel
-from tests.unit.cli.running import Outcome, Run
+from tests.unit.cli.running import run as run
 
 
 @pytest.fixture(autouse=True)
@@ -51,19 +49,3 @@ def collection(tmp_path: Path) -> Path:
     (folder / "qrels" / "test.tsv").write_text(header + "q1\ta\t1\nq2\tb\t1\nq2\tb\t1\n")
     (folder / "qrels" / "train.tsv").write_text(header + "q2\ta\t1\n")
     return folder
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process."""
-
-    def call(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["fullrank", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        captured = capsys.readouterr()
-        code = exit_.value.code
-        return Outcome(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return call
