@@ -311,6 +311,6 @@ async def test_what_is_stored_can_be_read_by_the_own_user_only(root: Root) -> No
         os.umask(before)
     stored = [*root.path.glob("*.sqlite*"), *root.path.glob(".events*"), *root.path.glob("*keys*")]
     names = {path.name for path in stored}
-    assert {"documents.sqlite", "rules.sqlite", "pages.sqlite", ".events"} <= names
+    assert {"documents.sqlite", "pages.sqlite", ".events"} <= names
     assert {".events.key", "keys.json"} <= names
     assert [path.name for path in stored if path.stat().st_mode & 0o077] == []

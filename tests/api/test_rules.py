@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fullrank.events.log import EventLog
+from fullrank_service.documents.sqlitelog import FILE, LogPlace
 from fullrank_service.http.keys import create_key
 from fullrank_service.rules import rules as store
 from tests.api.conftest import Root
@@ -211,9 +212,9 @@ async def test_rules_need_the_scope_of_writes(root: Root) -> None:
 
 
 async def test_a_filter_that_no_longer_fits_the_fields_is_left_out(root: Root) -> None:
-    stored = store.RuleStore(root.path / store.FILE)
-    stored.put("learned", "f", b'{"filter": {"colour": "red"}, "hide": ["ls"]}')
-    stored.put("learned", "broken", b'{"query": 1}')
+    stored = store.Rules(LogPlace.of_file(root.path / FILE))
+    await stored.put("learned", "f", {"filter": {"colour": "red"}, "hide": ["ls"]})
+    await stored.put("learned", "broken", {"query": 1})
     async with running(root.path) as client:
         found = ids(await search(client))
     assert "ls" not in found

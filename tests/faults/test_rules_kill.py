@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank_service.rules.rules import FILE
+from fullrank_service.documents.sqlitelog import FILE
 from tests.api.support import CORPUS, at, make_bundle
 from tests.faults.load import client_ports
 from tests.faults.real import lives

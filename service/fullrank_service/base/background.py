@@ -12,9 +12,6 @@ from contextlib import suppress
 from logging import getLogger
 from typing import Generic, NamedTuple, TypeVar
 
-# Repeat a step on a thread of its own: how a worker follows files and does slow work beside its requests.
-
-
 # Shortest pause between log lines about failures.
 _LOG_PAUSE_S = 10.0
 # How long closing waits for a round. It may be in a step that cannot be interrupted, and dies with the process.

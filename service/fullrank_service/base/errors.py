@@ -5,6 +5,7 @@ One shape: {"type", "title", "status", "detail", "request_id", "errors"?}. docs/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -13,6 +14,8 @@ from starlette.exceptions import HTTPException
 
 class Problem(HTTPException):
     """Base of every error: the class gives the type, the detail describes this occurrence.
+
+    The slug is the name of the class unless it has another one.
 
     Args:
         detail: the error and its remedy; None uses the default of the class.
@@ -23,6 +26,10 @@ class Problem(HTTPException):
     slug: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
     default_detail: ClassVar[str] = "The service failed; its log has the details."
+
+    def __init_subclass__(cls) -> None:
+        if "slug" not in vars(cls):
+            cls.slug = re.sub("(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
     def __init__(
         self,
@@ -41,14 +48,12 @@ class Internal(Problem):
 
 class BadRequest(Problem):
     status = 400
-    slug = "bad-request"
     title = "Bad request"
     default_detail = "The request cannot be read."
 
 
 class Unauthorized(Problem):
     status = 401
-    slug = "unauthorized"
     title = "API key needed"
     default_detail = "Send an API key as `Authorization: Bearer <key>`."
 
@@ -58,62 +63,52 @@ class Unauthorized(Problem):
 
 class Forbidden(Problem):
     status = 403
-    slug = "forbidden"
     title = "Not allowed with this key"
     default_detail = "The API key does not have the scope that this request needs."
 
 
 class OtherOrigin(Forbidden):
     title = "Page of another origin"
-    slug = "other-origin"
     default_detail = "Name the origin of the page in FULLRANK_CORS_ORIGINS."
 
 
 class NotFound(Problem):
     status = 404
-    slug = "not-found"
     title = "Not found"
     default_detail = "There is nothing at this path."
 
 
 class ModelNotFound(NotFound):
-    slug = "model-not-found"
     title = "No such model"
 
 
 class DocumentNotFound(NotFound):
-    slug = "document-not-found"
     title = "No such document"
 
 
 class ExperimentNotFound(NotFound):
-    slug = "experiment-not-found"
     title = "No experiment"
     default_detail = "No experiment is running."
 
 
 class RuleNotFound(NotFound):
-    slug = "rule-not-found"
     title = "No such rule"
 
 
 class CursorExpired(Problem):
     status = 410
-    slug = "cursor-expired"
     title = "Cursor expired"
     default_detail = 'The model of this cursor is not loaded any more; begin again with "*".'
 
 
 class MethodNotAllowed(Problem):
     status = 405
-    slug = "method-not-allowed"
     title = "Method not allowed"
     default_detail = "This path does not support the method; the Allow header lists those it does."
 
 
 class RequestTimeout(Problem):
     status = 408
-    slug = "request-timeout"
     title = "Request timeout"
     default_detail = "The request body did not arrive in time."
 
@@ -126,34 +121,28 @@ class Conflict(Problem):
 
 
 class BundleRefused(Conflict):
-    slug = "bundle-refused"
     title = "Bundle refused"
 
 
 class DocumentNotAccepted(Conflict):
-    slug = "document-not-accepted"
     title = "Document not accepted"
 
 
 class TooManyRules(Conflict):
-    slug = "too-many-rules"
     title = "Too many rules"
 
 
 class TooFewClicks(Conflict):
-    slug = "too-few-clicks"
     title = "Too few clicks"
 
 
 class TooLarge(Problem):
     status = 413
-    slug = "too-large"
     title = "Request too large"
 
 
 class Misdirected(Problem):
     status = 421
-    slug = "misdirected"
     title = "Unknown host"
     default_detail = "Name the host of the request in FULLRANK_ALLOWED_HOSTS."
 
@@ -167,19 +156,16 @@ class UnsupportedMedia(Problem):
 
 class Invalid(Problem):
     status = 422
-    slug = "invalid"
     title = "Invalid request"
     default_detail = "Fields of the request are missing, unknown or not as documented."
 
 
 class PageUnknown(Invalid):
-    slug = "page-unknown"
     title = "Page unknown"
     default_detail = "The text of this page is unknown, and pages are never fetched: send its text."
 
 
 class IdempotencyKeyReused(Invalid):
-    slug = "idempotency-key-reused"
     title = "Idempotency key reused"
     default_detail = (
         "This Idempotency-Key belongs to another request; nothing was changed. Send a new key."
@@ -195,59 +181,49 @@ class RetryLater(Problem):
 
 class TooManyRequests(RetryLater):
     status = 429
-    slug = "too-many-requests"
     title = "Too many requests"
     default_detail = "This client exceeds its request rate."
 
 
 class Overloaded(RetryLater):
     status = 503
-    slug = "overloaded"
     title = "Overloaded"
     default_detail = "Too many requests are waiting; try again shortly."
 
 
 class NotReady(Overloaded):
-    slug = "not-ready"
     title = "No model is loaded"
 
 
 class NotYetVisible(Overloaded):
-    slug = "not-yet-visible"
     title = "Not visible yet"
 
 
 class LogUnavailable(Overloaded):
-    slug = "log-unavailable"
     title = "Log unavailable"
     default_detail = "The log of live documents cannot be written now; nothing was changed."
 
 
 class EventsUnavailable(Overloaded):
-    slug = "events-unavailable"
     title = "Log of events unavailable"
     default_detail = "The log of events cannot be read or written now; nothing was stored."
 
 
 class PagesUnavailable(Overloaded):
-    slug = "pages-unavailable"
     title = "Pages unavailable"
     default_detail = "The texts of pages cannot be read or written now; nothing was changed."
 
 
 class RulesUnavailable(Overloaded):
-    slug = "rules-unavailable"
     title = "Rules unavailable"
     default_detail = "The file of rules cannot be read or written now; nothing was changed."
 
 
 class DocumentsMissing(Overloaded):
-    slug = "documents-missing"
     title = "Part of the documents cannot be searched"
 
 
 class CoordinatorUnavailable(Overloaded):
-    slug = "coordinator-unavailable"
     title = "Coordinator unavailable"
     default_detail = (
         "The coordinator of the fleet does not answer. The change is done or has changed nothing; "
@@ -257,7 +233,6 @@ class CoordinatorUnavailable(Overloaded):
 
 class StorageFull(RetryLater):
     status = 507
-    slug = "storage-full"
     title = "Storage full"
     default_detail = "The disk is full; nothing was changed."
 
@@ -266,11 +241,9 @@ class StorageFull(RetryLater):
 
 
 class TooManyDocuments(StorageFull):
-    slug = "too-many-documents"
     title = "Too many live documents"
 
 
 class EventsFull(StorageFull):
-    slug = "events-full"
     title = "Log of events full"
     default_detail = "The log of events is full; nothing was stored."

@@ -1,7 +1,6 @@
 """One SQLite file that the workers of a machine share: opened when it is first used, closed after an error.
 
-Rules (rules/rules.py) open their file anew for each call, and the log of documents (documents/sqlitelog.py) checks that
-its file is still in place; both keep their own connections.
+The log of documents (documents/sqlitelog.py) checks that its file is still in place, and keeps its own connections.
 """
 
 from __future__ import annotations

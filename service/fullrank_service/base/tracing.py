@@ -15,9 +15,6 @@ from fastapi.telemetry import TelemetryConfig
 
 from fullrank.errors import FullrankError
 
-# A stopwatch for the stages of a search.
-
-
 # Cache lookup, wait for a thread, filter, encoding, facets, ranking, stored fields and explanations.
 STAGES = ("cache", "wait", "filter", "encode", "facets", "rank", "fields")
 

@@ -35,8 +35,6 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.completion.calibrations import Calibrated
 from fullrank_service.completion.digest import Digest, clicked_for, queries_for, read_digest
 
-# The texts that complete what people type: queries of the log, titles of a view, words that its documents may have.
-
 TITLE = "title"
 MAX_TITLES, MAX_WORDS = 100_000, 100_000
 MAX_CHARS = 100

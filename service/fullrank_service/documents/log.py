@@ -436,7 +436,8 @@ class Log(ABC):
         """Return the documents that take most memory, the largest first."""
         with self._errors():
             rows = self._execute(
-                "SELECT seq, bytes, collection, id FROM operations WHERE fields IS NOT NULL "
+                "SELECT seq, bytes, collection, id FROM operations "
+                "WHERE fields IS NOT NULL AND collection NOT LIKE '.%' "  # of bundles, not rules
                 "ORDER BY bytes DESC, seq LIMIT ?",
                 (limit,),
             )

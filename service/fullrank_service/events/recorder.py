@@ -35,8 +35,6 @@ from fullrank_service.base.settings import Settings
 from fullrank_service.events.shown import Shown
 from fullrank_service.events.upkeep import Capacity, Journal, Upkeep
 
-# What the log says of the last days, for operators.
-
 MIN_PEOPLE = 3
 _FRESH_S = 60.0
 _TOP = 20

@@ -35,8 +35,6 @@ from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.strict import parse, parse_items, require_json
 
-# The route of search-insights.js: its key comes in a header or the query string, and its body as plain text too.
-
 KEY = "X-Algolia-API-Key"
 
 

@@ -30,8 +30,6 @@ from fullrank_service.base.background import (
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.events.shown import Shown
 
-# Whether the log of events may grow.
-
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -66,9 +64,6 @@ class Capacity:
     def _publish(self) -> None:
         self._metrics.events_bytes.set(self._bytes)
         self._metrics.events_full.set(self.is_full)
-
-
-# Events on disk: the requests of one worker that wait share one sync.
 
 
 # Requests that share one sync.

@@ -90,8 +90,6 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     return points[::-1][::step][::-1]
 
 
-# What operators see of experiments: the votes so far, and what the loop decided.
-
 _FRESH_S = 30.0
 _SHOWN = 50
 _NUMBERS = ("active", "candidate", "wins", "losses", "e_value")

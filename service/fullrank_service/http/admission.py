@@ -23,8 +23,6 @@ from cachetools import LRUCache
 
 from fullrank_service.base.errors import Overloaded, TooManyRequests
 
-# Bound the time of a coroutine, with a timer only if it waits.
-
 T = TypeVar("T")
 
 

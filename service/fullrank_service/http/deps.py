@@ -27,8 +27,6 @@ from fullrank_service.http.access import Access
 from fullrank_service.http.admission import Admission, RateLimiter, Slot
 from fullrank_service.http.schemas import ID, DocumentId
 
-# Which model generation answers a request.
-
 ALIAS = "default"
 # The key of a request's RequestModel in its ASGI scope.
 REQUEST_MODEL = "fullrank.request_model"
@@ -92,9 +90,6 @@ class RequestModel:
         """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
         self.bundle = self.serving.resolve(model)
         return self.bundle
-
-
-# Stop on SIGTERM without dropping a request: report it at /readyz, wait for clients to notice, then stop the server.
 
 
 @dataclass(slots=True)

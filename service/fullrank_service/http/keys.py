@@ -81,9 +81,6 @@ def checked_scopes(names: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-# -- the file ---------------------------------------------------------------------------------
-
-
 class _File(BaseModel):
     keys: list[Key]
 
@@ -183,9 +180,6 @@ def revoke_key(path: Path, id: str) -> None:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# -- following it -----------------------------------------------------------------------------
 
 
 class KeyRing:

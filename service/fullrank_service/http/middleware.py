@@ -129,9 +129,6 @@ class CorsMiddleware:
             await self._app(scope, receive, send)
 
 
-# Call the ranking routes without the router of the framework, whose steps cost as much as admission.
-
-
 class DirectRouteMiddleware:
     """Call a route that takes POST without the router, which takes 7 % of the time of an empty search."""
 
@@ -148,8 +145,6 @@ class DirectRouteMiddleware:
                 return
         await self._app(scope, receive, send)
 
-
-# Refuse ranking requests while the queue is full, before any other work is done for them.
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Placeholder of the request id in a prepared refusal.

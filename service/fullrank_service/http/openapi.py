@@ -20,8 +20,6 @@ from fullrank_service.http.problems import documented_problems
 from fullrank_service.http.schemas import FIELD_VALUE, ProblemDocument
 from fullrank_service.http.strict import too_long
 
-# Check the limits that an operator can set, before any work is done.
-
 # (schema, property) → (JSON Schema keyword, setting). The OpenAPI document shows the same limits.
 LIMITS = {
     ("SearchRequest", "query"): ("maxLength", "max_query_chars"),

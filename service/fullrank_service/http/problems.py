@@ -24,8 +24,6 @@ from fullrank_service.base.errors import (
 )
 from fullrank_service.http.strict import MAX_ERRORS
 
-# Headers that every response carries.
-
 # Pages show text from documents, so no inline script or style is allowed, and nothing from elsewhere.
 SAFETY_HEADERS = (
     (
@@ -37,8 +35,6 @@ SAFETY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 
-
-# Ids of requests and answers that nobody can guess.
 
 _ID_BYTES = 16
 _DRAWN_AT_ONCE = 256

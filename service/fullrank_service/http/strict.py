@@ -178,8 +178,6 @@ def _error(kind: str, reason: str, path: tuple[str | int, ...], given: Any) -> I
     return InitErrorDetails(type=PydanticCustomError(kind, reason), loc=path, input=given)
 
 
-# Read JSON bodies and query strings strictly: one meaning for every text, UTF-8, no parameter twice.
-
 _JSON, _TEXT = b"application/json", b"text/plain"
 
 

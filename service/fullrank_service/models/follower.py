@@ -33,8 +33,6 @@ from fullrank_service.models.state import (
 )
 from fullrank_service.models.workers import Presence, choosing, reports
 
-# The models that one worker has loaded, and which of them serves.
-
 _log = getLogger(__name__)
 
 
@@ -149,8 +147,6 @@ class Follower:
             failed=failed,
         )
 
-    # -- life ---------------------------------------------------------------------------------
-
     def load_initial(self, preload: bool) -> None:
         """Load until the loaded version equals the committed state."""
         self._presence.publish()
@@ -194,8 +190,6 @@ class Follower:
         return (
             fingerprint(self._root / STATE) != self._followed or time.monotonic() >= self._retry_at
         )
-
-    # -- a round ------------------------------------------------------------------------------
 
     def _check(self) -> None:
         self._checked = fingerprint(self._root / PROPOSAL)

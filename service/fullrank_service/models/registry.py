@@ -20,8 +20,6 @@ from fullrank_service.models.outline import Outline, outline_of
 from fullrank_service.models.swap import Swap, Swapped
 from fullrank_service.models.workers import Presence, Report
 
-# The models that an app answers from: those of a folder (Registry), or of a fleet.
-
 
 class Models(Protocol):
     """What serves, and what an operator may request; ``Registry`` describes the methods."""

@@ -25,8 +25,6 @@ from fullrank_service.models.outline import searched_fields
 from fullrank_service.models.registry import Models, ModelsDep
 from fullrank_service.models.workers import converged
 
-# Define the requests and replies of models.
-
 VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
 
 
@@ -227,8 +225,6 @@ async def activate_model(body: ActivateRequest, registry: ModelsDep) -> JsonResp
         }
     )
 
-
-# Whether the service works: liveness, readiness, metrics.
 
 health = APIRouter(tags=["health"])
 

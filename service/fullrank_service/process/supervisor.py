@@ -31,9 +31,6 @@ from typing import NoReturn, Protocol
 from fullrank.workers import describe_exit
 from fullrank_service.base.sharing import DIED, HUNG
 
-# A process forked from one that has imported the code that it needs: both share the memory of that code.
-
-
 # Pause between two looks at a process that is about to end, seconds.
 _LOOK_S = 0.005
 

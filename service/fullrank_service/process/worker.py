@@ -115,9 +115,6 @@ class Connection(HttpToolsProtocol):
             other._close()
 
 
-# How uvicorn serves an app in a worker.
-
-
 # uvicorn ticks ten times a second.
 TICKS_A_SECOND = 10
 

@@ -19,16 +19,14 @@ from fullrank.rules import rule as rules
 from fullrank.rules.rule import Rule, RuleError, read_rule
 from fullrank_service.base.errors import Invalid, RuleNotFound
 from fullrank_service.documents.live import DocumentsDep
-from fullrank_service.documents.sqlitelog import log_file
+from fullrank_service.documents.sqlitelog import log_file, place_of
 from fullrank_service.http.deps import Capability, ServingDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.schemas import FilterJson, Id, WriteQuery
 from fullrank_service.http.strict import Reply, Request, Text
-from fullrank_service.rules.rules import FILE, Rules
-
-# Define the requests and replies of /v1/rules.
+from fullrank_service.rules.rules import Rules
 
 RuleId = Annotated[
     str, Path(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+$", examples=["summer-sale"])
@@ -219,7 +217,8 @@ def _check_filter(rule: Rule, condition: Mapping[str, Any], views: list[View]) -
 async def _opened(state: State) -> AsyncIterator[Rules]:
     settings = state.shared.settings
     rules = Rules(
-        log_file(settings).with_name(FILE),
+        place_of(settings, settings.bundles),
+        log_file(settings).with_name("rules.sqlite"),
         poll_s=settings.documents_poll_ms / 1000,
         failed=state.shared.metrics.background_failed,
     )

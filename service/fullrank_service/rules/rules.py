@@ -1,230 +1,93 @@
-"""The rules of one worker: it writes changes to the file, and a thread reads those of all workers into memory.
+"""The rules of one worker: it writes changes to the log of documents, and a thread reads those of all workers.
 
-The thread checks the file every few hundredths of a second, and at once after a change of this worker. It reads the
-changes and replaces the index of the rules by one assignment, so a search sees the rules before a change or after it.
+The rules of all bundle names are one collection of the log, with ids such as "shop/summer-sale". The thread replaces
+their index by one assignment, so a search sees the rules before a change or after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from logging import getLogger
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
-from fullrank.errors import FullrankError
 from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
 from fullrank_service.base import errors
 from fullrank_service.base.background import Failed, Repeater, uncounted
-from fullrank_service.base.sqlite import connect, identity
+from fullrank_service.documents.log import Caps, Log, LogError, LogFull, Logged, Submission, Write
+from fullrank_service.documents.sqlitelog import LogPlace
 
-# The file of rules: one SQLite file for all workers of a machine.
-#
-# A change is acknowledged after the commit that contains it was synced (synchronous=EXTRA, which syncs the folder
-# too). Each read and each change opens the file anew: rules change rarely, and a connection that stays open would go
-# on writing to a file that was replaced. Only SQLite opens the file: closing any other descriptor of it would drop
-# the locks that a writer in the same process has (https://sqlite.org/howtocorrupt.html), and two workers would write
-# at once.
-
-FILE = "rules.sqlite"
+# No bundle can have this name.
+COLLECTION = ".rules"
 MAX_RULES = 10_000
-_SCHEMA = 1
-_TABLE = """CREATE TABLE IF NOT EXISTS rules (
-    revision INTEGER PRIMARY KEY AUTOINCREMENT,
-    collection TEXT NOT NULL,
-    id TEXT NOT NULL,
-    rule BLOB NOT NULL,
-    UNIQUE (collection, id)
-)"""
-
-
-class RulesError(FullrankError):
-    """The file of rules cannot be read or written; the message says why."""
-
-
-class RulesFull(RulesError):
-    """The disk is full; nothing was written."""
-
-
-class TooManyRules(RulesError):
-    """The collection has as many rules as it may have."""
-
-
-class Stored(NamedTuple):
-    """A rule in the file; `revision` rises with every change."""
-
-    revision: int
-    collection: str
-    id: str
-    rule: bytes
-
-
-class RuleStore:
-    """Reads and writes the file of rules, which need not exist; for any thread."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def put(self, collection: str, id: str, rule: bytes) -> None:
-        """Add or replace a rule; when this returns it survives a power cut. Raises TooManyRules, RulesError."""
-        with self._changing() as file:
-            [others] = file.execute(
-                "SELECT count(*) FROM rules WHERE collection = ? AND id <> ?", (collection, id)
-            ).fetchone()
-            if others >= MAX_RULES:
-                raise TooManyRules(f"{collection} has {MAX_RULES} rules; delete one first")
-            file.execute(
-                "INSERT OR REPLACE INTO rules (collection, id, rule) VALUES (?, ?, ?)",
-                (collection, id, rule),
-            )
-
-    def delete(self, collection: str, id: str) -> None:
-        """Delete a rule, if there is one. Raises RulesError if nothing was changed."""
-        if self.path.exists():
-            with self._changing() as file:
-                file.execute("DELETE FROM rules WHERE collection = ? AND id = ?", (collection, id))
-
-    def get(self, collection: str, id: str) -> bytes | None:
-        """Return a rule; None if there is none with this id. Raises RulesError."""
-        with self._reading() as file:
-            query = "SELECT rule FROM rules WHERE collection = ? AND id = ?"
-            found = file and file.execute(query, (collection, id)).fetchone()
-            return found[0] if found else None
-
-    def page(self, collection: str, after: str, limit: int) -> list[Stored]:
-        """Return the rules of a collection by id, those after an id. Raises RulesError."""
-        with self._reading() as file:
-            if file is None:
-                return []
-            query = (
-                "SELECT revision, collection, id, rule FROM rules "
-                "WHERE collection = ? AND id > ? ORDER BY id LIMIT ?"
-            )
-            return [Stored(*row) for row in file.execute(query, (collection, after, limit))]
-
-    def changes(self, revision: int) -> tuple[list[Stored], set[int]]:
-        """Return the rules with a later revision, and the revisions of all rules. Raises RulesError."""
-        with self._reading() as file:
-            if file is None:
-                return [], set()
-            file.execute("BEGIN")  # both from one state of the file
-            query = "SELECT revision, collection, id, rule FROM rules WHERE revision > ?"
-            new = [Stored(*row) for row in file.execute(query, (revision,))]
-            return new, {found for (found,) in file.execute("SELECT revision FROM rules")}
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Open the file; None if it does not exist."""
-        if not self.path.exists() or self.path.stat().st_size == 0:
-            yield None
-            return
-        with _errors(self.path), closing(self._connect()) as file:
-            yield file
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        """Change the file in one synced transaction; create it if it is missing."""
-        with _errors(self.path), closing(self._connect()) as file:
-            file.execute("PRAGMA synchronous = EXTRA")
-            file.execute("BEGIN IMMEDIATE")
-            file.execute(_TABLE)
-            file.execute(f"PRAGMA user_version = {_SCHEMA}")
-            yield file
-            file.execute("COMMIT")
-
-    def _connect(self) -> sqlite3.Connection:
-        file = connect(self.path)
-        try:
-            [schema] = file.execute("PRAGMA user_version").fetchone()
-        except BaseException:
-            file.close()
-            raise
-        if schema not in (0, _SCHEMA):
-            file.close()
-            raise RulesError(
-                f"{self.path}: has schema {schema}; this release reads schema {_SCHEMA}"
-            )
-        return file
-
-    def watch(self) -> Watch:
-        """Return a watch that finds out whether the file has changed."""
-        return Watch(self.path, self._connect)
-
-
-class Watch:
-    """Finds out whether a file, which need not exist, has changed; for one thread at a time."""
-
-    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._path, self._connect = path, connect
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
-        self._opened = 0
-
-    def look(self) -> tuple[tuple[int, int] | None, tuple[int, int]]:
-        """Return the identity of the file, None without one, and numbers that change with every commit."""
-        file = identity(self._path)
-        if file != self._file:
-            self.close()
-        if file is None:
-            return None, (self._opened, 0)
-        with _errors(self._path):
-            if self._connection is None:
-                self._connection, self._file = self._connect(), file
-                self._opened += 1  # SQLite counts commits for each connection anew
-            [commits] = self._connection.execute("PRAGMA data_version").fetchone()
-        return file, (self._opened, commits)
-
-    def close(self) -> None:
-        """Close the file; the next look opens it again."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = self._file = None
-
-
-@contextmanager
-def _errors(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite into RulesError."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        kind = RulesFull if error.sqlite_errorname == "SQLITE_FULL" else RulesError
-        raise kind(f"{path}: {error}") from error
-
-
+_NO_CAPS = Caps(sys.maxsize, sys.maxsize)
 _MAX_REST_S = 0.5
 _log = getLogger(__name__)
 Found = TypeVar("Found")
 
 
-class Rules:
-    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors."""
+def _since(log: Log, seq: int) -> tuple[list[Logged], int]:
+    """Return the changes of rules after a number, and the number up to which there are no others."""
+    found: list[Logged] = []
+    while True:
+        new, seq = log.after(COLLECTION, seq, MAX_RULES)
+        if not new:
+            return found, seq
+        found += new
 
-    def __init__(self, path: Path, *, poll_s: float = 0.05, failed: Failed = uncounted) -> None:
-        self._store = RuleStore(path)
-        self._watch = self._store.watch()
+
+def _stored(log: Log | None) -> dict[str, bytes]:
+    found = [] if log is None else _since(log, 0)[0]
+    return {one.id: one.fields for one in found if one.fields is not None}
+
+
+def _write(log: Log, writes: Sequence[Write], seen: int = 0) -> None:
+    [outcome] = log.commit([Submission(COLLECTION, writes, lambda _: b"", seen=seen)], _NO_CAPS)
+    if isinstance(outcome, Exception):
+        raise outcome
+
+
+class Rules:
+    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors.
+
+    Args:
+        former: The file in which releases before kept the rules; they move into the log.
+    """
+
+    def __init__(
+        self,
+        place: LogPlace,
+        former: Path | None = None,
+        *,
+        poll_s: float = 0.05,
+        failed: Failed = uncounted,
+    ) -> None:
+        self._place, self._former = place, former
+        self._log: Log | None = None
         self._indexes: Mapping[str, RuleIndex] = {}
-        self._known: dict[int, tuple[str, Rule | None]] = {}
-        self._last = 0
-        self._file: tuple[int, int] | None = None
-        self._version = (0, 0)
+        self._known: dict[str, Rule] = {}
+        self._seq = 0
         self._thread = Repeater(
-            "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S, ended=self._watch.close,
+            "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S, ended=self._close,
             failure="rules are not followed", failed=failed,
-            expected=(RulesError, OSError),
+            expected=(LogError, OSError),
         )  # fmt: skip
 
     def start(self) -> None:
-        """Read the rules, then follow the file."""
+        """Read the rules, then follow them."""
         try:
             self._follow()
         except Exception as error:
             self._thread.log_failure(error)
+        self._close()  # the thread has a connection of its own
         self._thread.start()
 
     async def close(self) -> None:
@@ -237,11 +100,7 @@ class Rules:
 
     def ids(self, collection: str) -> set[str]:
         """Return the rules of a collection that searches of this worker see."""
-        return {
-            rule.id
-            for name, rule in self._known.values()
-            if rule is not None and name == collection
-        }
+        return {rule.id for key, rule in self._known.items() if key == f"{collection}/{rule.id}"}
 
     async def put(self, collection: str, id: str, rule: Mapping[str, Any]) -> None:
         """Add or replace a rule that was checked; when this returns it survives a power cut.
@@ -249,67 +108,99 @@ class Rules:
         Raises:
             TooManyRules, StorageFull, RulesUnavailable: Nothing was changed.
         """
-        content = orjson.dumps(rule)
-        await self._on_thread(lambda: self._store.put(collection, id, content))
-        self._thread.nudge()
+        if len(self.ids(collection) - {id}) >= MAX_RULES:
+            raise errors.TooManyRules(f"{collection} has {MAX_RULES} rules; delete one first.")
+        write = Write(f"{collection}/{id}", orjson.dumps(rule))
+        await self._on_thread(lambda: self._put(write))
 
     async def delete(self, collection: str, id: str) -> None:
         """Delete a rule, if there is one. Raises as put."""
-        await self._on_thread(lambda: self._store.delete(collection, id))
-        self._thread.nudge()
+        await self._on_thread(lambda: self._delete(f"{collection}/{id}"))
 
     async def get(self, collection: str, id: str) -> dict[str, Any] | None:
         """Return a rule as it is stored; None if there is none with this id. Raises RulesUnavailable."""
-        found = await self._on_thread(lambda: self._store.get(collection, id))
+        found = (await self._on_thread(self._all)).get(f"{collection}/{id}")
         return None if found is None else orjson.loads(found)
 
     async def page(self, collection: str, after: str, limit: int) -> list[dict[str, Any]]:
         """Return rules as they are stored, each with its id, in ascending id order. Raises RulesUnavailable."""
-        found = await self._on_thread(lambda: self._store.page(collection, after, limit))
-        return [{"id": stored.id, **orjson.loads(stored.rule)} for stored in found]
+        found = await self._on_thread(self._all)
+        names = ((key, *key.partition("/")[::2]) for key in found)
+        ids = {id: found[key] for key, name, id in names if name == collection and id > after}
+        return [{"id": id, **orjson.loads(ids[id])} for id in sorted(ids)[:limit]]
+
+    def _put(self, write: Write) -> None:
+        with closing(self._place.open()) as log:
+            _write(log, [write], self._seq)
+        self._thread.nudge()
+
+    def _delete(self, key: str) -> None:
+        if key in self._all():
+            self._put(Write(key, None))
+
+    def _all(self) -> dict[str, bytes]:
+        log = self._place.existing()
+        if log is None:
+            return {}
+        with closing(log):
+            return _stored(log)
 
     async def _on_thread(self, work: Callable[[], Found]) -> Found:
         try:
             return await asyncio.to_thread(work)
-        except TooManyRules as error:
-            raise errors.TooManyRules(f"{error}.") from None
-        except RulesFull:
+        except LogFull:
             raise errors.StorageFull from None
-        except (RulesError, OSError) as error:
+        except (LogError, OSError) as error:
             _log.error("rules: %s", error)
             raise errors.RulesUnavailable from None
 
-    # -- following ----------------------------------------------------------------------------
-
     def _follow(self) -> None:
         """Bring the rules up to date; after a failure they stay as they were until the next round."""
+        if self._former is not None:
+            _move(self._former, self._place)
+            self._former = None
         try:
-            file, version = self._watch.look()
-            if (file, version) != (self._file, self._version):
-                if file != self._file:
-                    self._known, self._last = {}, 0
-                self._read()
-                self._file, self._version = file, version
+            self._log = self._log or self._place.existing()
+            if self._log is None:
+                return
+            found, self._seq = _since(self._log, self._seq)
         except Exception:
-            self._watch.close()
+            self._close()
             raise
-
-    def _read(self) -> None:
-        new, revisions = self._store.changes(self._last)
-        known = {at: entry for at, entry in self._known.items() if at in revisions}
-        known |= {stored.revision: (stored.collection, _rule(stored)) for stored in new}
+        if not found:
+            return
+        known: dict[str, Rule | None] = {**self._known, **{one.id: _rule(one) for one in found}}
+        self._known = {key: rule for key, rule in known.items() if rule is not None}
         by_collection = defaultdict[str, list[Rule]](list)
-        for collection, rule in known.values():
-            if rule is not None:
-                by_collection[collection].append(rule)
-        # The highest number in the file as it is now. If the file was empty for a moment, all rules are read again.
-        self._known, self._last = known, max(known, default=0)
+        for key, rule in self._known.items():
+            by_collection[key.partition("/")[0]].append(rule)
         self._indexes = {name: RuleIndex(rules) for name, rules in by_collection.items()}
 
+    def _close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
-def _rule(stored: Stored) -> Rule | None:
-    try:
-        return read_rule(stored.id, orjson.loads(stored.rule))
-    except (RuleError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.error("rule %s of %s is ignored: %s", stored.id, stored.collection, error)
+
+def _rule(stored: Logged) -> Rule | None:
+    """Read a rule; None for a deleted one, or one that this release cannot read."""
+    if stored.fields is None:
         return None
+    try:
+        return read_rule(stored.id.partition("/")[2], orjson.loads(stored.fields))
+    except (RuleError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.error("rule %s is ignored: %s", stored.id, error)
+        return None
+
+
+def _move(former: Path, place: LogPlace) -> None:
+    """Move the rules of a file into the log; a file that is left after a crash is not read again."""
+    if not former.exists():
+        return
+    with closing(place.open()) as log:
+        if not _since(log, 0)[0]:
+            with closing(sqlite3.connect(former)) as file:
+                rows = file.execute("SELECT collection || '/' || id, rule FROM rules").fetchall()
+            _write(log, [Write(key, rule) for key, rule in rows])
+    former.rename(former.with_name(f"{former.name}.moved"))
+    _log.info("moved the rules of %s into the log of documents", former)

@@ -136,9 +136,6 @@ def rank_view(
     )  # fmt: skip
 
 
-# Rank in this process: on a bounded pool of threads, or on the event loop for a short search (ranking.py chooses).
-
-
 class LocalEngine:
     """Ranks the documents that this process has; without `clicks` these wait for the next training."""
 

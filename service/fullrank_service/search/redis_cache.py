@@ -66,9 +66,6 @@ class Breaker:
             self._open_until = self._clock() + self._retry_s
 
 
-# Embeddings shared through Redis. A Redis that is down, slow or wrong costs milliseconds, never an answer.
-
-
 # Writes in flight at once; further ones are dropped rather than queued behind a slow Redis.
 _MAX_WRITES = 64
 _log = getLogger(__name__)

@@ -57,8 +57,6 @@ from fullrank_service.search.schemas import (
     SimilarQuery,
 )
 
-# Cursors: signed texts that say where the next page of a search begins.
-
 FIRST = "*"
 """Asks for the first page."""
 _SIGNATURE_BYTES = 16
@@ -184,8 +182,6 @@ def page_of_cursor(
         raise CursorExpired
     return CursorPage(cursor.version, cursor.after, cursor.now, search)
 
-
-# Answers of routes that rank: what they need, what is logged, what is sent.
 
 ANSWER_HEADERS: dict[str, Any] = {
     "X-Model-Version": {

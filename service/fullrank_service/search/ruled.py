@@ -29,8 +29,6 @@ from fullrank_service.http.deps import RequestModel
 from fullrank_service.search.ranker import Ranker
 from fullrank_service.search.request import Ranked, RankRequest, Restriction
 
-# Rank with the active version, with two interleaved, or with a small deviation from the active one.
-
 _DAY_S = 86_400
 
 

@@ -24,8 +24,6 @@ from fullrank_service.http.strict import (
     refusal,
 )
 
-# Define the parts of a search request that say more than what to find, and their replies.
-
 MAX_HIGHLIGHTED = 8
 MAX_SNIPPET_WORDS = 200
 MAX_WEIGHT = 1e6
