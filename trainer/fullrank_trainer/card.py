@@ -20,8 +20,6 @@ from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.training.fitted import ResultRow
 from fullrank_trainer.training.validation import CALIBRATING, Validation, typed_queries
 
-# Queries of the collection that a bundle is written with.
-
 GOLDEN = 20  # replayed whenever the bundle is opened
 TUNING = 400  # half tune the fast mode, half measure its recall
 MAX_CHARACTERS = 400

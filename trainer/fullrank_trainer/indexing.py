@@ -198,13 +198,6 @@ def _card(parent: Manifest, source: CorpusFile, counts: dict[str, int]) -> dict[
     }
 
 
-# Encode batches of documents with a model on several cores.
-#
-# Each of p - 1 worker processes opens the model of the bundle. This process reads and writes, gives each idle worker
-# the next batch, and encodes one itself when the next result is not there yet. Results come in the order of the batches
-# and do not depend on p.
-
-
 Documents = Sequence[Document]
 
 # Batches for each process that are encoded but not written yet, or being encoded.
@@ -222,7 +215,7 @@ class _Taken:
 def encode_batches(
     batches: Iterable[Documents], model: Model, bundle: Path, processes: int
 ) -> Generator[Batch, None, None]:
-    """Yield (batch, its encoding) in order; each worker has at most one.
+    """Yield (batch, its encoding) in order, encoded by workers, and by this process while the next one is not there.
 
     Workers find the same model in ``bundle``. Raises FullrankError if a worker died, and any error of the model.
     """

@@ -98,8 +98,7 @@ def _refused(path: Path, reason: str) -> TrainingError:
 # Read the word vectors of a model2vec model: ``model.safetensors`` and the vocabulary of ``tokenizer.json``.
 #
 # The vector of a token is a row of the tensor ``embeddings``; a model with fewer rows than tokens also has
-# ``mapping``, the row of each token. Tokens of parts of words are left out. The tensor ``weights`` is not needed,
-# because every vector gets the same length later.
+# ``mapping``, the row of each token. Tokens of parts of words are left out.
 
 _NAMES = ("embeddings", "embedding.weight")  # of model2vec and of sentence-transformers
 _WORD_STARTS = ("▁", "Ġ")  # how SentencePiece and byte-level vocabularies mark the start of a word
@@ -250,9 +249,6 @@ def _read_line(lines: Lines, number: int, line: bytes, width: int, collector: Co
     collector.add(word, token, vector.astype(np.float32))
 
 
-# Collect the vectors of the words that a collection has.
-
-
 @dataclass(frozen=True, eq=False)
 class WordVectors:
     """Vectors of known words.
@@ -312,9 +308,6 @@ class Collector:
                 "is it of another language?"
             )
         return WordVectors(path, fingerprint, words, vectors)
-
-
-# Read the vectors of a collection's words from a file of any known format.
 
 
 def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:

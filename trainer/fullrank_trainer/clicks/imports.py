@@ -171,8 +171,6 @@ def _time(text: str | None, now: float) -> float:
     return number / 1000 if number >= _MILLISECONDS else number
 
 
-# Put imported records into a log: a segment for each day and kind, kept as long as if its records were made now.
-
 _DAY_S = 86_400
 
 

@@ -36,8 +36,6 @@ from fullrank_trainer.collection.lines import (
     string_field,
 )
 
-# Documents of a corpus file.
-
 _TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
 # Without an end of an element, <p> may be a key to press.
 _MARKUP = re.compile(r"</[a-z][a-z0-9]*>|<br\s*/?>", re.I)

@@ -219,9 +219,6 @@ def _read(
             report.values_without_judgement += 1
 
 
-# Values of pairs of a query and a document, in arrays: millions of judgements would need gigabytes as dictionaries.
-
-
 Value = TypeVar("Value", int, float)
 
 KINDS: dict[type, npt.DTypeLike] = {int: np.int32, float: np.float64}

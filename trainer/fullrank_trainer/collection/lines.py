@@ -17,8 +17,6 @@ from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
 from fullrank.storage.strict_json import JsonError
 
-# Counts of what a collection holds and of what is odd about it.
-
 _MAX_EXAMPLES = 3
 
 _REMARKS = {

@@ -29,8 +29,6 @@ from fullrank.storage.documents import Document
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
 
-# Tell what a field's value is: words that people search for, or a number, date, link, file name or code.
-
 _MAX_CHARACTERS = 400  # of a value that are read
 _MAX_UNIT_LETTERS = 3  # of a unit or a currency next to a number: kg, pcs, EUR
 _PROSE_WORDS = 4  # this many words make a text, whatever else is in it

@@ -139,9 +139,6 @@ class _FieldTexts(Stored[str], StoredTexts):
         return field_text(self._documents.read(place).fields, self._fields)
 
 
-# Queries of a collection: their ids in memory, their texts in a file.
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """One query: its id and its text."""

@@ -135,17 +135,12 @@ def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
     return sp.csr_array((values, (word, places[places >= 0])), shape=shape)
 
 
-# φ of texts over the trained rows that their words are composed of, without multiplying it out.
-#
-#     φ = x C        x: (texts, words), C: (words, trained rows), see ``Composition``
-#
-# A word has a row of its own and one for each of its letter trigrams, so x C of a corpus has several times as many
-# entries as x. A step on a batch composes each word of the batch once, and then reads it for every text that has it.
-
-
 @dataclass(frozen=True, eq=False)
 class Phi:
-    """φ of texts: x, (texts, words), and C, (words, trained rows); None if each word is a trained row."""
+    """φ = x C of texts: x, (texts, words), and C, (words, trained rows); None if each word is a trained row.
+
+    x C of a corpus has several times as many entries as x. A step composes each word of its batch once.
+    """
 
     words: Rows
     parts: Rows | None = None
@@ -171,11 +166,6 @@ class Phi:
         """The arrays of both matrices."""
         return [*self.words.arrays, *(() if self.parts is None else self.parts.arrays)]
 
-
-# Frequent 2-grams, their DICE coefficients with frequent words, and the nearest frequent words of each.
-
-
-# Find frequent 2-grams in bounded memory.
 
 _MAX_BIGRAMS = 8_000_000  # distinct 2-grams in memory, 16 bytes each
 _BUFFER = 2_000_000  # 2-grams of texts between two merges
@@ -256,13 +246,8 @@ def _keys(text: str, known: Mapping[str, int]) -> Int64:
 #
 #     DICE(i, j) = 2 · cooccur(i, j) / (occur(i) + occur(j))              Bai et al. 2009, section 2.2.1
 #
-# occur(i) is the number of contexts (training texts) that contain i, cooccur(i, j) the number that contain
-# both. The paper counts co-occurrence by context but may count single occurrences of words. Counting both in contexts
-# keeps the coefficient at most 1, and 1 only for words that always occur together. It also keeps a word that one
-# article repeats forty times from looking frequent.
-#
-# The kernel walks contexts, not pairs of words: the cost of a word is the number of frequent words in its contexts,
-# and memory is one counter per frequent word and thread.
+# occur(i) is the number of contexts (training texts) that contain i, cooccur(i, j) the number that contain both, so the
+# coefficient is at most 1. The cost of a word is the number of frequent words in its contexts.
 
 
 _CHUNK = 2048  # words between two reports of progress
@@ -397,12 +382,6 @@ def neighbours(
     places, _ = nearest(contexts, frequent, np.arange(len(words)), k, progress=progress)
     bins = [words[i] for i in frequent.tolist()]
     return Neighbours(bins, {word: i for i, word in enumerate(words)}, places)
-
-
-# Count 2-grams and find nearest frequent words, for correlated feature hashing.
-#
-# Both read training texts only: the documents, and separate training queries. Both are cached with the corpus, so that
-# a search over settings counts once.
 
 
 def training_contexts(corpus: Corpus) -> Rows:

@@ -201,9 +201,6 @@ def document_frequency(rows: Rows) -> Int64:
     return found
 
 
-# Count the texts of a collection: in this process, or wherever a ``Counting`` counts them.
-
-
 class Counting(Protocol):
     """Counts the texts of a collection; every one returns what ``InThisProcess`` returns, bit for bit."""
 
@@ -259,9 +256,6 @@ def columns_of(collection: Collection, fields: Sequence[str]) -> list[Sequence[s
     if collection.queries is not None:
         columns.append(collection.query_texts)
     return columns
-
-
-# Process large matrices in blocks, which keeps intermediate results small.
 
 
 def blocks_of(columns: Sequence[Rows], most: int = ENTRIES) -> Iterator[list[Rows]]:

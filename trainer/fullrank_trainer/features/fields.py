@@ -83,12 +83,8 @@ def cut_fields(
 
 # Clicked text: the training queries that led to a document, as one more field of it.
 #
-# The words that people typed before they chose a document describe it well. Documents have the field in
-# training and in the bundle; a live document has it if its sender includes it under the field's name.
-#
-# A training query must not find its own text in a document that it led to; otherwise training would only
-# learn to match that field. Each step therefore leaves the texts of its queries out of those documents,
-# as they will be left out for a query that training never saw.
+# A training query must not find its own text in a document that it led to; otherwise training would only learn to match
+# that field. Each step therefore leaves the texts of its queries out of those documents.
 
 
 CLICKED = "clicked"
@@ -105,11 +101,7 @@ class Clicks:
     @staticmethod
     def of(relevant: Lists, documents: int, texts: Rows) -> Clicks:
         """Count clicked text, given the documents that each query led to."""
-        queries, found = relevant.owners, relevant.entries
-        judged = sp.csr_array(
-            (np.ones(len(found), np.float32), (found, queries)),
-            shape=(documents, len(texts)),
-        )
+        judged = relevant.matrix(len(texts), documents).T.tocsr()
         return Clicks(texts, judged, Rows.from_csr(sp.csr_array(judged @ texts.csr())))
 
     def without(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from fullrank.encoding import Float32, Float64, Int64
 from fullrank.errors import TrainingError
@@ -61,6 +62,11 @@ class Lists(Mapping[int, Int64]):
     def owners(self) -> Int64:
         """The row that each entry belongs to, int64 (entries,)."""
         return np.repeat(self.rows, self.sizes)
+
+    def matrix(self, rows: int, columns: int) -> sp.csr_array[np.float32]:
+        """Return ones where a row has an entry, (rows, columns)."""
+        ones = np.ones(len(self.entries), np.float32)
+        return sp.csr_array((ones, (self.owners, self.entries)), shape=(rows, columns))
 
     def slice_of(self, row: int) -> slice:
         """Return the places of the entries of a row. Raises KeyError if it has no list."""

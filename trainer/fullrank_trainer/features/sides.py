@@ -28,7 +28,7 @@ _SHORT_QUERY_WORDS = 40
 
 
 @dataclass(frozen=True, eq=False)
-class _Frequencies:
+class Frequencies:
     """In how many texts each word occurs, and how many texts there are; 2-grams included."""
 
     words: Int64
@@ -39,20 +39,22 @@ class _Frequencies:
         return tfidf_idf(np.append(self.words, 0), self.texts)
 
 
+def training_frequencies(corpus: Corpus) -> Frequencies:
+    """Count the documents, and the training queries if they are others."""
+    are_queries = corpus.collection.documents_are_queries
+    texts = len(corpus.documents) + (0 if are_queries else len(corpus.pairs.queries))
+    return Frequencies(training_frequency(corpus), texts)
+
+
 def dense_sides(
     corpus: Corpus, settings: ModelSettings, documents: Rows, known_trigrams: Vocabulary
 ) -> tuple[DenseSide, DenseSide]:
     """Choose the words of the query side and of the document side: the same object twice if tied."""
-    are_queries = corpus.collection.documents_are_queries
     df = corpus.frequency
-    both = _Frequencies(
-        training_frequency(corpus),
-        len(documents) + (0 if are_queries else len(corpus.pairs.queries)),
-    )
-    of_queries = of_documents = both
-    if settings.vocabularies == "two" and not are_queries:
-        of_queries = _Frequencies(both.words - df, len(corpus.pairs.queries))
-        of_documents = _Frequencies(df, len(documents))
+    of_queries = of_documents = both = training_frequencies(corpus)
+    if settings.vocabularies == "two" and not corpus.collection.documents_are_queries:
+        of_queries = Frequencies(both.words - df, len(corpus.pairs.queries))
+        of_documents = Frequencies(df, len(documents))
     query = _dense_side(corpus, of_queries, of_queries.words, known_trigrams, settings)
     # A tied table has a row for the words of both sides; two tables have their own words each.
     if settings.tied:
@@ -62,7 +64,7 @@ def dense_sides(
 
 def _dense_side(
     corpus: Corpus,
-    frequencies: _Frequencies,
+    frequencies: Frequencies,
     df: Int64,
     known_trigrams: Vocabulary,
     settings: ModelSettings,

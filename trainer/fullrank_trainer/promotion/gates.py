@@ -161,9 +161,6 @@ def passed(gates: Sequence[Gate]) -> bool:
     return all(gate.passed for gate in gates)
 
 
-# Ask logged queries again: where clicked documents rank in their lists, what finds nothing, how long it takes.
-
-
 _MIN_PROPENSITY = 0.1
 _ROUNDS = 3
 

@@ -48,8 +48,6 @@ from fullrank_trainer.recipes.recipe import (
 from fullrank_trainer.train import train
 from fullrank_trainer.training.warm import WarmStart, trained_card
 
-# The folder in which one training of a model works.
-
 
 class RetrainRuns(FullrankError):
     """Another process trains a new version of the same model."""
@@ -242,9 +240,6 @@ def _judgements(folder: Path) -> Collection:
     return judged
 
 
-# Where training begins: by which recipe, and whether from the weights of the active version.
-
-
 MOST_GROWTH = 1.25
 """A log that grew by more since the weights of the parts were chosen deserves another choice."""
 
@@ -277,9 +272,6 @@ def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
         return WarmStart.of(active).fits(recipe)
     except FullrankError:
         return False
-
-
-# Judgements of a collection beside those of clicks: they are added to training, and measure.
 
 
 def add_judgements(

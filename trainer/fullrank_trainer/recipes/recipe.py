@@ -182,12 +182,12 @@ def stored_recipe(facts: Mapping[str, Any]) -> Recipe:
 
     Bundles of 0.1 have the sections of all systems; those of other systems are left out.
     """
-    others = {system.section for name, system in systems().items() if name != facts.get("system")}
-    others -= {system.section for name, system in systems().items() if name == facts.get("system")}
-    table = {key: value for key, value in facts.items() if key != "name" and key not in others}
-    for section, left in _LEFT.items():
+    own = systems().get(facts.get("system", ""))
+    left = {"name", *(system.section for system in systems().values())} - {own and own.section}
+    table = {key: value for key, value in facts.items() if key not in left}
+    for section, gone in _LEFT.items():
         if isinstance(table.get(section), dict):
-            table[section] = dict(i for i in table[section].items() if i not in left.items())
+            table[section] = dict(i for i in table[section].items() if i not in gone.items())
     return _from_table(str(facts["name"]), table)
 
 

@@ -139,12 +139,9 @@ def float32_below(threshold: float) -> float:
 
 # Cross-fitting: every query is judged by trees that did not see it.
 #
-# The base model has learned the training queries, so their scores look too good there, and a second stage that learned
-# from them would trust the scores too much. Only held-out queries show what it will meet: those of the validation
-# split. They are few, so none is spent on judging alone. They are cut into FOLDS parts; each part is judged by trees
-# that were fitted on all others, and by as many of them as rank the other parts best. The second stage of the bundle is
-# fitted on all parts, with the number of trees that ranks all of them best. The number of trees that judge a part does
-# depend on it a little: its queries taught the trees that rank the other parts.
+# The base model has learned the training queries, so only validation queries show what a second stage will meet. They
+# are cut into FOLDS parts; each part is judged by trees that were fitted on all others, and by as many of them as rank
+# the other parts best. The second stage of the bundle is fitted on all parts, with the best number of trees.
 
 FOLDS = 5
 # Multiples of this are tried; it divides MAX_TREES.

@@ -24,9 +24,6 @@ from fullrank_trainer.evaluation.evaluate import (
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.fields import CLICKED
 
-# What the second stage reads of a collection's documents.
-
-
 # A field is a date if at least this share of the documents has one, and no document another text there.
 _MIN_DATED = 0.5
 

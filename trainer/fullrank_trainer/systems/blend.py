@@ -183,9 +183,6 @@ def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
     return context.with_corpus(replace(corpus, pairs=pairs, cache={}))
 
 
-# Trials, and the choice that they make.
-
-
 def _choose_by_trials(
     context: TrainingContext,
     held: HoldOut,
@@ -386,9 +383,6 @@ def _settled(part: Recipe, model: Model) -> Recipe:
     return replace(part, own=chosen)
 
 
-# The last fits and their sum.
-
-
 def _refit(
     context: TrainingContext,
     recipe: Recipe,
@@ -452,9 +446,6 @@ def blend_of(
     if len(parts) == 1 and lift == NO_LIFT:
         return replace(parts[0], facts=facts, settled=None)
     return add_up(parts, weights, facts, lift, unjudged)
-
-
-# The two fits of a part: a trial without the judgements held out, and the last fit with all of them.
 
 
 @dataclass(frozen=True, eq=False)

@@ -308,9 +308,6 @@ def _prune(scored: Scored, weights: Float64) -> Float64:
     return weights
 
 
-# The scores of all parts of a blend for validation queries, so that weights are tried without ranking again.
-
-
 # Scores of one part: 64 MiB, unless these are the scores of too few queries to compare weights.
 _CELLS, _FEWEST_QUERIES = 1 << 24, 200
 _BATCH = 128  # queries that are scored at once
@@ -443,9 +440,6 @@ def _top(scores: Float32, count: int) -> Int64:
 def _spread(scores: Iterable[Float32]) -> float:
     lines = [float(np.std(line[np.isfinite(line)])) for line in scores]
     return float(np.mean(lines)) or 1.0
-
-
-# Numba kernels of the choice of weights; each has a numpy twin in the tests.
 
 
 @compiled()

@@ -6,14 +6,16 @@ settings, its rules, its fit, and what it is to the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from fullrank.models.expansion import ExpansionModel
+from fullrank.models.linear import LinearModel
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import require, setting
 from fullrank_trainer.recipes.systems import System
-from fullrank_trainer.systems.linear.parameters import encode_judged, unlearned
+from fullrank_trainer.systems.linear.parameters import compile_model, fitted_linear, start
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
@@ -42,11 +44,13 @@ def validate(recipe: Recipe) -> None:
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Build the linear model of a recipe once for all trials, and expand its queries."""
     features = context.features(recipe.model)
-    base, documents = context.cached(
-        ("expansion", recipe.model), lambda: unlearned(features, recipe.train, context.seed)
+    parameters = start(features, recipe.train, np.random.default_rng(context.seed))
+    base = context.cached(
+        ("expansion", recipe.model),
+        lambda: fitted_linear(features, compile_model(features, parameters), parameters),
     )
-    expanded = ExpansionModel(base, recipe.own.beta, recipe.own.feedback)
-    return FittedModel(expanded, documents, partial(encode_judged, features, base))
+    assert isinstance(base.model, LinearModel)
+    return replace(base, model=ExpansionModel(base.model, recipe.own.beta, recipe.own.feedback))
 
 
 SYSTEM = System("expansion", fit, validate, "expansion", ExpansionSettings, linear_in_query=False)

@@ -9,11 +9,9 @@ With a lexical part, I on unit tf-idf vectors, φ(x)·φ(y) is added to both f a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -29,12 +27,17 @@ from fullrank_trainer.recipes.settings import setting
 from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.kernels import add_row, dot_sparse
-from fullrank_trainer.systems.linear.margin import STEP, Drawn, TripleLearner, sample
+from fullrank_trainer.systems.linear.margin import (
+    STEP,
+    Drawn,
+    TripleLearner,
+    sample,
+    triple_arguments,
+)
 from fullrank_trainer.systems.linear.parameters import (
     Parameters,
     compile_model,
-    encode_corpus,
-    encode_judged,
+    fitted_linear,
     scan_documents,
     scan_queries,
 )
@@ -132,14 +135,19 @@ class HalfTransductiveLearner(TripleLearner):
         linear = self.linear()
         model = compile_model(self.features, linear)
         model = replace(model, settings={**model.settings, "unit": self.settings.cosine})
-        documents = encode_corpus(self.features, model, linear)
         facts["rate"] = float(self.rate[0])
-        return FittedModel(
-            model,
-            replace(documents, dense=self.stored_vectors()),
-            partial(encode_judged, self.features, model),
-            facts,
-        )
+        found = fitted_linear(self.features, model, linear, facts)
+        return replace(found, documents=replace(found.documents, dense=self.stored_vectors()))
+
+
+def system(name: str, learner: Callable[..., HalfTransductiveLearner]) -> System:
+    """Return the system of a learner, which is made of a context, features, a recipe and a random generator."""
+
+    def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+        features, rng = context.features(recipe.model), np.random.default_rng(context.seed)
+        return learner(context, features, recipe, rng).fitted(run)
+
+    return System(name, fit, section="htr", settings=HtrSettings)
 
 
 def unit_rows(dense: Float32) -> Float32:
@@ -236,38 +244,25 @@ class SupervisedLearner(HalfTransductiveLearner):
     """Learns both hinges over the judged pairs of the training split."""
 
     def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
+        features.pairs.require()
         super().__init__(features, recipe, rng)
         self.per_epoch = recipe.train.triples or len(features.pairs)
         self._D = np.ones((len(features.z), features.s.width), np.float32)
 
     def draw(self, count: int) -> Drawn:
         """Draw triples (query, relevant document, other document)."""
-        columns = sample(self.features.pairs, self.features, count, self.rng)
+        features = self.features
+        columns = sample(features.pairs, features.documents, features.mates, count, self.rng)
         return tuple(column.astype(np.int64) for column in columns)
 
     def step(self, drawn: Drawn, rate: float, *, update: bool = True) -> Float32:
         """Take the steps of triples; without ``update`` only measure."""
-        features = self.features
-        queries, positives, negatives = drawn
-        losses = np.zeros(len(queries), np.float32)
-        shards = min(numba.get_num_threads(), max(1, len(losses)))
+        losses, shards, matrices = triple_arguments(self.features, self.x, drawn)
         supervised_sgd(
-            queries, positives, negatives, shards,
-            features.xq.arrays, self.x.arrays, features.s.arrays,
-            tuple(z.indptr for z in features.z),
-            tuple(z.indices for z in features.z),
-            tuple(z.values for z in features.z),
-            self._D, self.W, self.vectors, self.settings.gamma, rate, losses, update,
+            *drawn, shards, *matrices, self._D, self.W, self.vectors, self.settings.gamma, rate,
+            losses, update,
         )  # fmt: skip
         return losses
-
-
-def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a supervised recipe. Raises TrainingError if no pair is judged."""
-    features = context.features(recipe.model)
-    features.pairs.require()
-    rng = np.random.default_rng(context.seed)
-    return SupervisedLearner(features, recipe, rng).fitted(run)
 
 
 # Half transductive ranking of a graph: a vector v_i for each node, and a matrix W that embeds new nodes.
@@ -282,8 +277,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 _NEIGHBOURS = 10  # nearest documents by tf-idf that count as linked where there are no links
-Pairs = tuple[Int64, Int64, npt.NDArray[np.bool_]]
-"""First nodes, second nodes, and whether they are adjacent; (T,) each."""
 
 
 @compiled()
@@ -355,8 +348,8 @@ class Graph:
             raise TrainingError("no two documents are linked; a graph needs at least one edge")
         return Graph(both)
 
-    def sample(self, count: int, rng: np.random.Generator) -> Pairs:
-        """Draw ``count`` pairs: in turn a random edge and a random pair that is not adjacent.
+    def sample(self, count: int, rng: np.random.Generator) -> Drawn:
+        """Draw ``count`` pairs, in turn a random edge and a random pair that is not adjacent, and which they are.
 
         In an almost complete graph the last of 8 draws may be adjacent, and is marked as such.
         """
@@ -380,37 +373,16 @@ class Graph:
     def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
         m = self.neighbours.shape[0]
         owner = np.repeat(np.arange(m), np.diff(self.neighbours.indptr))
-        keys = owner * np.int64(m) + self.neighbours.indices
-        wanted = first * np.int64(m) + second
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.asarray(keys[place] == wanted)
-
-
-def start(
-    x: Rows, dimension: int, init: float, rng: np.random.Generator
-) -> tuple[Float32, Float32]:
-    """Draw W and v_i: the entries of v_i and of Wφ(y_i) have standard deviation ``init``."""
-    length = np.sqrt(np.square(x.values, dtype=np.float64).sum() / max(1, len(x))) or 1.0
-    W = rng.standard_normal((x.width, dimension), np.float32) * np.float32(init / length)
-    vectors = rng.standard_normal((len(x), dimension), np.float32) * np.float32(init)
-    return W, vectors
+        return np.isin(first * m + second, owner * m + self.neighbours.indices)
 
 
 def run(
-    drawn: Pairs,
-    x: Rows,
-    W: Float32,
-    vectors: Float32,
-    gamma: float,
-    rates: npt.NDArray[np.float64],
-    *,
+    drawn: Drawn, x: Rows, W: Float32, vectors: Float32, gamma: float, rates: Float64, *,
     update: bool = True,
-) -> Float32:
+) -> Float32:  # fmt: skip
     """Take the steps of pairs in place; return each loss before its step, float32 (T,)."""
     losses = np.zeros(len(drawn[0]), np.float32)
-    graph_sgd(
-        *drawn, (x.indptr, x.indices, x.values), W, vectors, gamma, rates, losses, update
-    )  # fmt: skip
+    graph_sgd(*drawn, x.arrays, W, vectors, gamma, rates, losses, update)
     return losses
 
 
@@ -430,10 +402,8 @@ class GraphLearner(HalfTransductiveLearner):
 
     def step(self, drawn: Drawn, rate: float | Float64) -> Float32:
         """Take the steps of pairs, each at its own rate or all at one."""
-        first, second, adjacent = drawn
-        rates = np.full(len(first), rate)
-        gamma = self.settings.gamma
-        return run((first, second, adjacent), self.x, self.W, self.vectors, gamma, rates)
+        rates = np.full(len(drawn[0]), rate)
+        return run(drawn, self.x, self.W, self.vectors, self.settings.gamma, rates)
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take the steps of one epoch; the rate falls to zero over the whole training."""
@@ -449,10 +419,8 @@ class GraphLearner(HalfTransductiveLearner):
 def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -> Graph:
     """Return the graph of training links if documents are queries, else of the nearest documents by tf-idf."""
     if documents_are_queries and len(features.pairs):
-        relevant = features.pairs.relevant
-        first, second = relevant.owners, relevant.entries
-        edges = (np.ones(len(first), np.float32), (first, second))
-        return Graph.of(sp.csr_array(edges, shape=(features.documents,) * 2))
+        edges = features.pairs.relevant.matrix(features.documents, features.documents)
+        return Graph.of(edges)
     return Graph.of(nearest_by_cosine(features.xd.composed().csr(), neighbours))
 
 
@@ -473,13 +441,13 @@ def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.fl
     return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(m, m))
 
 
-def fit_graph(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a graph recipe. Raises TrainingError if there is no edge."""
-    features = context.features(recipe.model)
+def graph_learner(
+    context: TrainingContext, features: Features, recipe: Recipe, rng: np.random.Generator
+) -> GraphLearner:
+    """Make the learner of the links, or of the nearest documents. Raises TrainingError if there is no edge."""
     graph = graph_of(features, context.collection.documents_are_queries, _NEIGHBOURS)
-    rng = np.random.default_rng(context.seed)
-    return GraphLearner(features, recipe, rng, graph).fitted(run)
+    return GraphLearner(features, recipe, rng, graph)
 
 
-SYSTEM = System("htr", fit, section="htr", settings=HtrSettings)
-GRAPH = System("htr-graph", fit_graph, section="htr", settings=HtrSettings)
+SYSTEM = system("htr", lambda _, *fit: SupervisedLearner(*fit))
+GRAPH = system("htr-graph", graph_learner)

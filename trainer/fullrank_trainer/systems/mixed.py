@@ -88,9 +88,6 @@ def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Enc
     return model.queries([part.encode(rows) for part in parts])
 
 
-# Fit a mix α f₁ + (1 − α) f₂ of two recipes; each is fitted once for all values of α.
-
-
 def validate(recipe: Recipe) -> None:
     """Check the settings of a mix and of its two parts. Raises RecipeError."""
     names = recipe.own.recipes

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numba
@@ -29,14 +28,14 @@ from fullrank.models.pairs import (
     text_side,
     window_starts,
 )
-from fullrank.text.features import Vocabulary, tfidf_idf
 from fullrank_trainer.compiled import compiled
-from fullrank_trainer.features.corpus import Corpus, document_frequency
+from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.pairs import Pairs
-from fullrank_trainer.features.sides import kept_words
+from fullrank_trainer.features.sides import kept_words, training_frequencies
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import SIZE, ModelSettings, TrainSettings, require, setting
 from fullrank_trainer.recipes.systems import System
+from fullrank_trainer.systems.linear.kernels import dot_sparse
 from fullrank_trainer.systems.linear.margin import Drawn, TripleLearner, sample
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
@@ -75,23 +74,6 @@ def _score(
 
 
 @compiled()
-def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
-    """Return q·d of two rows with ascending indices."""
-    total = 0.0
-    a = b = 0
-    while a < len(qi) and b < len(di):
-        if qi[a] == di[b]:
-            total += qv[a] * dv[b]
-            a += 1
-            b += 1
-        elif qi[a] < di[b]:
-            a += 1
-        else:
-            b += 1
-    return total
-
-
-@compiled()
 def _update(
     qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool,
     closed: bool, step: float,
@@ -109,7 +91,7 @@ def _update(
 
 @compiled()
 def _pair_triple(  # type: ignore[no-untyped-def]
-    q, d, n, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always
+    q, d, n, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, update, always
 ):
     """Return the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)) of a triple and, if it is positive, take its step.
 
@@ -121,8 +103,9 @@ def _pair_triple(  # type: ignore[no-untyped-def]
     qi, qv = xq[1][xq[0][q] : xq[0][q + 1]], xq[2][xq[0][q] : xq[0][q + 1]]
     pi, pv = xd[1][xd[0][d] : xd[0][d + 1]], xd[2][xd[0][d] : xd[0][d + 1]]
     ni, nv = xd[1][xd[0][n] : xd[0][n + 1]], xd[2][xd[0][n] : xd[0][n + 1]]
-    lexical = _overlap(qi, qv, pi, pv) - _overlap(qi, qv, ni, nv) if apart else 0.0
-    margin = 0.0
+    margin = lexical = 0.0
+    if len(identity):
+        lexical = dot_sparse(qi, qv, pi, pv, identity) - dot_sparse(qi, qv, ni, nv, identity)
     if not always:
         margin = 1.0 - alpha[0] * lexical
         margin -= _score(qi, qv, pi, pv, starts, table, off_diagonal)
@@ -137,7 +120,7 @@ def _pair_triple(  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def pair_sgd(  # type: ignore[no-untyped-def]
-    triples, shards, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always,
+    triples, shards, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, update, always,
     losses,
 ):  # fmt: skip
     """Run stochastic gradient descent over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,), alpha (1,)."""
@@ -145,7 +128,7 @@ def pair_sgd(  # type: ignore[no-untyped-def]
         for t in range(i, len(triples), shards):
             losses[t] = _pair_triple(
                 triples[t, 0], triples[t, 1], triples[t, 2], xq, xd, starts, table, alpha,
-                apart, off_diagonal, closed, rate, update, always,
+                identity, off_diagonal, closed, rate, update, always,
             )  # fmt: skip
 
 
@@ -264,29 +247,18 @@ class PairTexts:
     pairs: Pairs
     mates: Int64
 
-    @property
-    def documents(self) -> int:
-        """Number of documents."""
-        return len(self.xd)
-
 
 def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
     """Make the vectors of a collection over the words of documents and training queries. Raises TrainingError."""
-    are_queries = corpus.collection.documents_are_queries
-    documents, queries = corpus.documents, corpus.queries
-    df, total = document_frequency(documents), len(documents)
-    if not are_queries:
-        trained = queries.take(corpus.pairs.queries)
-        df, total = df + document_frequency(trained), total + len(trained)
-    rows = kept_words(df, model)
+    frequencies = training_frequencies(corpus)
+    rows = kept_words(frequencies.words, model)
     if not len(rows):
         raise TrainingError("no word is left in the vocabulary; lower model.min_df")
     corpus.pairs.require()
-    unseen = tfidf_idf(np.zeros(1, np.int64), total)
-    words = Vocabulary([corpus.counts.words[i] for i in rows.tolist()])
-    side = text_side(words, np.append(tfidf_idf(df[rows], total), unseen), terms)
-    xd = side.features(corpus.counts.words, [documents], [1.0])[0]
-    xq = xd if are_queries else side.features(corpus.counts.words, [queries], [1.0])[0]
+    side = text_side(corpus.vocabulary(rows), frequencies.idf()[np.append(rows, -1)], terms)
+    xd = side.features(corpus.counts.words, [corpus.documents], [1.0])[0]
+    are_queries = corpus.collection.documents_are_queries
+    xq = xd if are_queries else side.features(corpus.counts.words, [corpus.queries], [1.0])[0]
     return PairTexts(side, list(corpus.sources), xq, xd, corpus.pairs, corpus.mates)
 
 
@@ -334,7 +306,8 @@ class PairLearner(TripleLearner):
 
     def draw(self, count: int) -> Drawn:
         """Draw triples, int64 (T, 3)."""
-        columns = sample(self.texts.pairs, self.texts, count, self.rng)
+        texts = self.texts
+        columns = sample(texts.pairs, len(texts.xd), texts.mates, count, self.rng)
         return (np.stack(columns, axis=1, dtype=np.int64),)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
@@ -365,22 +338,12 @@ class PairLearner(TripleLearner):
         """
         losses = np.zeros(len(triples), np.float32)
         if len(triples):
+            apart = self.width if self.pairs.identity == "apart" else 0
             pair_sgd(
-                triples,
-                min(numba.get_num_threads(), len(triples)),
-                self.texts.xq.arrays,
-                self.texts.xd.arrays,
-                self.starts,
-                self.table,
-                self.alpha,
-                self.pairs.identity == "apart",
-                self.pairs.zero_diagonal,
-                self.closed,
-                rate,
-                update,
-                always,
-                losses,
-            )
+                triples, min(numba.get_num_threads(), len(triples)), self.texts.xq.arrays,
+                self.texts.xd.arrays, self.starts, self.table, self.alpha, np.ones(apart, np.float32),
+                self.pairs.zero_diagonal, self.closed, rate, update, always, losses,
+            )  # fmt: skip
         return losses
 
     def _remove(self) -> None:
@@ -475,13 +438,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     }
     compiled = PairModel(settings, texts.side, learner.store())
     facts |= {"rate": float(learner.rate[0]), "alpha": float(learner.alpha[0])}
-    return FittedModel(
-        compiled, Encoded.from_rows(texts.xd), partial(_encode, compiled, texts.xq), facts
-    )
 
+    def encode(rows: Int64) -> Encoded:
+        return compiled.encode_query_rows(texts.xq.take(rows))
 
-def _encode(model: PairModel, xq: Rows, rows: Int64) -> Encoded:
-    return model.encode_query_rows(xq.take(rows))
+    return FittedModel(compiled, Encoded.from_rows(texts.xd), encode, facts)
 
 
 SYSTEM = System("pairs", fit, validate, "pairs", PairSettings)

@@ -31,7 +31,7 @@ from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import setting
 from fullrank_trainer.recipes.systems import System
 from fullrank_trainer.systems.linear import kernels
-from fullrank_trainer.systems.linear.parameters import encode_corpus, encode_judged, start
+from fullrank_trainer.systems.linear.parameters import fitted_linear, start
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import RestoresInPlace, TrainingRun
@@ -94,9 +94,10 @@ class Space:
     def pairs(self, sign: float) -> LinearOperator:
         """Return q + sign · d of each pair, (pairs, F). Raises TrainingError if there is no pair."""
         self.require_pairs()
-        q = self._selector(self.query_of, self.queries.shape[0])
-        d = self._selector(self.document_of, self.documents.shape[0])
-        Q, D = self.queries, self.documents
+        (q, Q), (d, D) = (
+            (sp.eye_array(matrix.shape[0], format="csr")[rows], matrix)
+            for rows, matrix in ((self.query_of, self.queries), (self.document_of, self.documents))
+        )
         qT, dT, QT, DT = (matrix.T.tocsr() for matrix in (q, d, Q, D))
         return LinearOperator(
             (len(self.query_of), self.width),
@@ -104,11 +105,6 @@ class Space:
             rmatvec=lambda w: _chain(w, qT, QT) + sign * _chain(w, dT, DT),
             dtype=np.float64,
         )
-
-    @staticmethod
-    def _selector(rows: Int64, count: int) -> Matrix:
-        ones, indptr = np.ones(len(rows)), np.arange(len(rows) + 1)
-        return sp.csr_array((ones, rows, indptr), shape=(len(rows), count))
 
     def variances(self) -> Float64:
         """Return the mean of q_w² + d_w² over pairs, (F,): the diagonal of Σ_noise if no pair shares a word."""
@@ -314,9 +310,7 @@ class S2NetLearner(RestoresInPlace):
         count = self.features.documents
         drawn = self.rng.integers(0, count, (len(queries), self.others))
         while True:
-            keys = queries[:, None] * count + drawn
-            place = np.minimum(np.searchsorted(self.known, keys), len(self.known) - 1)
-            wrong = self.known[place] == keys
+            wrong = np.isin(queries[:, None] * count + drawn, self.known)
             if not wrong.any():
                 return drawn
             drawn[wrong] = self.rng.integers(0, count, int(wrong.sum()))
@@ -365,11 +359,6 @@ def _encoded(Y: Float32) -> Encoded:
     return Encoded.from_rows(Rows.empty(len(Y), 0), _unit(Y)[0])
 
 
-# Fit a projection model: f(q, d) = cos(Aᵀq, Aᵀd), alone or mixed with tf-idf as α cos + (1 − α) q·d.
-#
-# ``METHODS`` has the ways to find A. A is found once for all values of α that a search tries.
-
-
 _NOISE = 1.0  # γ of opca, in units of the mean variance of a word
 _Projection = tuple[Float32, dict[str, Any]]
 
@@ -410,10 +399,15 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     key = ("projection", replace(recipe.model, alpha=1.0), recipe.own, train)
     A, facts = context.cached(key, lambda: find(context, recipe, space, run))
     U, V = space.tables(A)
-    model = compile_projection(features, V, U)
-    unlearned = start(features, recipe.train, np.random.default_rng(context.seed))
-    documents = encode_corpus(features, model, unlearned)
-    return FittedModel(model, documents, partial(encode_judged, features, model), facts)
+    return _projected(context, recipe, compile_projection(features, V, U), facts)
+
+
+def _projected(
+    context: TrainingContext, recipe: Recipe, model: LinearModel, facts: dict[str, Any]
+) -> FittedModel:
+    features = context.features(recipe.model)
+    nothing = start(features, recipe.train, np.random.default_rng(context.seed))
+    return fitted_linear(features, model, nothing, facts)
 
 
 # Latent semantic indexing: a truncated singular value decomposition of the documents.
@@ -513,10 +507,7 @@ def fit_eigenmaps(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
             features.xd.composed().csr(), recipe.model.dimension, seed=context.seed
         ),
     )  # fmt: skip
-    model = compile_projection(features, table)
-    parameters = start(features, recipe.train, np.random.default_rng(context.seed))
-    documents = encode_corpus(features, model, parameters)
-    return FittedModel(model, documents, partial(encode_judged, features, model))
+    return _projected(context, recipe, compile_projection(features, table), {})
 
 
 SYSTEM = System("projection", fit, section="projection", settings=ProjectionSettings)

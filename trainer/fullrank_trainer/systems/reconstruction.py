@@ -12,19 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.systems import System
-from fullrank_trainer.systems.half_transductive import HalfTransductiveLearner, HtrSettings
+from fullrank_trainer.systems.half_transductive import HalfTransductiveLearner, system
 from fullrank_trainer.systems.linear.kernels import add_row
 from fullrank_trainer.systems.linear.margin import Drawn
-from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import Arrays, FittedModel
-from fullrank_trainer.training.loop import TrainingRun
+from fullrank_trainer.training.fitted import Arrays
 
 # A matrix V = T M: gradient steps that change every row of V at the cost of a few rows of T.
 #
@@ -41,8 +37,6 @@ from fullrank_trainer.training.loop import TrainingRun
 # M⁻¹ and G = VᵀV get rank-one and rank-two corrections, so a step costs O(N² + |φ| N). The factorisation is that of
 # Vincent, de Brébisson and Bouthillier 2015. M is folded into T before M⁻¹ grows large.
 
-
-Float64 = npt.NDArray[np.float64]
 
 _MAX_GROWTH = 30.0  # root mean square growth of a direction under M⁻¹; beyond it M is folded into T
 
@@ -224,23 +218,16 @@ def reconstruction_sgd(  # type: ignore[no-untyped-def]
 
 
 def run(
-    x: Rows,
-    W: Float32,
-    vectors: Float32,
-    V: FactoredMatrix,
-    drawn: tuple[Int64, Int64],
-    gamma: float,
-    rate: float,
-    *,
-    update: bool = True,
-) -> Float32:
+    x: Rows, W: Float32, vectors: Float32, V: FactoredMatrix, drawn: Drawn, gamma: float,
+    rate: float, *, update: bool = True,
+) -> Float32:  # fmt: skip
     """Take the steps of some pairs of documents in place, in order, or only measure; return the losses before."""
     losses = np.zeros(len(drawn[0]), np.float32)
-    rows = (x.indptr, x.indices, x.values)
     place = 0
     while place < len(losses):
         place = reconstruction_sgd(
-            place, *drawn, rows, W, vectors, V.T, V.M, V.inverse, V.G, gamma, rate, losses, update
+            place, *drawn, x.arrays, W, vectors, V.T, V.M, V.inverse, V.G, gamma, rate, losses,
+            update,
         )  # fmt: skip
         if place < len(losses):
             V.fold()
@@ -276,20 +263,11 @@ class ReconstructionLearner(HalfTransductiveLearner):
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
         """Take the steps of pairs of documents."""
-        first, second = drawn
-        gamma = self.settings.gamma
-        return run(self.x, self.W, self.vectors, self.V, (first, second), gamma, rate)
+        return run(self.x, self.W, self.vectors, self.V, drawn, self.settings.gamma, rate)
 
     def state(self) -> Arrays:
         """Return the chosen rate, and V."""
         return {**super().state(), **vars(self.V)}
 
 
-def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a reconstruction recipe."""
-    features = context.features(recipe.model)
-    rng = np.random.default_rng(context.seed)
-    return ReconstructionLearner(features, recipe, rng).fitted(run)
-
-
-SYSTEM = System("htr-reconstruction", fit, section="htr", settings=HtrSettings)
+SYSTEM = system("htr-reconstruction", lambda _, *fit: ReconstructionLearner(*fit))

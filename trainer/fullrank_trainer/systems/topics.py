@@ -231,9 +231,8 @@ def _columns_to_one(counts: Float64) -> Float64:
 
 # Numba kernels of expectation maximisation for topic models over pairs of texts.
 #
-# Three layers: one row; one pair of texts; all pairs, or all words, in parallel. One thread computes a pair or a word
-# in a fixed order, so results do not depend on the number of threads. Arrays are C-contiguous: indptr int64, indices
-# int32, the rest float64, because late EM steps gain less than the resolution of float32.
+# One thread computes a pair or a word in a fixed order, so results do not depend on the number of threads. Arrays are
+# float64, because late EM steps gain less than the resolution of float32.
 #
 # A side is a pair's query or its document: words w with counts n_w, topic-word probabilities φ_wz (words by rows), and
 # a topic vector θ̃ that may be tilted. Its log-likelihood and its expected topic counts are

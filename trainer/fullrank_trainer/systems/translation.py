@@ -134,10 +134,8 @@ def learn(
 #     E   δ(s|t) = n(s,S) P(t|s) / Σ_s' n(s',S) P(t|s')                  of every pair
 #     M   P(t|s) = Σ_pairs n(t,T) δ(s|t) / Σ_t' Σ_pairs n(t',T) δ(s|t')
 #
-# after Brown, Della Pietra, Della Pietra, Mercer 1993, without the empty word. Word order does not count. The
-# log-likelihood never falls and is concave in P, so every start with positive probabilities reaches the same maximum; P
-# starts uniform. Two words that never occur in the same pair have probability zero after the first iteration, so only
-# words that do are stored.
+# after Brown, Della Pietra, Della Pietra, Mercer 1993, without the empty word. The log-likelihood is concave in P, so
+# the start does not matter; only words that occur in the same pair are stored.
 
 
 @compiled()

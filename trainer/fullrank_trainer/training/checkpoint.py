@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 
-# One training at a time in a folder of checkpoints.
-
 
 @contextmanager
 def training_folder(folder: Path) -> Iterator[None]:
@@ -87,12 +85,8 @@ class StoredArrays(Mapping[str, npt.NDArray[Any]]):
 
     def group(self, prefix: str) -> StoredArrays:
         """Return the arrays whose names begin with ``prefix``, without it."""
-        names = {
-            name.removeprefix(prefix): place
-            for name, place in self._names.items()
-            if name.startswith(prefix)
-        }
-        return StoredArrays(self._path, names)
+        found = {n.removeprefix(prefix): p for n, p in self._names.items() if n.startswith(prefix)}
+        return StoredArrays(self._path, found)
 
     def read_into(self, name: str, out: npt.NDArray[Any]) -> None:
         """Read an array into another of its shape and dtype, piece by piece. Raises ValueError."""

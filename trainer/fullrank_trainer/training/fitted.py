@@ -18,8 +18,6 @@ from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.training.checkpoint import stored_arrays
 from fullrank_trainer.training.memory import ArrayFiles
 
-# Where a fit ended, so that a later fit goes on from there.
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 

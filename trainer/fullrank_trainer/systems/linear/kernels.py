@@ -318,9 +318,6 @@ def margin_sgd(  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-# Numba kernels of the softmax loss: its gradient over a batch of candidates.
-
-
 # Of e^x = 2ⁿ e^r with n = round(x / ln 2), |r| ≤ ln 2 / 2. ln 2 has two parts, so that n · ln 2 loses nothing; the
 # polynomial of e^r is that of the Cephes library. A sum with _ROUND is rounded to an integer, which its last bits hold.
 _LOG2_E = np.float32(1.44269504088896341)

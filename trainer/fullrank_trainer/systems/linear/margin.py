@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numba
 import numpy as np
@@ -91,18 +91,6 @@ class TripleLearner(RestoresInPlace):
         return {"rate": self.rate}
 
 
-class NegativePool(Protocol):
-    """The documents to draw negatives from."""
-
-    @property
-    def documents(self) -> int:
-        """Number of documents."""
-
-    @property
-    def mates(self) -> Int64:
-        """int64 (queries,): the document that a query is or describes, never a negative; -1 if none."""
-
-
 class MarginLearner(TripleLearner, LinearLearner):
     """The linear family under the margin loss."""
 
@@ -120,8 +108,8 @@ class MarginLearner(TripleLearner, LinearLearner):
 
     def draw(self, count: int) -> Drawn:
         """Draw ``count`` triples."""
-        pairs, features = self.features.pairs, self.features
-        return sample(pairs, features, count, self.rng)
+        features = self.features
+        return sample(features.pairs, features.documents, features.mates, count, self.rng)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
         """Take the steps of triples."""
@@ -130,8 +118,6 @@ class MarginLearner(TripleLearner, LinearLearner):
 
 def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
     """Return the rate with the least mean loss over the later half of a trial; ``losses_of`` runs one."""
-    if len(rates) == 1:
-        return rates[0]
     best = (np.inf, rates[0])
     for rate in rates:
         losses = losses_of(rate)
@@ -142,42 +128,36 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
     return best[1]
 
 
-def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator) -> Triples:
-    """Draw triples: a random judged pair, and a random document that is neither judged nor the mate.
+def sample(pairs: Pairs, pool: int, mates: Int64, count: int, rng: np.random.Generator) -> Triples:
+    """Draw triples: a random judged pair, and a random of ``pool`` documents that is neither judged nor the mate.
 
     Pairs whose weights are all alike come once each before any comes again. Raises TrainingError without a negative.
     """
-    mates = pool.mates
     starts, documents = pairs.relevant.take(pairs.queries)
-    has_other = np.diff(starts) + (mates[pairs.queries] >= 0) < pool.documents
+    has_other = np.diff(starts) + (mates[pairs.queries] >= 0) < pool
     usable = pairs.queries[has_other]
     if not len(usable):
         raise TrainingError(
             "every document is relevant to every query, so there is no negative to learn from"
         )
     starts, documents = pairs.relevant.take(usable)
-    drawn = _drawn(len(documents), _weights(pairs, usable), count, rng)
+    drawn = _drawn(len(documents), pairs.weights_of(usable), count, rng)
     # Of tens of millions of pairs each int64 array would take hundreds of megabytes.
     owner = np.repeat(np.arange(len(usable), dtype=np.int32), np.diff(starts))[drawn]
     q, positive = usable.astype(np.int32)[owner], documents.astype(np.int32)[drawn]
     del drawn
-    negative = rng.integers(0, pool.documents, count).astype(np.int32)
+    negative = rng.integers(0, pool, count).astype(np.int32)
     for t in kernels.known_negatives(owner, negative, starts, documents, mates[usable]).tolist():
         known = pairs.relevant[int(q[t])]
-        while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
-            negative[t] = rng.integers(0, pool.documents)
+        while negative[t] in known or negative[t] == mates[q[t]]:
+            negative[t] = rng.integers(0, pool)
     return q, positive, negative
 
 
-def _weights(pairs: Pairs, queries: Int64) -> Float64 | None:
-    found = pairs.weights_of(queries)
-    return None if found is None or (found == found[0]).all() else found.astype(np.float64)
-
-
-def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Generator) -> Int64:
+def _drawn(pairs: int, weights: Float32 | None, count: int, rng: np.random.Generator) -> Int64:
     """Draw ``count`` places of pairs: with weights, each pair comes count · w / Σ w times, rounded up or down."""
-    if weights is not None:
-        ends = np.cumsum(weights)
+    if weights is not None and (weights != weights[0]).any():
+        ends = np.cumsum(weights, dtype=np.float64)
         # Systematic sampling: points at equal distances, of which each pair gets those on its stretch.
         points = (rng.random() + np.arange(count)) * (ends[-1] / count)
         return rng.permutation(np.minimum(np.searchsorted(ends, points, "right"), pairs - 1))
@@ -185,11 +165,6 @@ def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Gener
     if count > pairs:
         drawn = np.concatenate([drawn, rng.integers(0, pairs, count - pairs)])
     return drawn[:count]
-
-
-def _contains(ascending: Int64, row: np.int32) -> bool:
-    place = int(np.searchsorted(ascending, row))
-    return place < len(ascending) and bool(ascending[place] == row)
 
 
 def run(
@@ -201,31 +176,24 @@ def run(
     update: bool = True,
 ) -> Float32:
     """Take the steps of triples in place, or only measure them; return each hinge before its step, float32 (T,)."""
-    queries, positives, negatives = (column.astype(np.int64) for column in triples)
-    losses = np.zeros(len(queries), np.float32)
+    losses, shards, matrices = triple_arguments(features, features.xd.composed(), triples)
+    p, settings = parameters, features.settings
     kernels.margin_sgd(
-        queries,
-        positives,
-        negatives,
-        min(numba.get_num_threads(), max(1, len(queries))),
-        features.xq.arrays,
-        features.xd.composed().arrays,
-        features.s.arrays,
-        tuple(z.indptr for z in features.z),
-        tuple(z.indices for z in features.z),
-        tuple(z.values for z in features.z),
-        parameters.U,
-        parameters.V,
-        parameters.D,
-        parameters.bias,
-        bool(len(parameters.V)),
-        features.settings.diagonal == "learned",
-        features.settings.bias,
-        rate,
-        losses,
-        update,
-    )
+        *(column.astype(np.int64) for column in triples), shards, *matrices,
+        p.U, p.V, p.D, p.bias, bool(len(p.V)), settings.diagonal == "learned", settings.bias,
+        rate, losses, update,
+    )  # fmt: skip
     return losses
+
+
+def triple_arguments(
+    features: Features, x: Rows, triples: Drawn
+) -> tuple[Float32, int, tuple[Any, ...]]:
+    """Return what kernels over triples take: losses to write, shards, and the matrices; x is φ of the documents."""
+    count, fields = len(triples[0]), zip(*(z.arrays for z in features.z), strict=True)
+    matrices = features.xq.arrays, x.arrays, features.s.arrays, *fields
+    shards = min(numba.get_num_threads(), max(1, count))
+    return np.zeros(count, np.float32), shards, matrices
 
 
 # Train two tasks that share V: queries in another language, and a monolingual task as regulariser.
@@ -301,9 +269,10 @@ class JointLearner(MarginLearner):
 
     def draw(self, count: int) -> Drawn:
         """Draw ``count`` triples, or one more, from the two tasks in turn."""
-        half = (count + 1) // 2
+        half, both = (count + 1) // 2, self.both
         tasks = [
-            sample(pairs, self.both, half, self.rng) for pairs in (self.both.pairs, self._second)
+            sample(pairs, both.documents, both.mates, half, self.rng)
+            for pairs in (both.pairs, self._second)
         ]
         queries, positives, negatives = (
             np.stack(columns, axis=1).reshape(-1) for columns in zip(*tasks, strict=True)
@@ -318,22 +287,15 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
     """
     first, upper = len(features.xq), features.xq.width
     x = sp.block_diag([features.xq.csr(), second.x.csr()], format="csr")
+    xd = features.xd.composed()
+    xd = Rows(xd.indptr, xd.indices + np.int32(upper), xd.values, xd.width + upper)
     both = replace(
         features,
         xq=Rows.from_csr(sp.csr_array(x)),
-        xd=Phi(_shift_columns(features.xd.composed(), upper)),
-        s=_append_empty_rows(features.s, len(second.x)),
+        xd=Phi(xd),
+        s=Rows.vstack([features.s, Rows.empty(len(second.x), features.s.width)]),
         mates=np.concatenate([features.mates, second.mates]),
     )
     relevant = second.pairs.relevant
     relevant = replace(relevant, rows=relevant.rows + first)
     return both, Pairs(relevant, weights=second.pairs.weights)
-
-
-def _shift_columns(rows: Rows, by: int) -> Rows:
-    return Rows(rows.indptr, rows.indices + np.int32(by), rows.values, rows.width + by)
-
-
-def _append_empty_rows(rows: Rows, count: int) -> Rows:
-    indptr = np.concatenate([rows.indptr, np.full(count, rows.indptr[-1])])
-    return Rows(indptr, rows.indices, rows.values, rows.width)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear.batches import Scratch
 from fullrank_trainer.systems.linear.towers import forward, start_table, start_tower
-from fullrank_trainer.training.fitted import Arrays
+from fullrank_trainer.training.fitted import Arrays, FittedModel
 from fullrank_trainer.training.loop import RestoresInPlace
 from fullrank_trainer.training.memory import ArrayFiles, drop_pages, release
 from fullrank_trainer.training.validation import Validation
@@ -173,13 +175,6 @@ def encode_corpus(features: Features, model: LinearModel, parameters: Parameters
     return replace(encoded, bias=parameters.bias) if features.settings.bias else encoded
 
 
-def unlearned(features: Features, train: TrainSettings, seed: int) -> tuple[LinearModel, Encoded]:
-    """Return the model that nothing has trained, and the corpus encoded by it."""
-    parameters = start(features, train, np.random.default_rng(seed))
-    model = compile_model(features, parameters)
-    return model, encode_corpus(features, model, parameters)
-
-
 def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
     """Encode queries of the collection, given by row, by the model."""
     return model.encode_query_counts(
@@ -187,7 +182,15 @@ def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> E
     )
 
 
-# Encode documents and queries under current parameters, without compiling a model.
+def fitted_linear(
+    features: Features,
+    model: LinearModel,
+    parameters: Parameters,
+    facts: dict[str, Any] | None = None,
+) -> FittedModel:
+    """Encode the corpus by a model of the features."""
+    documents = encode_corpus(features, model, parameters)
+    return FittedModel(model, documents, partial(encode_judged, features, model), facts or {})
 
 
 BLOCK = 1 << 17
@@ -239,9 +242,6 @@ def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> 
         found[start : start + _ROWS] = forward(part, table, tower, gamma, scratch).u
         drop_pages(*phi.words.arrays)
     return found
-
-
-# The base of the linear family's learners: parameters, and their MAP on validation.
 
 
 class LinearLearner(RestoresInPlace):

@@ -42,9 +42,6 @@ from fullrank_trainer.systems.linear.towers import Encoder
 from fullrank_trainer.training.fitted import Arrays
 from fullrank_trainer.training.memory import drop_pages
 
-# The candidates of a step by word, as the kernels of the lexical part read them.
-
-
 # A word in more than this share of the candidates is read as a whole row, which is faster than a long list.
 _COMMON = 1 / 16
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ from fullrank_trainer.systems.linear.parameters import (
     LinearLearner,
     Parameters,
     compile_model,
-    encode_corpus,
-    encode_judged,
+    fitted_linear,
     level_biases,
     start,
 )
@@ -40,8 +38,6 @@ from fullrank_trainer.training.loop import Diverged, TrainingRun
 from fullrank_trainer.training.memory import ArrayFiles
 from fullrank_trainer.training.validation import Validation
 from fullrank_trainer.vectors import WordVectors, read_vectors
-
-# Rules for recipes of the linear family.
 
 
 def validate(recipe: Recipe) -> None:
@@ -126,11 +122,9 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         )
     else:
         model = compile_model(features, parameters, context.files)
-    documents = encode_corpus(features, model, parameters)
+    found = fitted_linear(features, model, parameters, facts)
     context.files.release()  # V, before queries read U
-    settled = _settled(recipe, facts) if facts else None
-    encode = partial(encode_judged, features, model)
-    return FittedModel(model, documents, encode, facts, settled, learned=learned)
+    return replace(found, settled=_settled(recipe, facts) if facts else None, learned=learned)
 
 
 def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
@@ -265,9 +259,6 @@ def member_run(run: TrainingRun, member: int, members: int) -> TrainingRun:
         path=run.path.with_stem(f"{run.path.stem}-{member}"),
         label=f"{run.label}{member + 1}/{members} ",
     )
-
-
-# Choices on validation: the learning rate before a fit, the weight of the second table after it.
 
 
 def start_at_best_rate(
@@ -409,7 +400,7 @@ def _unit(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def cost(corpus: Corpus, recipe: Recipe) -> Cost:
     """Return the size of U and V of one fit, that of what a step makes, and the multiplications of all fits."""
     model, train, width = recipe.model, recipe.train, recipe.model.dimension
-    parameters = scratch = 0
+    parameters = 0
     if model.latent == "learned":
         words = len(corpus.counts.words)
         rows = min(words, model.words or words, model.latent_words or words)
@@ -422,7 +413,7 @@ def cost(corpus: Corpus, recipe: Recipe) -> Cost:
     terms = min(terms, model.latent_terms or terms)
     if train.loss == "margin":
         steps = (train.triples or len(corpus.pairs)) * train.epochs
-        return Cost(parameters, scratch, train.members * steps * 12 * terms * width)
+        return Cost(parameters, 0, train.members * steps * 12 * terms * width)
     batch, candidates = train.batch, train.candidates
     scratch = 4 * (4 * batch * candidates + 6 * (batch + candidates) * width) + 12_000 * candidates
     steps = -(-len(corpus.pairs.queries) // batch) * train.epochs

@@ -90,7 +90,9 @@ def run_one(
 
 def triples_of(features: Features, count: int = 12) -> list[tuple[int, int, int]]:
     """Draw triples as training does."""
-    columns = margin.sample(features.pairs, features, count, np.random.default_rng(2))
+    columns = margin.sample(
+        features.pairs, features.documents, features.mates, count, np.random.default_rng(2)
+    )
     return [(int(q), int(d), int(n)) for q, d, n in zip(*columns, strict=True)]
 
 
@@ -179,7 +181,9 @@ def test_rate_is_chosen_by_training_error(features: Features) -> None:
     p = random_parameters(features, 0.05)
     before = p.copy()
     errors = {}
-    triples = margin.sample(features.pairs, features, 3000, np.random.default_rng(1))
+    triples = margin.sample(
+        features.pairs, features.documents, features.mates, 3000, np.random.default_rng(1)
+    )
     with np.errstate(all="ignore"):
         chosen = margin.best_rate(rates, lambda rate: margin.run(features, p.copy(), triples, rate))
     for rate in rates[:2]:
@@ -196,7 +200,9 @@ def test_negatives_are_neither_judged_nor_the_query(
 ) -> None:
     features: Features = request.getfixturevalue(which)
     pairs = features.pairs
-    queries, positives, negatives = margin.sample(pairs, features, 3000, np.random.default_rng(0))
+    queries, positives, negatives = margin.sample(
+        pairs, features.documents, features.mates, 3000, np.random.default_rng(0)
+    )
     assert len(queries) == 3000 > len(pairs)
     drawn = set()
     for q, d, n in zip(queries.tolist(), positives.tolist(), negatives.tolist(), strict=True):
@@ -212,10 +218,18 @@ def test_queries_without_a_negative_are_skipped(features: Features) -> None:
     """Drawing a negative for such a query would never end."""
     everything = np.arange(features.documents)
     pairs = Pairs.of({0: everything, 1: everything[:2]})
-    queries, _, _ = margin.sample(pairs, features, 10, np.random.default_rng(0))
+    queries, _, _ = margin.sample(
+        pairs, features.documents, features.mates, 10, np.random.default_rng(0)
+    )
     assert set(queries.tolist()) == {1}
     with pytest.raises(TrainingError, match="no negative"):
-        margin.sample(Pairs.of({0: everything}), features, 10, np.random.default_rng(0))
+        margin.sample(
+            Pairs.of({0: everything}),
+            features.documents,
+            features.mates,
+            10,
+            np.random.default_rng(0),
+        )
 
 
 def test_epoch_reports_every_triple_and_learns(features: Features) -> None:
@@ -232,7 +246,9 @@ def test_epoch_reports_every_triple_and_learns(features: Features) -> None:
 def test_shards_cover_every_triple(features: Features) -> None:
     """On several threads each triple is used once."""
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    triples = margin.sample(features.pairs, features, 1001, np.random.default_rng(0))
+    triples = margin.sample(
+        features.pairs, features.documents, features.mates, 1001, np.random.default_rng(0)
+    )
     p = random_parameters(features, 0.05)
     many = margin.run(features, p, triples, 0.0, update=False)
     numba.set_num_threads(1)
@@ -278,7 +294,9 @@ def weighed(weights: Sequence[float]) -> tuple[Pairs, Pool, dict[Pair, float]]:
 
 
 def drawn(pairs: Pairs, pool: Pool, count: int, seed: int = 1) -> Counter[Pair]:
-    queries, documents, negatives = sample(pairs, pool, count, np.random.default_rng(seed))
+    queries, documents, negatives = sample(
+        pairs, pool.documents, pool.mates, count, np.random.default_rng(seed)
+    )
     for query, negative in zip(queries.tolist(), negatives.tolist(), strict=True):
         assert negative not in pairs.relevant[query]
     return Counter(zip(queries.tolist(), documents.tolist(), strict=True))

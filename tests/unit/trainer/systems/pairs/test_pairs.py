@@ -260,7 +260,7 @@ def run(
     text = (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values)
     kernels.pair_sgd(
         triples, 1, text, text, window_starts(WIDTH, prime, len(table)), table, alpha,
-        apart, off_diagonal, closed, rate, update, always, losses,
+        np.ones(WIDTH if apart else 0, np.float32), off_diagonal, closed, rate, update, always, losses,
     )  # fmt: skip
     return losses
 
@@ -417,7 +417,7 @@ def test_shards_cover_every_triple() -> None:
     text = (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values)
     kernels.pair_sgd(
         TRIPLES, numba.get_num_threads(), text, text, window_starts(WIDTH, PRIME, 23), table, alpha,
-        False, False, False, 0.0, False, False, losses,
+        np.zeros(0, np.float32), False, False, 0.0, False, False, losses,
     )  # fmt: skip
     numba.set_num_threads(1)
     np.testing.assert_array_equal(losses, run(PRIME, table, alpha, TRIPLES, 0.0, update=False))

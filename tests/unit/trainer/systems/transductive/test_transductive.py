@@ -22,7 +22,6 @@ from fullrank_trainer.systems.half_transductive import (
     SupervisedLearner,
     nearest_by_cosine,
     run,
-    start,
 )
 from fullrank_trainer.systems.linear.parameters import scan_queries
 from fullrank_trainer.systems.projections import cosine_projection
@@ -210,6 +209,15 @@ def graph_features(seed: int = 0) -> Rows:
     dense[0] = 0
     dense[1, 1:] = 0
     return rows_of(dense)
+
+
+def start(
+    x: Rows, dimension: int, init: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw W and v_i: the entries of v_i and of Wφ(y_i) have standard deviation ``init``."""
+    length = np.sqrt(np.square(x.values, dtype=np.float64).sum() / max(1, len(x))) or 1.0
+    W = rng.standard_normal((x.width, dimension), np.float32) * np.float32(init / length)
+    return W, rng.standard_normal((len(x), dimension), np.float32) * np.float32(init)
 
 
 class Model:
