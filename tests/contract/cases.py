@@ -13,14 +13,7 @@ _MARGIN = ("epochs=8", "rates=0.03,0.1", "trial=300")
 _SOFTMAX = ("epochs=10", "patience=10", "batch=32", "candidates=30", "train.rate=0.1")
 _FIELDED = (*_SOFTMAX, "latent_terms=7", "match_terms=6")
 
-_CFH = (
-    *_SOFTMAX,
-    "loss=softmax",
-    "bins=3",
-    "bin_words=80",
-    "bigrams=2",
-    "trigrams=on",
-)
+_CFH = (*_SOFTMAX, "loss=softmax", "bins=3", "bin_words=80", "bigrams=2", "trigrams=on")
 
 SMALL: dict[str, tuple[str, ...]] = {
     "cfh": ("bin_words=80",),

@@ -85,9 +85,7 @@ def test_rank_loss_without_a_pair_is_zero() -> None:
         )
     )
 )
-def test_rank_loss_equals_the_sum_over_pairs(
-    case: tuple[list[int], set[int], set[int]],
-) -> None:
+def test_rank_loss_equals_the_sum_over_pairs(case: tuple[list[int], set[int], set[int]]) -> None:
     scores, relevant, removed = case
     removed -= relevant
     candidates = np.array([row not in removed for row in range(len(scores))])

@@ -22,12 +22,7 @@ from benchmarks.peers.protocol import Float32, PeerData, read_peer_data
 from benchmarks.performance import live
 from benchmarks.performance.frontier import Contender, quality, timed
 from benchmarks.performance.live import Source, run, table
-from benchmarks.performance.planted import (
-    LINKS_A_QUERY,
-    POOL,
-    draw_links,
-    planted_model,
-)
+from benchmarks.performance.planted import LINKS_A_QUERY, POOL, draw_links, planted_model
 from benchmarks.performance.servers import Server
 from benchmarks.performance.soak import Soak, slope
 from fullrank.bundle import open_bundle
@@ -217,11 +212,7 @@ def test_the_slope_is_that_of_a_line_after_the_warm_up() -> None:
 
 @pytest.mark.parametrize(
     ("status", "content", "lost"),
-    [
-        (200, {"fields": {"n": 2}}, False),
-        (200, {"fields": {"n": 1}}, True),
-        (404, {}, True),
-    ],
+    [(200, {"fields": {"n": 2}}, False), (200, {"fields": {"n": 1}}, True), (404, {}, True)],
 )
 def test_a_lost_or_old_document_is_a_mistake(status: int, content: object, lost: bool) -> None:
     run = Soak(Server("http://127.0.0.1", (), ()), "key", [], [])

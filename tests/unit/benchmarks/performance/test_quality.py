@@ -51,10 +51,7 @@ def measured_here(arguments: Sequence[str]) -> Measured:
 
 @pytest.mark.sweep
 def test_quality_trains_and_measures_through_the_command(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first training and the first evaluation are processes of their own."""
     run, names = run_measured, set[str]()

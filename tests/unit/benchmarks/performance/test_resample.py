@@ -11,12 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from benchmarks.performance.resample import (
-    Line,
-    Source,
-    short_queries,
-    write_corpus,
-)
+from benchmarks.performance.resample import Line, Source, short_queries, write_corpus
 from fullrank.text.words import count_words, words
 
 SECTIONS = ("admin", "games", "libs")

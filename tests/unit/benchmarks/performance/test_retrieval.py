@@ -193,17 +193,14 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
         "fast_recall_at_10_low": 0.991,
         "fast_recall_at_10_high": 0.998,
         "fast_over_bm25s": 0.9,
-        "ratios": {
-            **dict.fromkeys(names, ratio),
-            "fast_over_hnsw": None,
-        },
+        "ratios": {**dict.fromkeys(names, ratio), "fast_over_hnsw": None},
         "milliseconds": ms,
         "recall_at_10": recalls,
         "hnsw": {"efSearch": 64, "recall_of_dense_top_10": 0.96},
         "curves": {
             "share": {
                 share: {**copy.deepcopy(point), "filter_ms": 0.5} for share in ("0.01", "0.1", "1")
-            },
+            }
         },
         **more,
     }

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.bundle import (
-    Bundle,
-    open_bundle,
-    stream_bundle,
-    verify_bundle,
-)
+from fullrank.bundle import Bundle, open_bundle, stream_bundle, verify_bundle
 from fullrank.bundle import documents as layout
 from fullrank.encoding import Encoded
 from fullrank.engines.source import Source
@@ -193,23 +188,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("documents/records.npy", value(-1, np.float32(np.inf).view(np.int32))),
         "records.npy: not finite",
     ),
-    "index outside": (
-        array("documents/records.npy", value(3, 5)),
-        r"records.npy: an index outside 0\.\.4",
-    ),
+    "index outside": (array("documents/records.npy", value(3, 5)), r"records.npy: an index outside 0\.\.4"),
     "index negative": (array("documents/records.npy", value(3, -1)), "an index outside"),
     "one number less": (array("documents/records.npy", lambda a: a[:-1]), "records.npy: shape"),
-    "other type": (
-        array("documents/records.npy", lambda a: a.view(np.float32)),
-        "records.npy: float32, not int32",
-    ),
+    "other type": (array("documents/records.npy", lambda a: a.view(np.float32)), "records.npy: float32, not int32"),
     "two axes": (array("documents/records.npy", lambda a: a[:, None]), "records.npy: shape"),
     "a bias less": (array("documents/bias.npy", lambda a: a[1:]), "bias.npy: shape"),
     "bias not finite": (array("documents/bias.npy", value(0, np.nan)), "bias.npy: not finite"),
-    "pointers descend": (
-        array("documents/indptr.npy", value(20, 0)),
-        "indptr.npy: does not ascend",
-    ),
+    "pointers descend": (array("documents/indptr.npy", value(20, 0)), "indptr.npy: does not ascend"),
     "pointers begin late": (array("documents/indptr.npy", value(0, 1)), "does not ascend"),
     "pointers of other type": (
         array("documents/indptr.npy", lambda a: a.astype(np.int32)),
@@ -225,7 +211,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("documents/records.npy", lambda a: np.concatenate([a[:-5], a[-3:-6:-1], a[-2:]])),
         "golden.jsonl",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGES)

@@ -20,13 +20,23 @@ def _swap_text(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new, 1))
 
 
+def _gone(name: str) -> Damage:
+    def damage(path: Path) -> None:
+        (path / name).unlink()
+        edit(path, lambda manifest: manifest["files"].pop(name))
+
+    return damage
+
+
+def _replace(name: str, old: bytes, new: bytes) -> Damage:
+    return lambda path: put(path, name, (path / name).read_bytes().replace(old, new))
+
+
+EMPTY = {"sha256": "0" * 64, "bytes": 0}
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # the folder
     "stray file": (lambda p: (p / "x").touch(), "x: not in the manifest"),
-    "stray file in a folder": (
-        lambda p: (p / "model/x.npy").touch(),
-        "model/x.npy: not in the manifest",
-    ),
+    "stray file in a folder": (lambda p: (p / "model/x.npy").touch(), "model/x.npy: not in the manifest"),
     "missing file": (lambda p: (p / "model/U.npy").unlink(), "model/U.npy: missing"),
     "no manifest": (lambda p: (p / "manifest.json").unlink(), "no manifest.json, so no bundle"),
     "link": (link("golden.jsonl", up=1), "golden.jsonl: a symbolic link"),
@@ -47,43 +57,22 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         edited(lambda m: m.update(format_version=1, index={})),
         "fields differ: ['columns', 'index']",
     ),
-    "section no object": (
-        edited(lambda m: m.update(columns=[])),
-        "columns is not of type dict",
-    ),
+    "section no object": (edited(lambda m: m.update(columns=[])), "columns is not of type dict"),
     "file of no section": (
-        lambda p: (
-            put(p, "columns/codes.bin", b""),
-            edit(p, lambda m: m.pop("columns")),
-        )[1],
+        lambda p: (put(p, "columns/codes.bin", b""), edit(p, lambda m: m.pop("columns")))[1],
         "the field 'columns' is missing",
     ),
-    "stray file in a section": (
-        lambda p: put(p, "index/codes.bin", b""),
-        "index/codes.bin: not a file of this format",
-    ),
+    "stray file in a section": (lambda p: put(p, "index/codes.bin", b""), "index/codes.bin: not a file of this format"),
     "no format": (edited(lambda m: m.pop("format_version")), "format_version is None"),
     "unknown field": (edited(lambda m: m.update(more=1)), "fields differ: ['more']"),
     "field gone": (edited(lambda m: m.pop("card")), "fields differ: ['card']"),
     "wrong type": (edited(lambda m: m.update(card=[])), "card is not of type dict"),
     "bad name": (edited(lambda m: m.update(name="../x")), "'../x' is not a bundle name"),
     "bad time": (edited(lambda m: m.update(created="today")), "created: "),
-    "escape": (
-        edited(lambda m: m["files"].update({"../x": {"sha256": "0" * 64, "bytes": 0}})),
-        "'../x' is not a file path",
-    ),
-    "absolute": (
-        edited(lambda m: m["files"].update({"/etc/x": {"sha256": "0" * 64, "bytes": 0}})),
-        "'/etc/x' is not a file path",
-    ),
-    "itself": (
-        edited(lambda m: m["files"].update({"manifest.json": {"sha256": "0" * 64, "bytes": 0}})),
-        "'manifest.json' is not a file path",
-    ),
-    "letter case": (
-        edited(lambda m: m["files"].update({"GOLDEN.jsonl": {"sha256": "0" * 64, "bytes": 0}})),
-        "letter case",
-    ),
+    "escape": (edited(lambda m: m["files"].update({"../x": EMPTY})), "'../x' is not a file path"),
+    "absolute": (edited(lambda m: m["files"].update({"/etc/x": EMPTY})), "'/etc/x' is not a file path"),
+    "itself": (edited(lambda m: m["files"].update({"manifest.json": EMPTY})), "'manifest.json' is not a file path"),
+    "letter case": (edited(lambda m: m["files"].update({"GOLDEN.jsonl": EMPTY})), "letter case"),
     "bad hash": (entry("golden.jsonl", sha256="x"), "golden.jsonl: sha256 is not"),
     "bad size": (entry("golden.jsonl", bytes=-1), "golden.jsonl: bytes is not a size"),
     "true is no size": (entry("golden.jsonl", bytes=True), "golden.jsonl: bytes is not a size"),
@@ -98,18 +87,12 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda p: (p / "manifest.json").write_text('{"format_version": 1, "format_version": 1}'),
         "twice in one object",
     ),
-    "card changed": (
-        lambda p: _swap_text(p / "manifest.json", '"map"', '"mad"'),
-        "checksum differs",
-    ),
+    "card changed": (lambda p: _swap_text(p / "manifest.json", '"map"', '"mad"'), "checksum differs"),
     "checksum's name": (
         lambda p: _swap_text(p / "manifest.json", '"checksum"', '"checksun"'),
         "fields differ: ['checksun']",
     ),
-    "NaN": (
-        lambda p: (p / "manifest.json").write_text('{"x": NaN}'),
-        "holds NaN, which is not a JSON number",
-    ),
+    "NaN": (lambda p: (p / "manifest.json").write_text('{"x": NaN}'), "holds NaN, which is not a JSON number"),
     "integer that few can read": (
         lambda p: (p / "manifest.json").write_text(f'{{"x": {2**64}}}'),
         "holds an integer of more than 64 bits",
@@ -150,10 +133,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "no npy": (lambda p: put(p, "model/U.npy", b"x" * 200), "model/U.npy: not a"),
     "zip": (lambda p: put(p, "model/U.npy", b"PK\x03\x04" + b"x" * 200), "model/U.npy: not a"),
-    "column order": (
-        array("documents/dense.npy", np.asfortranarray),
-        "documents/dense.npy: not in C order",
-    ),
+    "column order": (array("documents/dense.npy", np.asfortranarray), "documents/dense.npy: not in C order"),
     "appended": (
         lambda p: put(p, "model/U.npy", (p / "model/U.npy").read_bytes() + b"x"),
         "model/U.npy: has bytes after its array",
@@ -171,22 +151,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "documents/dense.npy: shape (39, 3), expected (40, 3)",
     ),
     "a bias less": (array("documents/bias.npy", lambda a: a[1:]), "documents/bias.npy: shape"),
-    "a weight less": (
-        array("documents/weights.npy", lambda a: a[1:]),
-        "documents/weights.npy: shape",
-    ),
-    "pointers descend": (
-        array("documents/indptr.npy", value(20, 0)),
-        "documents/indptr.npy: does not ascend",
-    ),
-    "pointers begin late": (
-        array("documents/indptr.npy", value(0, 1)),
-        "documents/indptr.npy: does not ascend",
-    ),
-    "pointers end early": (
-        array("documents/indptr.npy", value(-1, 3)),
-        "documents/indptr.npy: does not ascend",
-    ),
+    "a weight less": (array("documents/weights.npy", lambda a: a[1:]), "documents/weights.npy: shape"),
+    "pointers descend": (array("documents/indptr.npy", value(20, 0)), "documents/indptr.npy: does not ascend"),
+    "pointers begin late": (array("documents/indptr.npy", value(0, 1)), "documents/indptr.npy: does not ascend"),
+    "pointers end early": (array("documents/indptr.npy", value(-1, 3)), "documents/indptr.npy: does not ascend"),
     "index too large": (
         array("documents/indices.npy", value(-1, len(WORDS))),
         "documents/indices.npy: an index outside 0..4",
@@ -197,21 +165,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "documents/indices.npy: indices of a row do not ascend",
     ),
     "ids not ascending": (
-        lambda p: put(
-            p, "documents/ids.txt", (p / "documents/ids.txt").read_bytes().replace(b"d002", b"d001")
-        ),
+        _replace("documents/ids.txt", b"d002", b"d001"),
         "documents/ids.txt: row 2, 'd001', does not come after 'd001'",
     ),
-    "ids no utf-8": (
-        lambda p: put(
-            p, "documents/ids.txt", (p / "documents/ids.txt").read_bytes().replace(b"d0", b"\xff0")
-        ),
-        "documents/ids.txt: ",
-    ),
-    "string offsets": (
-        array("documents/ids.offsets.npy", value(3, 1)),
-        "documents/ids.txt: its offsets descend",
-    ),
+    "ids no utf-8": (_replace("documents/ids.txt", b"d0", b"\xff0"), "documents/ids.txt: "),
+    "string offsets": (array("documents/ids.offsets.npy", value(3, 1)), "documents/ids.txt: its offsets descend"),
     "string offsets of another type": (
         array("documents/ids.offsets.npy", lambda a: a.astype(np.int32)),
         "documents/ids.offsets.npy: not one row of int64",
@@ -223,31 +181,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         )[0],
         "documents/fields.jsonl: 1 lines for 40 ids",
     ),
-    "file of no format": (
-        lambda p: put(p, "more.txt", b""),
-        "more.txt: not a file of this format",
-    ),
-    "model part gone": (
-        lambda p: (
-            (p / "model/U.npy").unlink(),
-            edit(p, lambda m: m["files"].pop("model/U.npy")),
-        )[0],
-        "model: KeyError: 'U'",
-    ),
-    "part of the documents gone": (
-        lambda p: (
-            (p / "documents/bias.npy").unlink(),
-            edit(p, lambda m: m["files"].pop("documents/bias.npy")),
-        )[0],
-        "documents/bias.npy: missing",
-    ),
-    "golden queries gone": (
-        lambda p: (
-            (p / "golden.jsonl").unlink(),
-            edit(p, lambda m: m["files"].pop("golden.jsonl")),
-        )[0],
-        "golden.jsonl: missing",
-    ),
+    "file of no format": (lambda p: put(p, "more.txt", b""), "more.txt: not a file of this format"),
+    "model part gone": (_gone("model/U.npy"), "model: KeyError: 'U'"),
+    "part of the documents gone": (_gone("documents/bias.npy"), "documents/bias.npy: missing"),
+    "golden queries gone": (_gone("golden.jsonl"), "golden.jsonl: missing"),
     "words fewer than rows": (
         lambda p: (
             put(p, "model/words.txt", b"ab"),
@@ -260,10 +197,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("model/U.npy", lambda a: a * np.float32(1.001)),
         "golden.jsonl: query 'apple 日本': rank 1 scores",
     ),
-    "golden line no JSON": (
-        lambda p: put(p, "golden.jsonl", b"{\n"),
-        "golden.jsonl: line 1",
-    ),
+    "golden line no JSON": (lambda p: put(p, "golden.jsonl", b"{\n"), "golden.jsonl: line 1"),
     "column of another": (
         array("columns/0.keyword.codes.npy", lambda a: a[1:]),
         "columns/0.keyword.codes: 39 codes for 40 documents",
@@ -280,7 +214,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda p: put(p, "golden.jsonl", b'{"ids":["a"],"query":"x","scores":[]}\n'),
         "golden.jsonl: line 1: ids and scores differ",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", DAMAGES)

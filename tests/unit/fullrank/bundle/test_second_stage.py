@@ -144,16 +144,10 @@ def test_facts_about_other_documents_are_refused(tmp_path: Path) -> None:
         (edited(lambda m: m["rerank"].pop("depth")), "rerank: depth is missing"),
         (edited(lambda m: m["rerank"].update(fields=[["title", ["title"]]])), "another release"),
         (edited(lambda m: m.pop("rerank")), "the field 'rerank' is missing"),
-        (
-            array("rerank/documents.indptr.npy", lambda a: a[:-1]),
-            "rerank: indptr",
-        ),
-        (
-            array("rerank/trees.feature.npy", lambda a: a + np.int16(99)),
-            "rerank: a feature is not below",
-        ),
+        (array("rerank/documents.indptr.npy", lambda a: a[:-1]), "rerank: indptr"),
+        (array("rerank/trees.feature.npy", lambda a: a + np.int16(99)), "rerank: a feature is not below"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_second_stage_is_refused(tmp_path: Path, damage: object, reason: str) -> None:
     version = make_bundle(tmp_path, "hurt", DOCUMENTS[:20], second_stage=stage_of(DOCUMENTS[:20]))
     folder = tmp_path / "hurt" / version

@@ -61,6 +61,10 @@ def _objects(given: dict[str, Any]) -> None:
     given["model"].n_dense = 3
 
 
+def _parts(parts: Parts) -> Callable[[dict[str, Any]], Any]:
+    return lambda given: setattr(given["model"], "parts", lambda: parts)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -76,6 +80,10 @@ def _objects(given: dict[str, Any]) -> None:
         (lambda g: g.update(card={"x": float("nan")}), "not a JSON value"),
         (_nan_model, "model/U: not finite"),
         (_objects, "model/U.npy: dtype object cannot be stored"),
+        (_parts(Parts({}, {"../U": np.zeros(1)}, {})), "cannot name a file"),
+        (_parts(Parts({}, {}, {"a/b": []})), "cannot name a file"),
+        (_parts(Parts({}, {"U": np.zeros(1), "u": np.zeros(1)}, {})), "two parts of the model"),
+        (_parts(Parts({}, {"a.offsets": np.zeros(1)}, {"a": []})), "two parts of the model"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_and_leave_nothing(
@@ -83,25 +91,6 @@ def test_parts_that_do_not_fit_are_refused_and_leave_nothing(
 ) -> None:
     given = planted()
     change(given)
-    with pytest.raises(BundleError, match=reason):
-        write_bundle(root, "planted", **given)
-    assert not list(root.rglob("*"))
-
-
-@pytest.mark.parametrize(
-    ("parts", "reason"),
-    [
-        (Parts({}, {"../U": np.zeros(1)}, {}), "cannot name a file"),
-        (Parts({}, {}, {"a/b": []}), "cannot name a file"),
-        (Parts({}, {"U": np.zeros(1), "u": np.zeros(1)}, {}), "two parts of the model"),
-        (Parts({}, {"a.offsets": np.zeros(1)}, {"a": []}), "two parts of the model"),
-    ],
-)
-def test_parts_whose_names_cannot_name_a_file_are_refused(
-    parts: Parts, reason: str, root: Path
-) -> None:
-    given = planted()
-    given["model"].parts = lambda: parts
     with pytest.raises(BundleError, match=reason):
         write_bundle(root, "planted", **given)
     assert not list(root.rglob("*"))
@@ -187,22 +176,19 @@ def test_a_failed_write_leaves_the_folder_unchanged(
     verify_bundle(written)
 
 
-def test_a_full_disk_is_named_in_the_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fsync(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [("os.fsync", OSError(errno.ENOSPC, "No space left on device")),
+     ("pathlib.Path.rename", OSError(errno.ENOTEMPTY, "Directory not empty", "name"))],
+)  # fmt: skip
+def test_a_failed_step_leaves_nothing_and_is_named_in_the_error(
+    step: str, error: OSError, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(BundleError, match=r"cannot write .*: No space left on device"):
-        write_bundle(root, "planted", **planted())
-    assert not list(root.rglob("*"))
-
-
-def test_a_failed_rename_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rename(self: Path, target: Path) -> Path:
-        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
-
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises(BundleError, match="Directory not empty"):
+    monkeypatch.setattr(step, fail)
+    with pytest.raises(BundleError, match=rf"cannot write .*: {error.strerror}"):
         write_bundle(root, "planted", **planted())
     assert not list(root.rglob("*"))
 

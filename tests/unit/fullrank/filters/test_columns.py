@@ -193,26 +193,17 @@ def _table(name: str, *texts: str) -> Callable[[Arrays, Tables], None]:
         (_set("1.number.values", 1, value=np.inf), "1.number.values: not finite"),
         (_array("1.number.values", np.zeros(2, np.float32)), "not a one-dimensional float64 array"),
         (_array("0.keyword.codes", np.zeros(3, np.int64)), "not a one-dimensional array of int8"),
-        (
-            _array("0.keyword.codes", np.zeros((3, 1), np.int8)),
-            "not a one-dimensional array of int8",
-        ),
+        (_array("0.keyword.codes", np.zeros((3, 1), np.int8)), "not a one-dimensional array of int8"),
         (_array("0.keyword.codes", np.zeros(2, np.int8)), "2 codes for 3 documents"),
-        (
-            _array("2.keyword.indptr", np.zeros(3, np.int64)),
-            "2.keyword.indptr: not an int64 array of shape (4,)",
-        ),
-        (
-            _table("0.keyword.values", "net", "mail"),
-            "0.keyword.values: row 1, 'mail', does not come after 'net'",
-        ),
+        (_array("2.keyword.indptr", np.zeros(3, np.int64)), "2.keyword.indptr: not an int64 array of shape (4,)"),
+        (_table("0.keyword.values", "net", "mail"), "0.keyword.values: row 1, 'mail', does not come after 'net'"),
         (lambda arrays, tables: tables.pop("0.keyword.values"), "0.keyword.values: missing"),
         (lambda arrays, tables: arrays.pop("2.keyword.indptr"), "2.keyword.indptr: missing"),
         (_array("0.keyword.indptr", np.zeros(4, np.int64)), "0.keyword.indptr: not described in"),
         (_table("0.keyword.names"), "0.keyword.names: not described in"),
         (_table("0.keyword.values", "net"), "0.keyword.values: 1 values, the manifest has 2"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_column_is_refused_by_name(
     damage: Callable[[Arrays, Tables], None], reason: str
 ) -> None:

@@ -237,11 +237,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"section": "\ud800"}, "filter.section", "surrogate"),
         ({"\ud800": 1}, "filter", "surrogate"),
         ({"x" * 257: 1}, "filter", "256"),
-        (
-            {"sections": "net"},
-            "filter.sections",
-            "known fields: code, free, never, section, tags, year",
-        ),
+        ({"sections": "net"}, "filter.sections", "known fields: code, free, never, section, tags, year"),
         ({"not": {"text": "x"}}, "filter.not.text", "longer than 256 bytes"),
         ({"text": {"exists": True}}, "filter.text.exists", "cannot be filtered on"),
         ({"year": "1990"}, "filter.year", "has numbers, not text"),
@@ -255,7 +251,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({str(i): i for i in range(MAX_CONDITIONS + 1)}, "filter", "conditions"),
         ({"year": {"in": [1] * (MAX_VALUES + 1)}}, f"filter.year.in.{MAX_VALUES}", "values"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_filter_is_refused_with_path_and_reason(
     asked: Any, path: str, reason: str
 ) -> None:
@@ -383,14 +379,9 @@ def test_times_are_counted_in_utc() -> None:
         ("tag", Range(), "facet_ranges", "as in: made"),
         ("made", Range("2026-01-01"), "facet_ranges.0.from", "offset from UTC"),
         ("made", Range(stop=7), "facet_ranges.0.to", "offset from UTC"),
-        (
-            "made",
-            Range("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
-            "facet_ranges.0",
-            "below",
-        ),
+        ("made", Range("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"), "facet_ranges.0", "below"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_named(field: str, asked: Range, path: str, reason: str) -> None:
     with pytest.raises(FilterError) as raised:
         counted(field, asked)

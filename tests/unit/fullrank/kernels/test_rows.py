@@ -134,9 +134,7 @@ OPERATIONS: list[Callable[[Rows], Rows]] = [
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_row_has_the_same_bits_alone_and_among_others(
-    operation: Callable[[Rows], Rows],
-) -> None:
+def test_a_row_has_the_same_bits_alone_and_among_others(operation: Callable[[Rows], Rows]) -> None:
     rows = random_rows(np.random.default_rng(4), 40, 30)
     alone = [operation(rows.slice(i, i + 1)) for i in range(len(rows))]
     assert same(Rows.vstack(alone), operation(rows))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Encoded, Rows
+from fullrank.encoding import Encoded
 from fullrank.highlight import split_fields
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
@@ -21,7 +21,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading, SplitDocuments
 from fullrank.models.registry import load_model
-from fullrank.models.unseen import OpenModel, live_model, without_unseen
+from fullrank.models.unseen import OpenModel, live_model
 from fullrank.text.spelling import variants_of
 from tests.bundles import CORPUS, linear_model, write_bundle
 from tests.live import bundle_of
@@ -121,24 +121,6 @@ def test_words_of_one_bucket_share_its_weight_by_their_counts() -> None:
     assert terms["copy"].feature == BM25.sparse.words.row("copy")
 
 
-def test_columns_split_and_joined_again_are_unchanged() -> None:
-    rng = np.random.default_rng(1)
-    encoded = BM25.encode_queries(["copy files", "", "qx", "remote host ssh"])
-    sizes = [0, 2, 1, 3]
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    indices = np.array([4, 9, 1, 0, 5, 7], np.int32)
-    rows = Rows(indptr, indices, rng.random(6).astype(np.float32), 10)
-    both = replace(encoded, sparse=Rows.hstack(encoded.sparse, rows))
-    width = encoded.sparse.width
-    left, right = without_unseen(both, width), both.sparse.columns(width, both.sparse.width)
-    for name in ("dense", "indptr", "indices", "weights", "bias"):
-        np.testing.assert_array_equal(left.arrays()[name], encoded.arrays()[name])
-    for name in ("indptr", "indices", "values"):
-        np.testing.assert_array_equal(getattr(right, name), getattr(rows, name))
-    for i in range(len(both)):
-        assert (np.diff(both.row(i)[1]) > 0).all()
-
-
 @pytest.mark.parametrize("config", [{"rows": 0}, {"rows": True}, {"rows": 1.5}, {"rows": "9"}, {}])
 def test_a_bucket_count_out_of_range_is_refused(config: dict[str, object]) -> None:
     parts = opened().parts()
@@ -198,13 +180,7 @@ def lexical(model: LinearModel, text: str, query: str) -> float:
 @pytest.mark.parametrize("scheme", ["bm25", "tfidf"])
 @pytest.mark.parametrize(
     ("query", "share"),
-    [
-        ("Zürich", 1.0),
-        ("zurich", FOLDED),
-        ("ZÜRICH", 1.0),
-        ("zürichs", PLURALS),
-        ("basel", 0.0),
-    ],
+    [("Zürich", 1.0), ("zurich", FOLDED), ("ZÜRICH", 1.0), ("zürichs", PLURALS), ("basel", 0.0)],
 )
 def test_a_form_of_an_unknown_word_has_its_discount(scheme: str, query: str, share: float) -> None:
     whole = lexical(replace(PLAIN, sparse=replace(PLAIN.sparse, scheme=scheme)), "Zürich", "Zürich")

@@ -307,11 +307,7 @@ def test_only_the_first_hits_are_made_diverse(view: View) -> None:
     ("asked", "path", "reason"),
     [
         (Ordering(sort=[SortKey("nowhere")]), "sort.0.field", "known fields: brand"),
-        (
-            Ordering(sort=[SortKey("stars"), SortKey("brand")]),
-            "sort.1.field",
-            "this field has text",
-        ),
+        (Ordering(sort=[SortKey("stars"), SortKey("brand")]), "sort.1.field", "this field has text"),
         (Ordering(boosts=[Boost("brand", 1.0)]), "boost.0.field", "as in: sizes, stars"),
         (Ordering(boosts=[Boost("published", 1.0)]), "boost.0.field", "log needs numbers"),
         (Ordering(boosts=[Boost("is_new", 1.0, Decay(1, 1))]), "boost.0.field", "true or false"),
@@ -323,15 +319,11 @@ def test_only_the_first_hits_are_made_diverse(view: View) -> None:
             "boost.0.decay.origin",
             "offset from UTC",
         ),
-        (
-            Ordering(boosts=[Boost("published", 1.0, Decay("now", "1 day"))]),
-            "boost.0.decay.scale",
-            "30d",
-        ),
+        (Ordering(boosts=[Boost("published", 1.0, Decay("now", "1 day"))]), "boost.0.decay.scale", "30d"),
         (Ordering(boosts=[Boost("published", 1.0, Decay(0, "1d"))]), "boost.0.decay.origin", "now"),
         (Ordering(group_by=GroupBy("nowhere")), "group_by.field", "unknown field"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_named(view: View, asked: Ordering, path: str, reason: str) -> None:
     with pytest.raises(FilterError) as raised:
         search(view, asked, 1)

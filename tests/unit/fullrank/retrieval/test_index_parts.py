@@ -20,7 +20,7 @@ from fullrank.retrieval.index import Index, postings
 from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.retrieval.index.cells import train_cells
-from fullrank.retrieval.index.codes import coded, encode
+from fullrank.retrieval.index.codes import coded
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
@@ -69,16 +69,6 @@ def test_codes_stay_within_their_error_bound(
     assert np.abs(found - truth).max() <= error + rounding
     # The bound is tight: rounding costs half a step in each coordinate.
     assert codes.error <= np.sqrt(width) * np.abs(documents.dense).max() / 127 * 0.51 + 1e-36
-
-
-def test_a_vector_coded_alone_has_the_same_code() -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(50, 17)).astype(np.float32)
-    codes, scales, _, _ = encode(vectors)
-    for i in range(50):
-        one, scale, _, _ = encode(vectors[i : i + 1])
-        np.testing.assert_array_equal(one[0], codes[i])
-        assert scale[0] == scales[i]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 22])

@@ -52,20 +52,14 @@ def test_a_rule_is_read() -> None:
         ({"synonyms": [["tv", "television"], ["tv", "--"]]}, "synonyms.1.1"),
         ({"synonyms": [["café", "CAFE"]]}, "synonyms.0.1"),
         ({"query": {"is": "coffee"}, "synonyms": [["tv", "television"]]}, "synonyms.0"),
-        (
-            {"query": {"is": "smart tv"}, "synonyms": [["TV", "screen"], ["tv smart", "x"]]},
-            "synonyms.1",
-        ),
+        ({"query": {"is": "smart tv"}, "synonyms": [["TV", "screen"], ["tv smart", "x"]]}, "synonyms.1"),
         ({"hide": ["a"], "from": "2026-11-23T12:00:00"}, "from"),
         ({"hide": ["a"], "from": "tomorrow"}, "from"),
         ({"hide": ["a"], "until": "0001-01-01T00:00:00+14:00"}, "until"),
-        (
-            {"hide": ["a"], "from": "2026-11-24T00:00:00Z", "until": "2026-11-24T00:00:00Z"},
-            "until",
-        ),
+        ({"hide": ["a"], "from": "2026-11-24T00:00:00Z", "until": "2026-11-24T00:00:00Z"}, "until"),
         ({"hide": ["a"], "until": "2026-11-23T12:00:00Z"}, "until"),
     ],
-)
+)  # fmt: skip
 def test_a_rule_that_cannot_apply_is_refused(given: dict[str, Any], path: str) -> None:
     with pytest.raises(RuleError) as caught:
         read_rule("r", given, NOW)

@@ -313,21 +313,15 @@ def test_writers_of_one_file_with_the_same_process_id_do_not_meet(tmp_path: Path
         (b'{"n": -Infinity}', "holds -Infinity, which is not a JSON number"),
         (b'{"m": 1, "n": [1e999]}', "n: holds a number too large for a float"),
         (b'{"n": -1e999}', "n: holds a number too large for a float"),
-        (
-            b'{"n": 18446744073709551616}',
-            "n: holds an integer of more than 64 bits: store it as text",
-        ),
-        (
-            b'{"n": -9223372036854775809}',
-            "n: holds an integer of more than 64 bits: store it as text",
-        ),
+        (b'{"n": 18446744073709551616}', "n: holds an integer of more than 64 bits: store it as text"),
+        (b'{"n": -9223372036854775809}', "n: holds an integer of more than 64 bits: store it as text"),
         (b"9" * 10_000, "holds an integer of more than 64 bits: store it as text"),
         (b'{"a": "\\ud800"}', "a: holds a lone surrogate"),
         (b'{"a": [{"\\udc00": 1}]}', "a: holds a lone surrogate"),
         (b'{"\\ud800": 1}', "?: holds a lone surrogate"),
         (b"[" * 100_000, "nests too deep"),
     ],
-)
+)  # fmt: skip
 def test_text_that_is_not_strict_json_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(JsonError) as caught:
         parse(text)

@@ -301,19 +301,6 @@ def test_forms_of_a_word_have_one_key(language: str, one: str, other: str) -> No
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("カメラ", "かめら"),
-        ("ｶﾒﾗ", "かめら"),
-        ("ウィスキー", "ウイスキー"),
-        ("キャベツ", "キヤベツ"),
-    ],
-)
-def test_kana_fold_bigram_by_bigram(one: str, other: str) -> None:
-    assert [fold(word) for word in words(one)] == [fold(word) for word in words(other)]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
         ("мой", "мои"),
         ("が", "か"),
         ("ぱ", "は"),

@@ -111,10 +111,7 @@ def test_the_corpus_may_lie_one_folder_up(tmp_path: Path) -> None:
 
 
 def test_without_queries_the_documents_are_the_queries(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {"corpus.jsonl": CORPUS, "qrels/train.tsv": HEADER + "a\tb\t1\nb\tb\t1\n"},
-    )
+    write(tmp_path, {"corpus.jsonl": CORPUS, "qrels/train.tsv": HEADER + "a\tb\t1\nb\tb\t1\n"})
     collection = read_collection(tmp_path)
     assert collection.documents_are_queries
     assert collection.has_mates
@@ -201,8 +198,7 @@ def test_oddities_are_counted(tmp_path: Path) -> None:
     queries = QUERIES + lines({"_id": "q3", "text": ""})
     qrels = HEADER + "q1\ta\t1\nq1\ta\t1\nq1\tb\t0\r\n\nq1\tc\t-1\n"
     report = read(
-        tmp_path,
-        **{"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/train.tsv": qrels},
+        tmp_path, **{"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/train.tsv": qrels}
     ).report
     assert report.empty_documents == 2
     assert report.empty_queries == 1
@@ -225,37 +221,21 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         ("corpus.jsonl", CORPUS + "null\n", "corpus.jsonl:3: expected a JSON object, got null"),
         ("corpus.jsonl", lines({"text": "x"}), "corpus.jsonl:1: field '_id': missing"),
         ("corpus.jsonl", lines({"_id": " "}), "corpus.jsonl:1: field '_id': empty"),
-        (
-            "corpus.jsonl",
-            lines({"_id": 7}),
-            "corpus.jsonl:1: field '_id': expected a string, got int",
-        ),
+        ("corpus.jsonl", lines({"_id": 7}), "corpus.jsonl:1: field '_id': expected a string, got int"),
         (
             "corpus.jsonl",
             lines({"_id": "a\tb"}),
             "corpus.jsonl:1: field '_id': 'a\\tb' has a tab, newline or control character",
         ),
-        (
-            "corpus.jsonl",
-            CORPUS + lines({"_id": "b"}),
-            "corpus.jsonl:3: field '_id': 'b' is already the id of line 1",
-        ),
-        (
-            "corpus.jsonl",
-            lines({"_id": "a", "text": 7}),
-            "corpus.jsonl:1: field 'text': expected a string, got int",
-        ),
+        ("corpus.jsonl", CORPUS + lines({"_id": "b"}), "corpus.jsonl:3: field '_id': 'b' is already the id of line 1"),
+        ("corpus.jsonl", lines({"_id": "a", "text": 7}), "corpus.jsonl:1: field 'text': expected a string, got int"),
         (
             "corpus.jsonl",
             lines({"_id": "a", "title": None}),
             "corpus.jsonl:1: field 'title': expected a string, got null",
         ),
         ("corpus.jsonl", CORPUS + SURROGATE, "corpus.jsonl:3: field 'text' holds a lone surrogate"),
-        (
-            "corpus.jsonl",
-            CORPUS + '{"_id": NaN}\n',
-            "corpus.jsonl:3: holds NaN, which is not a JSON number",
-        ),
+        ("corpus.jsonl", CORPUS + '{"_id": NaN}\n', "corpus.jsonl:3: holds NaN, which is not a JSON number"),
         (
             "corpus.jsonl",
             CORPUS + '{"_id": "x", "year": 1, "year": 2}\n',
@@ -284,11 +264,7 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         ("qrels/test.tsv", "", "test.tsv: empty; the header line is missing"),
         ("qrels/test.tsv", "q1\ta\t1\n", "test.tsv:1: expected the header"),
         ("qrels/test.tsv", "query-id corpus-id score\n", "test.tsv:1: expected the header"),
-        (
-            "qrels/test.tsv",
-            HEADER + "q1\ta\n",
-            "test.tsv:2: expected 3 tab-separated columns, got 2",
-        ),
+        ("qrels/test.tsv", HEADER + "q1\ta\n", "test.tsv:2: expected 3 tab-separated columns, got 2"),
         (
             "qrels/test.tsv",
             HEADER + "q1\ta\t1.5\n",
@@ -299,13 +275,9 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
             HEADER + "q1\ta\t1\nq1\ta\t2\n",
             "test.tsv:3: field 'score': 'q1' 'a' was judged 1 above, now 2",
         ),
-        (
-            "qrels/test.tsv",
-            HEADER.encode() + b"q\xff\ta\t1\n",
-            "test.tsv:2: not valid UTF-8 at byte 2 of the line",
-        ),
+        ("qrels/test.tsv", HEADER.encode() + b"q\xff\ta\t1\n", "test.tsv:2: not valid UTF-8 at byte 2 of the line"),
     ],
-)
+)  # fmt: skip
 def test_malformed_input_is_refused_with_file_line_and_field(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
@@ -450,22 +422,10 @@ def test_any_corpus_round_trips(
     [
         ("tldr/en", 7425, 28919, None),
         ("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}),
-        pytest.param(
-            "debian",
-            63435,
-            None,
-            {"train": 120882, "valid": 10254, "test": 50188},
-            marks=pytest.mark.sweep,
-        ),
-        pytest.param(
-            "debian/ja",
-            63435,
-            6514,
-            {"train": 15069, "valid": 1357, "test": 6326},
-            marks=pytest.mark.sweep,
-        ),
+        pytest.param("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}, marks=pytest.mark.sweep),
+        pytest.param("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}, marks=pytest.mark.sweep),
     ],
-)
+)  # fmt: skip
 def test_the_shared_collections_read_whole(
     data_dir: Path,
     name: str,

@@ -437,10 +437,11 @@ def test_weights_need_judgements(tmp_path: Path) -> None:
 
 
 def test_people_are_whole_numbers(tmp_path: Path) -> None:
+    people = "query-id\tcorpus-id\tpeople\nq1\ta\t1.5\n"
     with pytest.raises(
         CollectionError, match=r"field 'people': expected a number above 0, got '1.5'"
     ):
-        weights_read(tmp_path, people__train="query-id\tcorpus-id\tpeople\nq1\ta\t1.5\n")
+        weights_read(tmp_path, people__train=people)
 
 
 TEXTS = st.text(max_size=8)

@@ -36,11 +36,7 @@ from fullrank_trainer.evaluation.evaluate import (
     measure_rankings,
     relative_weights,
 )
-from fullrank_trainer.evaluation.trec import (
-    RunWriter,
-    strictly_descending,
-    write_qrels,
-)
+from fullrank_trainer.evaluation.trec import RunWriter, strictly_descending, write_qrels
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.train import train
 from fullrank_trainer.training.validation import hold_out, validation
@@ -194,9 +190,12 @@ def test_rank_loss_equals_its_definition() -> None:
     assert found.measures["rank_loss"].standard_error == pytest.approx(error, abs=1e-12)
 
 
-def test_a_document_as_query_never_finds_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("described", [False, True])
+def test_a_document_as_query_never_finds_itself(described: bool, tmp_path: Path) -> None:
+    """Nor does a description find its own document."""
     documents = np.eye(4) + 0.1
-    planted = collection(documents, None, {"test": {"d001": {"d002": 1}}})
+    queries = documents if described else None
+    planted = collection(documents, queries, {"test": {"d001": {"d002": 1}}}, mates=described)
     run = tmp_path / "run.txt"
     found = evaluate(bundle_of(planted), planted, "test", run=run)
     assert "d001" not in [document for document, _ in read_run(run)["d001"]]
@@ -206,23 +205,11 @@ def test_a_document_as_query_never_finds_itself(tmp_path: Path) -> None:
     agrees_with_ir_measures(found, run, planted.qrels("test"))
 
 
-def test_a_description_never_finds_its_own_document(tmp_path: Path) -> None:
-    documents = np.eye(4) + 0.1
-    planted = collection(documents, documents, {"test": {"d001": {"d002": 1}}}, mates=True)
-    run = tmp_path / "run.txt"
-    found = evaluate(bundle_of(planted), planted, "test", run=run)
-    assert "d001" not in [document for document, _ in read_run(run)["d001"]]
-    assert found.measures["rank_loss"].mean == 0.5
-
-
 @pytest.mark.parametrize("as_queries", [False, True])
 def test_links_of_excluded_splits_are_no_candidates(tmp_path: Path, as_queries: bool) -> None:
     documents = np.array([[3.0], [1.0], [2.0], [0.5]])
     query = "d003" if as_queries else "q0"
-    judgements = {
-        "train": {query: {"d000": 1, "d001": 0}},
-        "test": {query: {"d002": 1, "d000": 1}},
-    }
+    judgements = {"train": {query: {"d000": 1, "d001": 0}}, "test": {query: {"d002": 1, "d000": 1}}}
     queries = None if as_queries else np.array([[1.0]])
     planted = collection(documents, queries, judgements)
     bundle = bundle_of(planted)

@@ -116,20 +116,21 @@ def test_bigrams_are_not_in_the_lexical_part(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("recipe", "overrides", "message"),
     [
-        (["latent=none", "loss=none", "hashing=all"], "latent = learned"),
-        (["bigrams=5", "latent=lsi"], "latent = learned"),
-        (["bigrams=5", "buckets=5"], "buckets"),
-        (["hashing=some"], "model.hashing"),
-        (["bins=0"], "model.bins"),
+        ("ssi", "latent=none loss=none hashing=all", "latent = learned"),
+        ("ssi", "bigrams=5 latent=lsi", "latent = learned"),
+        ("ssi", "bigrams=5 buckets=5", "buckets"),
+        ("ssi", "hashing=some", "model.hashing"),
+        ("ssi", "bins=0", "model.bins"),
+        ("htr", "hashing=all", "need a linear"),
     ],
 )
 def test_hashing_settings_that_do_not_go_together_are_refused(
-    overrides: list[str], message: str
+    recipe: str, overrides: str, message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
-        validate(load_recipe("ssi").override(overrides))
+        validate(load_recipe(recipe).override(overrides.split()))
 
 
 def learner_of(folder: Path, *, tied: bool) -> tuple[MarginLearner, Validation]:
@@ -167,11 +168,6 @@ def test_the_factor_of_a_mix_is_the_best_on_validation(tmp_path: Path, tied: boo
     np.testing.assert_array_equal(learner.values.U[: second.start], before.U[: second.start])
 
 
-def test_only_the_linear_system_hashes() -> None:
-    with pytest.raises(RecipeError, match="need a linear"):
-        validate(load_recipe("htr").override(["hashing=all"]))
-
-
 WORDS = ["ant", "bee", "cat", "dog", "eel"]
 UNSEEN = ["ants", "zzz"]
 # cat and ant are frequent; dog has one neighbour only, eel was never counted.
@@ -180,11 +176,7 @@ NEAR = Neighbours(
     {"ant": 0, "bee": 1, "cat": 2, "dog": 3},
     np.array([[1, 0], [0, 2], [0, 1], [1, -1]], np.int32),
 )
-COMPOSITIONS = {
-    "own": own_rows(WORDS),
-    "hashed": hashed(WORDS, NEAR),
-    "mixed": mixed(WORDS, NEAR),
-}
+COMPOSITIONS = {"own": own_rows(WORDS), "hashed": hashed(WORDS, NEAR), "mixed": mixed(WORDS, NEAR)}
 
 
 def side(trigrams: list[str]) -> DenseSide:

@@ -399,9 +399,7 @@ def test_clicked_text_leaves_out_the_given_queries(
     assert found == [sorted(wanted[i].split()) for i in rows]
 
 
-def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
-    tmp_path: Path,
-) -> None:
+def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(tmp_path: Path) -> None:
     """z of the step equals z of a collection without those judgements; other fields do not change."""
     collection = read_collection(write_planted(tmp_path))
     features = clicks_features_of(collection)

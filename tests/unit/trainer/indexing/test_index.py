@@ -30,12 +30,7 @@ from fullrank.workers import Worker
 from fullrank_trainer import indexing
 from fullrank_trainer import indexing as encoders
 from fullrank_trainer.indexing import encode_batches, index
-from tests.golden.test_golden import (
-    DOCUMENTS,
-    WORDS,
-    planted_model,
-    write_planted,
-)
+from tests.golden.test_golden import DOCUMENTS, WORDS, planted_model, write_planted
 from tests.reranking import stage_of
 
 QUIET = Reporter(quiet=True)

@@ -94,11 +94,7 @@ def test_the_gate_says_which_clicks_it_ranks_among_all_documents() -> None:
     [(20, 24, True), (20, 26, False), (1, 4.9, True), (1, 5.1, False), (4.5, 5.5, True)],
 )
 def test_a_candidate_may_be_a_little_slower(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    before_ms: float,
-    after_ms: float,
-    passes: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_ms: float, after_ms: float, passes: bool
 ) -> None:
     monkeypatch.setattr(gates, "slowest", lambda *_: (before_ms / 1000, after_ms / 1000))
     one = bundle_with(tmp_path, None)

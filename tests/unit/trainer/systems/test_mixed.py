@@ -179,8 +179,7 @@ def twin() -> dict[str, float]:
     names = {name for own in NAMES.values() for name in own}
     return {
         name: max(
-            0.0,
-            math.log((led.get(name, 0) + SIGMA * chance) / (pairs.get(name, 0) + SIGMA) / base),
+            0.0, math.log((led.get(name, 0) + SIGMA * chance) / (pairs.get(name, 0) + SIGMA) / base)
         )
         for name in names
     }

@@ -79,20 +79,27 @@ class Outcome:
     history: list[dict[str, Any]]
 
 
-def run(
-    features: Features, recipe: Recipe, valid: Validation | None, path: Path, **changes: Any
-) -> Outcome:
-    """One fit with the usual arguments."""
+Fit = Callable[..., Outcome]
+
+
+@pytest.fixture
+def fit(features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path) -> Fit:
+    """Return a function that fits a recipe with the usual arguments."""
     usual: dict[str, Any] = {
-        "seed": 1, "fingerprint": "data", "reporter": Reporter(quiet=True), "path": path,
-        "resume": False,
+        "seed": 1, "fingerprint": "data", "reporter": Reporter(quiet=True), "resume": False,
+        "valid": valid,
     }  # fmt: skip
-    given = TrainingRun(recipe, valid, **{**usual, **changes})
-    learner = learner_of(features, recipe, np.random.default_rng(given.seed))
-    facts = given.learn(learner)
-    best = facts["best_epoch"]
-    history = facts["history"]
-    return Outcome(learner.values, best, history[best - 1]["valid_map"], history)
+
+    def fitted(
+        recipe: Recipe, name: str = "0.npz", given: Features | None = None, **changes: Any
+    ) -> Outcome:
+        run = TrainingRun(recipe, path=tmp_path / name, **{**usual, **changes})
+        learner = learner_of(given or features(recipe), recipe, np.random.default_rng(run.seed))
+        facts = run.learn(learner)
+        best, history = facts["best_epoch"], facts["history"]
+        return Outcome(learner.values, best, history[best - 1]["valid_map"], history)
+
+    return fitted
 
 
 def assert_same(a: Outcome, b: Outcome) -> None:
@@ -116,13 +123,11 @@ def interrupt(at: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    name: str, features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, fit: Fit, tmp_path: Path) -> None:
     """A run that is interrupted and resumed twice has the same bits as one without interruptions."""
     recipe = RECIPES[name]
-    data, path = features(recipe), tmp_path / "0.npz"
-    whole = run(data, recipe, valid, tmp_path / "whole.npz")
+    path = tmp_path / "0.npz"
+    whole = fit(recipe, "whole.npz")
     assert len(whole.history) == 5
     handler = signal.getsignal(signal.SIGINT)
     for at in (2, 3):
@@ -130,49 +135,42 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             Interrupted,
             match=rf"in epoch {at + 1}; --resume continues after epoch {at} \(.*0\.npz\)",
         ):
-            run(data, recipe, valid, path, resume=at > 2, reporter=Watching(interrupt(at)))
+            fit(recipe, resume=at > 2, reporter=Watching(interrupt(at)))
         stored = load(path, identity=identity_of(recipe, 1, "data"))
         assert stored is not None
         assert stored.facts["epoch"] == at
     assert signal.getsignal(signal.SIGINT) is handler
     reporter = Watching()
-    resumed = run(data, recipe, valid, path, resume=True, reporter=reporter)
+    resumed = fit(recipe, resume=True, reporter=reporter)
     assert reporter.events[0] == ("resumed", {"after_epoch": 3, "finished": False})
     assert_same(whole, resumed)
     if recipe.model.tied:
         assert resumed.parameters.U is resumed.parameters.V
 
 
-def test_resuming_a_finished_run_returns_its_result(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_resuming_a_finished_run_returns_its_result(fit: Fit) -> None:
     recipe = RECIPES["margin"]
-    whole = run(features(recipe), recipe, valid, tmp_path / "0.npz")
-    assert_same(whole, run(features(recipe), recipe, valid, tmp_path / "0.npz", resume=True))
+    whole = fit(recipe)
+    assert_same(whole, fit(recipe, resume=True))
 
 
 def test_a_fit_that_may_differ_starts_anew_where_the_checkpoint_is_of_another_recipe(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+    fit: Fit, tmp_path: Path
 ) -> None:
-    recipe, path = RECIPES["margin"], tmp_path / "0.npz"
-    data = features(recipe)
-    run(data, recipe, valid, path)
+    recipe = RECIPES["margin"]
+    fit(recipe)
     other = replace(recipe, train=replace(recipe.train, epochs=recipe.train.epochs + 1))
     with pytest.raises(TrainingError, match="another recipe"):
-        run(data, other, valid, path, resume=True)
-    whole = run(data, other, valid, tmp_path / "whole.npz")
-    assert_same(whole, run(data, other, valid, path, resume=True, may_differ=True))
+        fit(other, resume=True)
+    whole = fit(other, "whole.npz")
+    assert_same(whole, fit(other, resume=True, may_differ=True))
 
 
 def test_ctrl_c_within_an_epoch_resumes_from_the_last_checkpoint(
-    features: Callable[[Recipe], Features],
-    valid: Validation,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = RECIPES["softmax"]
-    path, data = tmp_path / "0.npz", features(recipe)
-    whole = run(data, recipe, valid, tmp_path / "whole.npz")
+    whole = fit(recipe, "whole.npz")
     monkeypatch.setattr(module, "_CHECKPOINT_EVERY_S", 0.0)
     steps = softmax.epoch
     begun = []
@@ -187,15 +185,12 @@ def test_ctrl_c_within_an_epoch_resumes_from_the_last_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr("fullrank_trainer.systems.linear.softmax.epoch", pressed_in_the_third)
         with pytest.raises(Interrupted, match="in epoch 3; --resume continues after epoch 2"):
-            run(data, recipe, valid, path)
-    assert_same(whole, run(data, recipe, valid, path, resume=True))
+            fit(recipe)
+    assert_same(whole, fit(recipe, resume=True))
 
 
 def test_ctrl_c_before_the_first_checkpoint_says_that_there_is_none(
-    features: Callable[[Recipe], Features],
-    valid: Validation,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = RECIPES["softmax"]
 
@@ -205,15 +200,12 @@ def test_ctrl_c_before_the_first_checkpoint_says_that_there_is_none(
 
     monkeypatch.setattr("fullrank_trainer.systems.linear.softmax.epoch", pressed)
     with pytest.raises(Interrupted, match="in epoch 1; there is no checkpoint to resume from yet"):
-        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+        fit(recipe)
     assert not (tmp_path / "0.npz").exists()
 
 
 def test_the_best_epoch_wins_and_patience_stops_training(
-    features: Callable[[Recipe], Features],
-    valid: Validation,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = RECIPES["margin"].override(["epochs=9", "patience=3"])
     maps = iter([0.2, 0.5, 0.5, 0.4, 0.1, 0.9])
@@ -224,46 +216,38 @@ def test_the_best_epoch_wins_and_patience_stops_training(
         return next(maps)
 
     monkeypatch.setattr(module, "_measure", measured)
-    fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    fitted = fit(recipe)
     assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (2, 0.5, 5)
     np.testing.assert_array_equal(fitted.parameters.V, seen[1].V)
     assert (seen[1].V != seen[4].V).any()
 
 
-def test_without_validation_the_last_epoch_wins(
-    features: Callable[[Recipe], Features], tmp_path: Path
-) -> None:
+def test_without_validation_the_last_epoch_wins(fit: Fit) -> None:
     recipe = RECIPES["margin"].override(["patience=1"])
-    fitted = run(features(recipe), recipe, None, tmp_path / "0.npz")
+    fitted = fit(recipe, valid=None)
     assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (5, None, 5)
 
 
-def test_validation_map_is_that_of_the_final_parameters(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_validation_map_is_that_of_the_final_parameters(fit: Fit) -> None:
     """The loss falls and MAP rises close to the best possible one."""
     recipe = RECIPES["softmax"].override(["epochs=8"])
-    fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    fitted = fit(recipe)
     maps = [line["valid_map"] for line in fitted.history]
     assert fitted.valid_map == max(maps) > 0.9
     assert maps.index(max(maps)) + 1 == fitted.epoch
     assert fitted.history[-1]["loss"] < fitted.history[0]["loss"]
 
 
-def test_a_time_limit_stops_between_epochs(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_a_time_limit_stops_between_epochs(fit: Fit) -> None:
     recipe = RECIPES["softmax"].override(["epochs=1000", "train.seconds=0.000001"])
-    assert len(run(features(recipe), recipe, valid, tmp_path / "0.npz").history) == 1
+    assert len(fit(recipe).history) == 1
 
 
-def test_a_generous_time_limit_does_not_change_the_bits(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_a_generous_time_limit_does_not_change_the_bits(fit: Fit) -> None:
     recipe = RECIPES["softmax"]
-    whole = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    whole = fit(recipe)
     timed = recipe.override(["train.seconds=10000"])
-    assert_same(whole, run(features(recipe), timed, valid, tmp_path / "1.npz"))
+    assert_same(whole, fit(timed, "1.npz"))
 
 
 @pytest.mark.parametrize(
@@ -276,52 +260,39 @@ def test_a_generous_time_limit_does_not_change_the_bits(
     ],
 )
 def test_resuming_another_runs_checkpoint_is_refused(
-    change: str,
-    seed: int,
-    data: str,
-    features: Callable[[Recipe], Features],
-    valid: Validation,
-    tmp_path: Path,
+    change: str, seed: int, data: str, fit: Fit
 ) -> None:
-    recipe, path = RECIPES["softmax"], tmp_path / "0.npz"
-    run(features(recipe), recipe.override(["epochs=1"]).override(["epochs=5"]), valid, path)
+    recipe = RECIPES["softmax"]
+    fit(recipe.override(["epochs=1"]).override(["epochs=5"]))
     other = recipe.override([change])
     with pytest.raises(TrainingError, match="another recipe, seed or collection"):
-        run(features(other), other, valid, path, resume=True, seed=seed, fingerprint=data)
+        fit(other, resume=True, seed=seed, fingerprint=data)
     # The time limit is not part of a run's identity.
     longer = recipe.override(["train.seconds=99"])
-    run(features(recipe), longer, valid, path, resume=True)
+    fit(longer, resume=True)
 
 
-def test_a_damaged_checkpoint_is_refused(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_refused(fit: Fit, tmp_path: Path) -> None:
     recipe, path = RECIPES["margin"], tmp_path / "0.npz"
-    run(features(recipe), recipe, valid, path)
+    fit(recipe)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TrainingError, match="cannot be read"):
-        run(features(recipe), recipe, valid, path, resume=True)
-    run(features(recipe), recipe, valid, path)  # without --resume it is overwritten
+        fit(recipe, resume=True)
+    fit(recipe)  # without --resume it is overwritten
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_divergence_is_refused(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_divergence_is_refused(fit: Fit, tmp_path: Path) -> None:
     recipe = RECIPES["margin"].override(["rates=1000", "init=100"])
     with pytest.raises(TrainingError, match=r"diverged.*lower train\.rate"):
-        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+        fit(recipe)
     assert not (tmp_path / "0.npz").exists()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", ["U", "V", "D", "bias"])
 def test_a_single_infinite_value_is_divergence(
-    name: str,
-    features: Callable[[Recipe], Features],
-    valid: Validation,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, begin = RECIPES["softmax"], start
 
@@ -332,25 +303,19 @@ def test_a_single_infinite_value_is_divergence(
 
     monkeypatch.setattr(learner_module, "start", broken)
     with pytest.raises(TrainingError, match="diverged"):
-        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+        fit(recipe)
 
 
-def test_no_judged_pair_is_refused(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_no_judged_pair_is_refused(fit: Fit, features: Callable[[Recipe], Features]) -> None:
     recipe = RECIPES["softmax"]
     empty = replace(features(recipe), pairs=Pairs.of({}))
     with pytest.raises(TrainingError, match=r"train\.tsv: no judged pair .* leave out --recipe"):
-        run(empty, recipe, valid, tmp_path / "0.npz")
+        fit(recipe, given=empty)
 
 
-def test_progress_is_printed_as_json_lines(
-    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
-) -> None:
+def test_progress_is_printed_as_json_lines(fit: Fit) -> None:
     recipe, stream = RECIPES["margin"], io.StringIO()
-    run(
-        features(recipe), recipe, valid, tmp_path / "0.npz", reporter=Reporter(stream, as_json=True)
-    )
+    fit(recipe, reporter=Reporter(stream, as_json=True))
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4, 5]
     assert all(line.keys() >= {"loss", "valid_map", "seconds"} for line in lines)

@@ -31,11 +31,7 @@ def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
 
 
 def write(
-    folder: Path,
-    *,
-    tokens: Any = None,
-    content: bytes | None = None,
-    added: Any = SPECIAL,
+    folder: Path, *, tokens: Any = None, content: bytes | None = None, added: Any = SPECIAL
 ) -> Path:
     """A model with the usual table and vocabulary, unless given others."""
     folder.mkdir(parents=True, exist_ok=True)

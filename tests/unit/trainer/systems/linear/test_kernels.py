@@ -212,13 +212,7 @@ def test_softmax_gradient_by_finite_differences() -> None:
     bias = rng.standard_normal(6, np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        kernels.softmax_gradient,
-        S,
-        bias,
-        *ragged(POSITIVES),
-        *ragged(MASKED),
-        UNWEIGHTED,
-        losses,
+        kernels.softmax_gradient, S, bias, *ragged(POSITIVES), *ragged(MASKED), UNWEIGHTED, losses
     )
     step = 1e-5
     for i, (positives, masked) in enumerate(zip(POSITIVES, MASKED, strict=True)):
@@ -246,14 +240,7 @@ def test_weighted_softmax_gradient_by_finite_differences() -> None:
     weights = rng.uniform(0.05, 3, len(positives)).astype(np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        kernels.softmax_gradient,
-        S,
-        UNBIASED,
-        starts,
-        positives,
-        *ragged(MASKED),
-        weights,
-        losses,
+        kernels.softmax_gradient, S, UNBIASED, starts, positives, *ragged(MASKED), weights, losses
     )
     step = 1e-5
     for i, masked in enumerate(MASKED):
