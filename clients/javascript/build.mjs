@@ -13,24 +13,31 @@ const css = {
     });
   },
 };
-const options = { bundle: true, minify: true, format: "esm", target: "es2022", logLevel: "warning", plugins: [css] };
-const packages = {
-  "client/dist/index.js": ["client/src/index.ts"],
-  "instantsearch/dist/index.js": ["instantsearch/src/index.ts", ["fullrank-client"]],
-  "element/dist/fullrank-search.js": ["element/src/index.ts"],
+const options = {
+  bundle: true, minify: true, target: "es2022", logLevel: "warning", plugins: [css], jsx: "automatic",
+  define: { "process.env.NODE_ENV": '"production"' },
+  // Pages are outside of the folder that has the packages.
+  nodePaths: ["node_modules"],
 };
-const pages = {
-  "../../examples/shop-page/build/main.js": ["../../examples/shop-page/main.js"],
-  "../../tests/javascript/build/react.js": ["../../tests/javascript/react.jsx"],
-  "../../tests/javascript/build/autocomplete.js": ["../../tests/javascript/autocomplete.js"],
-  "../../tests/javascript/build/more.js": ["../../tests/javascript/more.js"],
-};
+const external = ["fullrank-client"];
+const banner = { js: "/* fullrank-search 0.1.0, built from clients/javascript */" };
+const packages = [
+  { entryPoints: ["client/src/index.ts"], outfile: "client/dist/index.js", format: "esm" },
+  { entryPoints: ["instantsearch/src/index.ts"], outfile: "instantsearch/dist/index.js", format: "esm", external },
+  { entryPoints: ["element/src/index.ts"], outfile: "element/dist/index.js", format: "esm", external },
+  // For a script tag: it knows where it was loaded from.
+  { entryPoints: ["element/src/index.ts"], outfile: "element/dist/fullrank-search.js", format: "iife", banner },
+];
+const pages = [
+  { entryPoints: ["../../examples/shop-page/main.js"], outdir: "../../examples/shop-page/build", format: "esm" },
+  {
+    entryPoints: ["react.jsx", "autocomplete.js", "more.js"].map((name) => `../../tests/javascript/${name}`),
+    outdir: "../../tests/javascript/build", format: "esm",
+  },
+];
 const isExamples = process.argv[2] === "examples";
-for (const [outfile, [entry, external]] of Object.entries(isExamples ? pages : packages)) {
-  await build({
-    ...options, entryPoints: [entry], outfile, external,
-    // Pages are outside of the folder that has the packages.
-    nodePaths: ["node_modules"], jsx: "automatic", define: { "process.env.NODE_ENV": '"production"' },
-  });
-  if (!isExamples) console.log(`${outfile}: ${gzipSync(readFileSync(outfile)).length.toLocaleString("en")} bytes gzipped`);
+for (const one of isExamples ? pages : packages) {
+  await build({ ...options, ...one });
+  const { outfile } = one;
+  if (outfile) console.log(`${outfile}: ${gzipSync(readFileSync(outfile)).length.toLocaleString("en")} bytes gzipped`);
 }

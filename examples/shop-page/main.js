@@ -7,8 +7,7 @@ import {
   refinementList, searchBox, sortBy, stats, toggleRefinement,
 } from "instantsearch.js/es/widgets";
 
-const url = window.FULLRANK_URL ?? "http://localhost:8000";
-const { searchClient, insightsClient } = fullrankInstantSearch({ url });
+const { searchClient, insightsClient } = fullrankInstantSearch({ url: "http://localhost:8000" });
 
 const search = instantsearch({
   searchClient,

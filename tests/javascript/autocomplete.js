@@ -4,7 +4,7 @@ import { fullrankInstantSearch } from "fullrank-instantsearch-adapter";
 import instantsearch from "instantsearch.js";
 import { autocomplete } from "instantsearch.js/es/widgets";
 
-const { searchClient } = fullrankInstantSearch({ url: window.FULLRANK_URL });
+const { searchClient } = fullrankInstantSearch({ url: "http://localhost:8000" });
 const search = instantsearch({ searchClient });
 search.addWidgets([
   autocomplete({

@@ -40,7 +40,7 @@ def wait_until(holds: Callable[[], bool], seconds: float = 20) -> None:
 
 
 class Site(NamedTuple):
-    """A web server of the repository's files.
+    """A web server of the repository's files, in which the address of the service replaces that of the examples.
 
     pages  bodies and content security policies of further pages, by path
     """
@@ -51,17 +51,23 @@ class Site(NamedTuple):
 
 class _Files(SimpleHTTPRequestHandler):
     pages: ClassVar[dict[str, tuple[str, str]]] = {}
+    service: ClassVar[str] = ""
 
     def do_GET(self) -> None:
-        if self.path not in self.pages:
-            super().do_GET()
+        path = Path(self.translate_path(self.path))
+        file = path / "index.html" if path.is_dir() else path
+        page, policy = self.pages.get(self.path, (None, ""))
+        if page is None and not file.is_file():
+            self.send_error(404)
             return
-        body, policy = self.pages[self.path]
+        body = file.read_bytes() if page is None else page.encode()
+        body = body.replace(b"http://localhost:8000", self.service.encode())
         self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Security-Policy", policy)
+        self.send_header("Content-Type", "text/html" if page else self.guess_type(file))
+        if policy:
+            self.send_header("Content-Security-Policy", policy)
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -105,6 +111,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Iterator[Se
     with served(
         bundles, FULLRANK_CORS_ORIGINS=site.origin, FULLRANK_ANONYMOUS="search,events"
     ) as url:
+        _Files.service = url
         yield Service(url, bundles / ".events")
 
 
@@ -129,7 +136,6 @@ def visit(browser: Browser, site: Site, service: Service) -> Iterator[Callable[[
         page = context.new_page()
         page.on("pageerror", lambda error: keep(str(error)))
         page.on("console", lambda line: keep(line.text) if is_defect(line) else None)
-        page.add_init_script(f"window.FULLRANK_URL = {service.url!r}")
         page.goto(site.origin + path)
         return page
 

@@ -6,7 +6,7 @@ import {
   breadcrumb, configure, hierarchicalMenu, hitsPerPage, infiniteHits, menu, numericMenu, rangeSlider, stats,
 } from "instantsearch.js/es/widgets";
 
-const { searchClient } = fullrankInstantSearch({ url: window.FULLRANK_URL, highlight: ["title"] });
+const { searchClient } = fullrankInstantSearch({ url: "http://localhost:8000", highlight: ["title"] });
 const search = instantsearch({ searchClient, indexName: "shop" });
 const part = (name) => {
   const made = document.createElement("div");

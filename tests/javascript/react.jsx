@@ -7,8 +7,7 @@ import {
   RefinementList, SearchBox, Snippet, SortBy, Stats, ToggleRefinement,
 } from "react-instantsearch";
 
-const url = window.FULLRANK_URL;
-const { searchClient, insightsClient } = fullrankInstantSearch({ url });
+const { searchClient, insightsClient } = fullrankInstantSearch({ url: "http://localhost:8000" });
 
 const Product = ({ hit, sendEvent }) => (
   <article>

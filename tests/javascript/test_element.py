@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -15,7 +16,7 @@ from tests.javascript.conftest import BUILT, ROOT, Service, Site, wait_until
 pytestmark = pytest.mark.browser
 
 SITE = "/examples/docs-site/"
-SCRIPT = "/" + BUILT.relative_to(ROOT).as_posix()
+SERVED = ROOT / "service/fullrank_service/page" / BUILT.name
 Visit = Callable[..., Page]
 
 
@@ -32,14 +33,20 @@ def inline(visit: Visit, site: Site, service: Service) -> Callable[[str], Page]:
     """Show the element in place of a button, on a page whose policy permits no more than it needs."""
 
     def shown(attributes: str) -> Page:
-        element = f'<fullrank-search inline model="docs" url="{service.url}" {attributes}></fullrank-search>'
-        script = f'<script type="module" src="{SCRIPT}"></script>'
+        element = f'<fullrank-search inline model="docs" {attributes}></fullrank-search>'
+        script = f'<script src="{service.url}/{BUILT.name}" defer></script>'
         body = f'<!doctype html><html lang="en"><title>Test</title>{script}<main><h1>Test</h1>{element}</main>'
-        policy = f"default-src 'none'; script-src 'self'; connect-src {service.url}"
+        policy = f"default-src 'none'; script-src {service.url}; connect-src {service.url}"
         site.pages["/inline.html"] = body, policy
         return visit("/inline.html", allowed="favicon")
 
     return shown
+
+
+def test_the_service_serves_what_the_sources_build(service: Service) -> None:
+    reason = "run: cd clients/javascript && npm run build && npm run publish-script"
+    assert SERVED.read_bytes() == BUILT.read_bytes(), reason
+    assert httpx.get(f"{service.url}/{BUILT.name}").content == BUILT.read_bytes()
 
 
 def test_the_keyboard_finds_and_opens_a_page(visit: Visit, service: Service) -> None:
@@ -192,8 +199,10 @@ def test_only_the_newest_query_is_shown(visit: Visit) -> None:
     page.route("**/v1/search", lambda route: waiting.append(route))
     with page.expect_request("**/v1/search"):
         opened(page, "restore")
-    with page.expect_event("requestfailed"):  # the stale request is aborted
+    # The stale request is aborted.
+    with page.expect_event("requestfailed"), page.expect_request("**/v1/search"):
         page.get_by_role("combobox").fill("encrypt")
+    page.wait_for_timeout(50)
     waiting[1].continue_()
     expect(page.get_by_role("option").first).to_contain_text("Encrypt backups")
 

@@ -19,6 +19,8 @@ export const LABELS = {
   again: "Try again",
 };
 
+// A script tag names the service that serves it.
+const HOME = document.currentScript instanceof HTMLScriptElement ? new URL(".", document.currentScript.src).href : "";
 const PAUSE_MS = 150; // without a key before a search
 const SLOW_MS = 600; // without an answer before the element says that it waits
 const MAX_RECENT = 5;
@@ -35,8 +37,8 @@ export interface Selected {
 type Option = { select: () => void; node: HTMLElement };
 
 /**
- * `<fullrank-search url="https://search.example">`: a button, and a dialog that searches while somebody types. With the
- * attribute `inline` the box and the results stand in the page.
+ * `<fullrank-search>`: a button, and a dialog that searches while somebody types. With the attribute `inline` the box and
+ * the results stand in the page.
  */
 export class FullrankSearch extends HTMLElement {
   static observedAttributes = ["url", "key", "model", "private"];
@@ -154,7 +156,7 @@ export class FullrankSearch extends HTMLElement {
   private get service(): FullrankClient {
     const text = (name: string) => this.getAttribute(name) ?? undefined;
     return (this.client ??= new FullrankClient({
-      url: text("url") ?? "",
+      url: text("url") ?? HOME,
       key: text("key"),
       model: text("model"),
       client_id: this.hasAttribute("private") ? undefined : browserId(),
@@ -293,7 +295,7 @@ export class FullrankSearch extends HTMLElement {
   // -- recent searches -----------------------------------------------------------------------------
 
   private get recentName(): string {
-    return `fullrank-recent ${this.getAttribute("url") ?? ""}`;
+    return `fullrank-recent ${this.getAttribute("url") ?? HOME} ${this.getAttribute("model") ?? ""}`;
   }
 
   private recent(): string[] {

@@ -16,8 +16,8 @@ export interface Request {
 export interface Adapter {
   /** For the option `searchClient` of InstantSearch.js and React InstantSearch. */
   searchClient: {
-    search(requests: readonly any[]): Promise<{ results: any[] }>;
-    searchForFacetValues(requests: readonly any[]): Promise<any[]>;
+    search(requests: any): Promise<any>;
+    searchForFacetValues(requests: any): Promise<any>;
   };
   /** For the option `insights: { insightsClient }`: clicks, views and conversions become events of Fullrank. */
   insightsClient: InsightsClient;
