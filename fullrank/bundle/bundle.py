@@ -66,7 +66,6 @@ class Bundle:
 
     Attributes:
         sections: "index", "columns" and "rerank", where the bundle has them.
-        second_stage: Reorders the first documents of a ranking; None: the bundle has no second stage.
         facts: About the documents, for the second stage.
     """
 
@@ -101,7 +100,6 @@ class Bundle:
 
     @property
     def n_documents(self) -> int:
-        """Number of documents."""
         return len(self.documents)
 
     @property
@@ -139,7 +137,6 @@ class Bundle:
 
     @cached_property
     def analyzer(self) -> Analyzer:
-        """Analyses the queries of this bundle."""
         # It has parts of the bundle, because a circle of references would stay mapped until a garbage collection.
         return Analyzer(
             self.model, self.live_model, self.known_words, self.prefixes, self.floor, self.click_parts,
@@ -161,7 +158,6 @@ class Bundle:
 
     @cached_property
     def known_words(self) -> Words:
-        """The words that the model knows."""
         return Words.of(self.model)
 
     @property
@@ -310,13 +306,7 @@ class Bundle:
     def reorder(
         self, text: str, ranking: Ranking, *, is_document: bool = False
     ) -> Reordered | None:
-        """Order the first documents of a ranking by the second stage; None if none is for such queries.
-
-        Args:
-            text: The query.
-            ranking: Of all documents for this query, from the first place on.
-            is_document: The query is a document.
-        """
+        """Order the first documents of a whole ranking by the second stage; None if none is for such queries."""
         stage = self.second_stage
         if stage is None or stage.of_documents != is_document:
             return None
@@ -324,12 +314,7 @@ class Bundle:
         return stage.order(text, first_of(ranking), self.facts.take(ranking.rows[:DEPTH]))
 
     def explain(self, text: str, id: str, limit: int = 8) -> Explanation:
-        """Split the score of one document for a query by part and by word.
-
-        Args:
-            text: The query.
-            id: The document.
-            limit: The number of words to return at most, those with the largest contributions.
+        """Split the score of one document for a query by part and by word, those with the largest contributions.
 
         Raises:
             ArgumentError: An argument is of the wrong type.

@@ -33,13 +33,10 @@ class BundleInfo:
 
 
 def list_bundles(root: Path) -> list[BundleInfo]:
-    """List every bundle under a root folder, newest first; equal times by version.
+    """List every bundle under a root folder, newest first; equal times by version. Raises BundleNotFound.
 
     A bundle is a folder <root>/<name>/<version> whose manifest has the same name and version. Other folders (copies
     under another name, damaged manifests) are logged and skipped.
-
-    Raises:
-        BundleNotFound: The root is not a folder.
     """
     root = Path(root)
     if not root.is_dir():
@@ -49,11 +46,7 @@ def list_bundles(root: Path) -> list[BundleInfo]:
 
 
 def find_bundle(root: Path, name_or_version: str) -> Path:
-    """Find the folder of a version, or of the newest version of a name.
-
-    Raises:
-        BundleNotFound: The root has neither such a version nor such a name.
-    """
+    """Find the folder of a version, or of the newest version of a name. Raises BundleNotFound."""
     root, wanted = Path(root), name_or_version
     if not root.is_dir():
         raise BundleNotFound(f"{root}: no such folder")
@@ -73,11 +66,7 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
 
 
 def active_version(root: Path) -> str | None:
-    """Return the version that was activated last, None if none was.
-
-    Raises:
-        BundleError: The file that says so is damaged.
-    """
+    """Return the version that was activated last, None if none was. Raises BundleError where its file is damaged."""
     path = Path(root) / ACTIVE
     try:
         version = parse_object(path.read_bytes())["version"]
@@ -90,14 +79,6 @@ def active_version(root: Path) -> str | None:
 
 def publish(staged: Path, root: Path, facts: Mapping[str, Any]) -> Path:
     """Move a bundle that nobody serves yet into a folder of bundles, with further facts in its card.
-
-    Args:
-        staged: The bundle's folder, on the same file system.
-        root: Folder of bundles.
-        facts: Added to the card.
-
-    Returns:
-        Its new folder.
 
     Raises:
         BundleError: The manifest cannot be read, or facts have no JSON form.
@@ -127,11 +108,8 @@ def publish(staged: Path, root: Path, facts: Mapping[str, Any]) -> Path:
 def log_position_of(bundle: Path, name: str) -> LogPosition | None:
     """Return the log position that a corpus exported from a bundle contains, for a new bundle of this name.
 
-    Live documents belong to the name that they were written under. Under another name they are ordinary documents, so
-    the result is None, as it is for a bundle without live documents.
-
-    Raises:
-        BundleError: The manifest cannot be read.
+    Live documents belong to the name that they were written under: under another name, and without any, it is None.
+    Raises BundleError where the manifest cannot be read.
     """
     manifest = read_manifest(bundle)
     return manifest.log_position if manifest.name == name else None

@@ -12,19 +12,7 @@ _ROWS_PER_STEP = 1024
 
 
 def write_corpus(bundle: Bundle, file: Path, report: Reporter) -> int:
-    """Write a corpus.jsonl; it appears when it is complete.
-
-    Args:
-        bundle: Whose documents are written, in the order of their rows.
-        file: To write or replace.
-        report: Shows the progress.
-
-    Returns:
-        The number of documents.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a corpus.jsonl, which appears when it is complete; return the number of documents. Raises OSError."""
     store = bundle.documents
     with replacing(file) as lines, report.stage("export", len(store)) as stage:
         for start in range(0, len(store), _ROWS_PER_STEP):

@@ -31,13 +31,7 @@ from fullrank.storage.checks import (
 )
 
 # The arrays of an Encoded and their dtypes.
-ARRAYS = {
-    "dense": "<f4",
-    "indptr": "<i8",
-    "indices": "<i4",
-    "weights": "<f4",
-    "bias": "<f4",
-}
+ARRAYS = {"dense": "<f4", "indptr": "<i8", "indices": "<i4", "weights": "<f4", "bias": "<f4"}
 _RECORDED = {"indptr": "<i8", "bias": "<f4", "records": "<i4"}
 RECORDS = "documents/records.npy"
 # Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes 8 to 15 % longer from
@@ -74,18 +68,7 @@ def open_documents(
     count: int,
     model: Model,
 ) -> Documents:
-    """Open the documents of a bundle.
-
-    Args:
-        path: The folder.
-        files: Its files.
-        arrays: The arrays that ``stored_arrays`` names, mapped.
-        count: Number of documents.
-        model: Of the bundle.
-
-    Raises:
-        BundleError: An array does not fit the others, the number of documents or the model.
-    """
+    """Open the documents of a bundle. Raises BundleError where an array does not fit the others or the model."""
     if "records" not in arrays:
         encoded = Encoded.from_arrays(arrays, model.n_sparse)
         check_shapes(encoded, count, model.n_dense, model.n_sparse)
@@ -108,11 +91,7 @@ def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> 
 
 
 def check_documents(documents: Documents) -> None:
-    """Read all documents: numbers are finite, row pointers ascend, and indices ascend in each row below the width.
-
-    Raises:
-        BundleError: A file is damaged; the message names it.
-    """
+    """Check for finite numbers, ascending row pointers and indices. Raises BundleError that names the file."""
     if isinstance(documents, Encoded):
         check_values(documents)
         return
@@ -125,11 +104,7 @@ def check_documents(documents: Documents) -> None:
 
 
 def scorer_of(model: Model, documents: Documents) -> Scorer | None:
-    """Return what replaces the inner products of a model.
-
-    Raises:
-        BundleError: The documents are records, and the scorer would need all of them in memory.
-    """
+    """Return what replaces the inner products of a model. Raises BundleError where documents are records."""
     if isinstance(documents, Encoded):
         return model.scorer(documents)
     if model.scorer(documents.slice(0, 0)) is not None:

@@ -73,13 +73,10 @@ def parse(text: str) -> list[Answer]:
 
 
 def compare(expected: Sequence[Answer], found: Sequence[Answer], tolerance: float) -> None:
-    """Compare answers.
+    """Compare answers. Raises BundleError that names the query and the rank where one differs.
 
     A score may differ by tolerance·max(1, |score|). An id may change its rank only among results whose expected scores
     are that close, or be replaced at the end by one of an equal score.
-
-    Raises:
-        BundleError: An answer differs; the message names the query and the rank.
     """
     for want, have in zip(expected, found, strict=True):
         if len(want.ids) != len(have.ids):

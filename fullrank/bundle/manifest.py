@@ -49,11 +49,7 @@ def is_dtype(text: str) -> bool:
 
 
 def canonical_json(value: Any) -> str:
-    """Format JSON with sorted keys and no spaces, so that equal values give equal text.
-
-    Raises:
-        BundleError: A value has no JSON form.
-    """
+    """Format JSON with sorted keys and no spaces: equal values, equal text. Raises BundleError without a JSON form."""
     try:
         text = json.dumps(
             value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -153,10 +149,7 @@ class Manifest:
 
 
 def bundle_id(files: Mapping[str, FileEntry], model: Mapping[str, Any]) -> str:
-    """Return the sha256 (hex) of every file's path and hash and the model's config.
-
-    Name, time and card are left out, so the same training twice gives the same id.
-    """
+    """Return the sha256 (hex) of every file's path and hash and the model's config, without name, time and card."""
     hashes = {path: entry.sha256 for path, entry in files.items()}
     return hashlib.sha256(canonical_json([hashes, model]).encode()).hexdigest()
 
@@ -167,10 +160,7 @@ def checksum_of(value: Mapping[str, Any]) -> str:
 
 
 def version_of(name: str, created: datetime, bundle_id: str) -> str:
-    """Return <name>-<UTC yyyymmddthhmmssz>-<first 8 hex digits of the bundle id>, unique over all names.
-
-    All letters are lower case, so that a version is also a name.
-    """
+    """Return <name>-<UTC yyyymmddthhmmssz>-<first 8 hex digits of the bundle id>, in lower case as names are."""
     return f"{name}-{created:%Y%m%dt%H%M%Sz}-{bundle_id[:8]}"
 
 
@@ -183,23 +173,14 @@ def check_name(name: str) -> None:
 def free_version(
     folder: Path, name: str, created: datetime, bundle_id: str
 ) -> tuple[str, datetime]:
-    """Return a version that the folder does not have, and its time.
-
-    The same training that is published twice within a second would have the same version, so the later one gets a later
-    time.
-    """
+    """Return a version that the folder does not have, and its time: later than now if it was published this second."""
     while (folder / (version := version_of(name, created, bundle_id))).exists():
         created += timedelta(seconds=1)
     return version, created
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a bundle folder.
-
-    Raises:
-        BundleNotFound: The folder has no manifest.
-        BundleError: The manifest is damaged or of another format.
-    """
+    """Read the manifest of a bundle folder. Raises BundleNotFound without one, BundleError where it is damaged."""
     try:
         text = (path / MANIFEST).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -214,9 +195,7 @@ def read_manifest(path: Path) -> Manifest:
 def parse_manifest(text: str) -> Manifest:
     """Parse manifest.json strictly: every field is present and of its type, and there is no other field.
 
-    Raises:
-        BundleError: The message names the field and the reason. An unknown format version is reported first, because
-            it decides which fields there are.
+    Raises BundleError naming the field; an unknown format version first, because it decides which fields there are.
     """
     try:
         value = parse_object(text)
@@ -287,15 +266,7 @@ def other_format(kind: str, version: object, newest: int) -> str | None:
 
 
 def mismatch(value: Mapping[str, Any], known: Mapping[str, type]) -> str | None:
-    """Check the fields of a manifest: exactly these, of these types, with usable names.
-
-    Args:
-        value: The parsed manifest.
-        known: The type of each field; "name" and "version" are among them.
-
-    Returns:
-        What is wrong; None if nothing is.
-    """
+    """Return what is wrong with fields of a manifest: exactly these, of these types, with usable names."""
     if value.keys() != known.keys():
         return f"fields differ: {sorted(value.keys() ^ known.keys())}"
     for key, kind in known.items():

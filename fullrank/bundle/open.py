@@ -15,19 +15,8 @@ import numpy.typing as npt
 from fullrank.bundle import golden
 from fullrank.bundle.bundle import Bundle, Section
 from fullrank.bundle.documents import check_documents, open_documents, scorer_of, stored_arrays
-from fullrank.bundle.manifest import (
-    FIELDS,
-    GOLDEN,
-    IDS,
-    UNREAD,
-    Manifest,
-    read_manifest,
-)
-from fullrank.bundle.second_stage import (
-    OF_DOCUMENTS,
-    StageAlone,
-    open_second_stage,
-)
+from fullrank.bundle.manifest import FIELDS, GOLDEN, IDS, UNREAD, Manifest, read_manifest
+from fullrank.bundle.second_stage import OF_DOCUMENTS, StageAlone, open_second_stage
 from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.encoding import Encoded
@@ -38,11 +27,7 @@ from fullrank.models.registry import load_model
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import check_index, open_index
-from fullrank.storage.checks import (
-    check_finite,
-    check_ids,
-    check_strings,
-)
+from fullrank.storage.checks import check_finite, check_ids, check_strings
 from fullrank.storage.documents import DocumentStore
 from fullrank.storage.strings import Lexicon, StringTable
 
@@ -50,7 +35,7 @@ _MODEL = "model/"
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
-    """Open a bundle folder.
+    """Open a bundle folder, whose arrays are mapped.
 
     The manifest, the list of files, their sizes and every array's dtype and shape are always checked.
 
@@ -59,15 +44,9 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         verify: Also read every file: its sha256, finite numbers, row pointers, ids, and replay the golden queries.
             Pass False only for a folder that was verified before, by this process or another.
 
-    Returns:
-        The bundle; its arrays are memory maps.
-
     Raises:
         BundleNotFound: The folder has no manifest.
         BundleError: A file is missing, damaged or of another format; the message names file and reason.
-
-    Example:
-        bundle = open_bundle(Path("bundles/shop/shop-20260102t030405z-67f0c4f4"))
     """
     path = Path(path)
     with _errors_named(path):
@@ -91,13 +70,7 @@ def _errors_named(path: Path) -> Iterator[None]:
 
 
 def open_model(path: Path) -> tuple[Manifest, Model]:
-    """Open only the manifest and the model of a bundle, and verify the model's files.
-
-    The time does not depend on the number of documents.
-
-    Raises:
-        BundleNotFound, BundleError: As ``open_bundle``.
-    """
+    """Open the manifest and the model of a bundle, and verify the model's files. Raises as ``open_bundle``."""
     path = Path(path)
     with _errors_named(path):
         manifest = read_manifest(path)
@@ -116,13 +89,7 @@ def is_of_model(name: str) -> bool:
 
 
 def open_trained(path: Path) -> tuple[Manifest, Model, SecondStage | None]:
-    """Open the model and the second stage of a bundle, from a folder that has their files and the manifest alone.
-
-    The golden queries are not replayed, because that needs the documents.
-
-    Raises:
-        BundleNotFound, BundleError: As ``open_bundle``.
-    """
+    """Open model and second stage from a folder with their files alone, without a replay. Raises as ``open_bundle``."""
     with _errors_named(path):
         manifest = read_manifest(path)
         files = {name: entry for name, entry in manifest.files.items() if is_of_model(name)}
@@ -142,11 +109,7 @@ def open_trained(path: Path) -> tuple[Manifest, Model, SecondStage | None]:
 
 
 def open_stage(path: Path) -> StageAlone | None:
-    """Open only the second stage of a bundle, and verify its files; None without one.
-
-    Raises:
-        BundleNotFound, BundleError: As ``open_bundle``.
-    """
+    """Open only the second stage of a bundle, and verify its files; None without one. Raises as ``open_bundle``."""
     path = Path(path)
     with _errors_named(path):
         manifest = read_manifest(path)
@@ -239,9 +202,7 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
 
 
 def _load(
-    manifest: Manifest,
-    arrays: dict[str, npt.NDArray[Any]],
-    strings: dict[str, Sequence[str]],
+    manifest: Manifest, arrays: dict[str, npt.NDArray[Any]], strings: dict[str, Sequence[str]]
 ) -> Model:
     try:
         return load_model(Parts(dict(manifest.model), arrays, strings))

@@ -26,17 +26,7 @@ OF_DOCUMENTS = "documents."
 def write_second_stage(
     folder: StagingFolder, stage: SecondStage, facts: Iterable[DocumentFacts], documents: int
 ) -> dict[str, Any]:
-    """Write rerank/ and return the manifest's facts about it.
-
-    Args:
-        folder: The bundle.
-        stage: The second stage.
-        facts: About all documents, in batches, in their order.
-        documents: Their number.
-
-    Raises:
-        BundleError: The facts are about another number of documents or fields.
-    """
+    """Write rerank/ and return the manifest's facts about it. Raises BundleError where facts do not fit."""
     for name, array in stage.arrays().items():
         check_finite(f"{SECTION}/{name}", array)
         folder.write_array(f"{SECTION}/{name}.npy", array)
@@ -71,17 +61,7 @@ def open_second_stage(
     *,
     verify: bool,
 ) -> tuple[SecondStage, DocumentFacts]:
-    """Open the section.
-
-    Args:
-        facts: The manifest's facts about it.
-        arrays: Its arrays by name.
-        documents: The number of documents of the bundle.
-        verify: Check all lines of the facts.
-
-    Raises:
-        BundleError: A part is missing or does not fit the others.
-    """
+    """Open the section, and check all lines of the facts if asked. Raises BundleError where a part does not fit."""
     with _errors_named():
         stage = SecondStage.from_parts(facts, arrays)
         older = [] if stage.settings.asked else ASKED
@@ -94,13 +74,7 @@ def open_second_stage(
 
 @dataclass(frozen=True, eq=False)
 class StageAlone:
-    """The second stage of a bundle, for other documents.
-
-    Attributes:
-        stage: The second stage.
-        ids: Of the documents of the bundle, ascending.
-        known: Facts about them.
-    """
+    """The second stage of a bundle for other documents; its own ids, ascending, and known facts about them."""
 
     stage: SecondStage
     ids: Sequence[str]

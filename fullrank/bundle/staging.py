@@ -80,12 +80,7 @@ def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
 
 
 class StagingFolder:
-    """A new folder under ``parent``; leaving its block removes it unless it was published.
-
-    Attributes:
-        path: Where it is being written.
-        files: The manifest's entry of each finished file.
-    """
+    """A new folder under ``parent``; leaving its block removes it unless published. files: those finished."""
 
     def __init__(self, parent: Path) -> None:
         self.path = temporary_folder(parent)
@@ -331,9 +326,5 @@ def _storable_dtype(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 def _write_header(file: _File, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     """Write the header of an .npy file as numpy itself does."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": shape,
-    }
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)

@@ -17,14 +17,7 @@ from fullrank.records import Documents
 
 
 class ClickShare(NamedTuple):
-    """What clicks on a document add to its score.
-
-    Attributes:
-        after_query: Clicks after the same query.
-        lexical: What these add to the lexical part.
-        in_all: Clicks after any query that is remembered.
-        bias: What these add to the bias.
-    """
+    """What clicks after the same query add to the lexical part of a score, and clicks after any query to its bias."""
 
     after_query: float
     lexical: float
@@ -37,9 +30,7 @@ class ClickParts:
     """The parts of a blend that count clicks.
 
     Attributes:
-        known: Of queries.
-        first: Its first sparse feature.
-        weight: Its weight w_q in the blend.
+        known: Of queries; its first sparse feature is `first`, its weight in the blend w_q.
         raised: What is added to each of its entries in the encoded documents.
         popularity: Weight w_d of the part of documents, and the bias of a document without clicks, before the weight.
     """
@@ -86,13 +77,10 @@ class ClickParts:
         key: str | None = None,
         features: Int32 | None = None,
     ) -> Float64:
-        """Return how often documents were chosen, float64 (rows,), as the bundle has learned it.
+        """Return how often documents were chosen after a query, or after any (None), float64 (rows,).
 
         Args:
-            documents: Encoded documents.
-            rows: Some of them.
-            key: After this query; None: after any.
-            features: int32, ascending: the feature of each of their sparse columns; None: the columns are features.
+            features: int32, ascending: the feature of each sparse column; None: the columns are features.
         """
         first, stop = self.first, self.first + self.known.n_sparse
         if key is not None:

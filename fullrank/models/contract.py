@@ -52,11 +52,8 @@ class Known(NamedTuple):
 class Model(ABC):
     """Two encoders over one dense width N and one sparse width F.
 
-    What is not abstract is that of a model without a dense part, whose features are whole texts: single words of
-    documents mean nothing to it.
-
-    Attributes:
-        settings: JSON; `query_fields` are the fields of a document used as a query.
+    What is not abstract is that of a model without a dense part whose features are whole texts. The setting
+    `query_fields` has the fields of a document used as a query.
     """
 
     settings: dict[str, Any]
@@ -134,16 +131,10 @@ class Model(ABC):
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Split the scores of documents by their own words, as far as the model can tell.
-
-        Args:
-            query: One encoded query.
-            documents: The stored fields of B documents.
-            encoded: The same documents, encoded.
-            words: W distinct words.
+        """Split the scores of B documents by their own words, as far as the model can tell.
 
         Returns:
-            float64 (B, W), what each word adds to the dense and the lexical part.
+            float64 (B, W), what each of W distinct words adds to the dense and the lexical part.
         """
         return np.zeros((len(encoded), len(words)))
 
@@ -157,11 +148,7 @@ class Model(ABC):
 
 
 class Wrapper(Model):
-    """A model that does as another one what it does not override.
-
-    Attributes:
-        model: The other one.
-    """
+    """A model that does as another one what it does not override."""
 
     model: Model
 
@@ -224,13 +211,7 @@ def are_in(words: Sequence[str], asked: Container[str]) -> Mask:
 
 
 def lexical_shares(features: np.ndarray, query: Encoded, encoded: Encoded) -> Float64:
-    """Return s_f t_f of the feature f of each of W words in B documents, float64 (B, W).
-
-    Args:
-        features: int32 (W,), -1 for a word without one.
-        query: One query.
-        encoded: The B documents.
-    """
+    """Return s_f t_f of the feature f of W words (-1 without one) in B documents, float64 (B, W)."""
     found = np.zeros((len(encoded), len(features)))
     indices, weights = query.sparse.row(0)
     if not len(indices):

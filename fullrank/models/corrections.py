@@ -28,12 +28,9 @@ MAX_CORRECTED = 32
 
 @dataclass(frozen=True, eq=False)
 class Corrected:
-    """Counts of queries with known words added.
+    """Counts of queries with known words added, (B, words); the words ascend.
 
     Attributes:
-        words: The words of the columns, ascending.
-        lexical: Counts for the lexical part, (B, words).
-        dense: Counts for the dense part, (B, words).
         found: The corrections of each unknown word, discounted.
     """
 
@@ -44,13 +41,7 @@ class Corrected:
 
 
 def correct(known: Words, words: Sequence[str], counts: Rows) -> Corrected | None:
-    """Add known words to counts of queries; return None if no word is to be corrected.
-
-    Args:
-        known: The words that the model knows.
-        words: The words of the columns.
-        counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
-    """
+    """Add known words to counts of queries of up to `MAX_CORRECTED` words; None if no word is to be corrected."""
     columns = known.unknown(words)
     # A short query counted alone has every word, and is the common case.
     is_alone = len(counts) == 1 and len(words) == len(counts.indices) <= MAX_CORRECTED
@@ -80,7 +71,6 @@ def correct(known: Words, words: Sequence[str], counts: Rows) -> Corrected | Non
 def _extra(
     counts: Rows, entries: Sequence[int], added: Mapping[int, Sequence[tuple[int, float]]]
 ) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
-    """List (row, column, value) of the known words that some entries of counts add."""
     rows = np.searchsorted(counts.indptr, entries, side="right") - 1
     found = [
         (row, column, probability * value)
@@ -122,7 +112,6 @@ def split_terms(
     Args:
         terms: Of the corrected counts: each of their words, then phrases.
         counts: Of the query as typed.
-        corrected: The same, corrected.
     """
     [column] = counts.columns
     tf = {counts.words[i]: n for i, n in zip(column.indices.tolist(), column.values, strict=True)}

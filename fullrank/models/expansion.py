@@ -28,12 +28,7 @@ KIND = "expansion"
 
 @dataclass(frozen=True, eq=False)
 class ExpansionModel(Wrapper):
-    """A linear model without a dense part, whose queries are expanded.
-
-    Attributes:
-        beta: β, not negative; 0 leaves the query unchanged.
-        feedback: E, the number of documents to add.
-    """
+    """A linear model without a dense part, whose queries are expanded; beta ≥ 0, feedback E ≥ 1."""
 
     model: LinearModel
     beta: float
@@ -41,7 +36,6 @@ class ExpansionModel(Wrapper):
 
     @property
     def config(self) -> dict[str, Any]:
-        """JSON settings of the whole model."""
         own = {"kind": KIND, "beta": self.beta, "feedback": self.feedback}
         return {**self.model.config, **own}
 
@@ -50,24 +44,20 @@ class ExpansionModel(Wrapper):
         return self.model.known._replace(forms=None, idf=None)
 
     def scorer(self, documents: Encoded) -> ExpansionScorer:
-        """Return the scorer that runs both searches over these documents."""
         return ExpansionScorer(self, documents)
 
     def feature_name(self, feature: int) -> str:
-        """Return the word or “phrase” of a feature."""
         words, phrases = self.model.sparse.words.words, self.model.sparse.phrases.phrases
         if feature < len(words):
             return words[feature]
         return f"“{phrases[feature - len(words)]}”"
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         parts = self.model.parts()
         return Parts(self.config, parts.arrays, parts.strings)
 
     @classmethod
     def from_parts(cls, parts: Parts) -> ExpansionModel:
-        """Load what `parts` returned. Raises ValueError when the parts do not fit together."""
         config = dict(parts.config)
         beta, feedback = config.pop("beta"), config.pop("feedback")
         base = LinearModel.from_parts(Parts(config, parts.arrays, parts.strings))

@@ -51,7 +51,6 @@ def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> F
     Args:
         counts: B texts over the words of `table`; a word whose row is all zero is unknown to the topics.
         table: float32 (W, Z), P(w|φ^d_z).
-        iterations: Steps of EM.
         prior: α − 1 in θ_z ← Σ_w n_w p(z|w) + α − 1, divided by the sum over z.
 
     Returns:
@@ -84,17 +83,7 @@ def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> F
 
 @dataclass(frozen=True, eq=False)
 class Stems:
-    """A vocabulary of stems, and words as they are written, whose rows are known without their stems.
-
-    Attributes:
-        language: Of the stemmer.
-        stems: The vocabulary.
-        written: Words as they are written.
-        stored: int32, the row of the stem of each of them; None to find them on first use.
-
-    Raises:
-        ValueError: The stored rows do not fit the words or the stems.
-    """
+    """Rows of words in a vocabulary of stems. Those of words as they are `written` may be stored."""
 
     language: str
     stems: Vocabulary
@@ -230,7 +219,6 @@ class LanguageScorer:
             yield both - lexical, lexical
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         _, words, counts, _ = query.row(0)
         dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
         # Add word by word: numpy sums an axis in another order for one row than for many.
@@ -240,7 +228,6 @@ class LanguageScorer:
         return dense, lexical
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
         _, words, counts, _ = query.row(0)
         parts = self.words_score(words, counts, np.array([row]))
         found = dict(zip(words.tolist(), parts, strict=True))
@@ -294,12 +281,10 @@ class LanguageModel(Model):
 
     @property
     def n_dense(self) -> int:
-        """Z."""
         return int(self.query.shape[1])
 
     @property
     def n_sparse(self) -> int:
-        """W."""
         return len(self.words)
 
     @property
@@ -309,7 +294,6 @@ class LanguageModel(Model):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings of the whole model."""
         return {"kind": KIND, **self.settings}
 
     def rows(self, words: Sequence[str]) -> Int32:
@@ -391,11 +375,7 @@ class LanguageModel(Model):
         return np.asarray(lengths**p * self.settings["mean_length"] ** (1 - p), np.float32)
 
     def expand(self, shares: Rows) -> Rows:
-        """Compute the heaviest t_q of each document, float32 (B, W).
-
-        Args:
-            shares: P_ml of B documents, (B, W).
-        """
+        """Compute the heaviest t_q of documents, given P_ml: both (B, W)."""
         lambda1, lambda2 = self.settings["lambda1"], self.settings["lambda2"]
         c, background = (1 - lambda1) / lambda1, self.background.astype(np.float64)
         parts = []
@@ -459,7 +439,6 @@ class LanguageModel(Model):
         return None if self.expanded else LanguageScorer(self, documents)
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         arrays: dict[str, npt.NDArray[Any]] = {
             "background": self.background,
             "query.topics": self.query,
@@ -476,7 +455,6 @@ class LanguageModel(Model):
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LanguageModel:
-        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         settings = {key: value for key, value in parts.config.items() if key != "kind"}
         words = Vocabulary(Lexicon.of(parts.strings["words"]))
         arrays, size = parts.arrays, len(words)

@@ -37,12 +37,7 @@ _CACHED = 1 << 10
 
 
 def query_key(text: str) -> str | None:
-    """Return what two spellings of one query share; None for a text that is not remembered.
-
-    Example:
-        >>> query_key("Halo:  Reach") == query_key("halo reach")
-        True
-    """
+    """Return what two spellings of one query share; None for a text that is not remembered."""
     found = query_words(text)
     return " ".join(found) if 0 < len(found) <= MAX_WORDS else None
 
@@ -73,12 +68,10 @@ class MemoryModel(Model):
 
     @property
     def n_sparse(self) -> int:
-        """F, the number of known queries."""
         return len(self.queries)
 
     @property
     def config(self) -> dict[str, Any]:
-        """JSON settings."""
         own = {"kappa": self.kappa, "sources": list(self.sources), "bias": self.bias}
         # Written only where the queries do not tell, so that the settings of older bundles do not change.
         empty = {"of": "queries"} if self.is_of_queries and not len(self.queries) else {}
@@ -88,7 +81,6 @@ class MemoryModel(Model):
         return field_text(fields, self.sources)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: weight 1 of the feature of a known query."""
         found = [self.find(text) for text in texts]
         rows = [([row], [1.0]) if row >= 0 else ([], []) for row in found]
         return Encoded.from_rows(Rows.from_lists(rows, self.n_sparse))
@@ -100,7 +92,7 @@ class MemoryModel(Model):
 
     @cached_property
     def find(self) -> Callable[[str], int]:
-        """Returns the feature of a query, given its text; -1 for an unknown one. A search asks several times."""
+        """Returns the feature of a query, given its text; -1 for an unknown one."""
         return lru_cache(_CACHED)(self._find)
 
     def _find(self, text: str) -> int:
@@ -137,18 +129,15 @@ class MemoryModel(Model):
         return Spelling(counts, lambda words: [counts.get(word, 0.0) for word in words])
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Return the known query in quotation marks, if there is one."""
         row = self.find(text)
         nothing = np.zeros(0, np.float32)
         return [] if row < 0 else [TermShare(f"“{self.queries[row]}”", nothing, row, 1.0)]
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         return Parts(self.config, {"clicks": self.clicks}, {"queries": self.queries})
 
     @classmethod
     def from_parts(cls, parts: Parts) -> MemoryModel:
-        """Load what `parts` returned. Raises ValueError when the parts do not fit together."""
         queries, clicks = Lexicon.of(parts.strings["queries"]), parts.arrays["clicks"]
         if clicks.shape != (len(queries),) or not (clicks > 0).all():
             raise ValueError(f"{len(queries)} queries, clicks of the shape {clicks.shape}")
@@ -163,21 +152,16 @@ class MemoryModel(Model):
 
 
 class LinkModel(MemoryModel):
-    """Documents that link to others, as queries: each is a sparse feature of the documents that are recommended.
-
-    A document is known by its whole text, so one that changes is unknown until the next training.
-    """
+    """Documents that link to others, as queries. One is known by its whole text, until it changes."""
 
     @property
     def config(self) -> dict[str, Any]:
-        """JSON settings."""
         return {**super().config, "kind": LINKS}
 
     def _find(self, text: str) -> int:
         return self.queries.find(text_key(text)) if len(self.queries) else -1
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Return the links, if the document is known."""
         row = self.find(text)
         nothing = np.zeros(0, np.float32)
         return [] if row < 0 else [TermShare("links of documents that link alike", nothing, row, 1)]

@@ -45,13 +45,10 @@ def names_of(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class MentionsModel(Model):
-    """Known names.
+    """Known names: their words with spaces between, and what a text that says one adds to a document that has it.
 
     Attributes:
-        names: The words of each sparse feature, with spaces between.
-        values: float32 (F,), what a text that says the name adds to a document that has it; 0 or more.
-        titles: Fields that name a document.
-        sources: Fields whose text is the query of a document.
+        titles, sources: Fields that name a document, and whose text is the query of a document.
     """
 
     names: Lexicon
@@ -61,25 +58,21 @@ class MentionsModel(Model):
 
     @property
     def n_sparse(self) -> int:
-        """F, the number of names."""
         return len(self.names)
 
     @property
     def config(self) -> dict[str, Any]:
-        """JSON settings."""
         return {"kind": KIND, "titles": list(self.titles), "sources": list(self.sources)}
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
         return field_text(fields, self.sources)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: weight 1 of each name that a text says."""
         found = [self.said(text) for text in texts]
         rows = [(said, [1.0] * len(said)) for said in found]
         return Encoded.from_rows(Rows.from_lists(rows, self.n_sparse))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents: the values of their known names."""
         rows = []
         for document in documents:
             own = self._known({*names_of(field_text(document, self.titles))})
@@ -115,17 +108,14 @@ class MentionsModel(Model):
         return single, longer
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Return the names that the text says, in quotation marks."""
         nothing = np.zeros(0, np.float32)
         return [TermShare(f"“{self.names[row]}”", nothing, row, 1.0) for row in self.said(text)]
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         return Parts(self.config, {"values": self.values}, {"names": self.names})
 
     @classmethod
     def from_parts(cls, parts: Parts) -> MentionsModel:
-        """Load what `parts` returned. Raises ValueError when the parts do not fit together."""
         names, values = Lexicon.of(parts.strings["names"]), parts.arrays["values"]
         if values.shape != (len(names),) or not (values >= 0).all():
             raise ValueError(f"{len(names)} names, values of the shape {values.shape}")

@@ -32,12 +32,7 @@ KIND = "mixed"
 
 
 class Lift(NamedTuple):
-    """How the scores of documents without a judgement change, such as later ones: training raised only the others.
-
-    Attributes:
-        factor: The scores of models without a dense part are multiplied by it.
-        added: Then this is added.
-    """
+    """How scores of documents without a judgement change: without a dense part times `factor`, then plus `added`."""
 
     factor: float = 1.0
     added: float = 0.0
@@ -51,8 +46,6 @@ class MixedModel(Model):
     """Models and their weights w_m. The score of each model must be linear in its encoded query.
 
     Attributes:
-        models: the models.
-        weights: w_m.
         lift: of documents that training did not judge.
         document_weights: w_m of documents as queries, and of the biases; None: those of typed text.
     """
@@ -64,7 +57,6 @@ class MixedModel(Model):
 
     @cached_property
     def for_documents(self) -> MixedModel:
-        """The model that encodes documents as queries."""
         if self.document_weights is None:
             return self
         return replace(self, weights=self.document_weights, document_weights=None)
@@ -75,17 +67,14 @@ class MixedModel(Model):
 
     @property
     def n_dense(self) -> int:
-        """N of all models together."""
         return sum(model.n_dense for model in self.models)
 
     @property
     def n_sparse(self) -> int:
-        """F of all models together."""
         return sum(model.n_sparse for model in self.models)
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings; those of each model are under `models`."""
         models = [dict(model.config) for model in self.models]
         config: dict[str, Any] = {"kind": KIND, "weights": list(self.weights), "models": models}
         # Written only if set, so that the settings of older bundles do not change.
@@ -96,7 +85,6 @@ class MixedModel(Model):
         return config | ({"raised": self.lift.added} if self.lift.added else {})
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: weighted u and s."""
         reading = Reading.of(texts)
         pairs = zip(self.models, self.weights, strict=True)
         return self.queries([_encoded(model, reading, weight) for model, weight in pairs])
@@ -106,18 +94,12 @@ class MixedModel(Model):
         return _weighted(encoded, self.weights)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents that training did not judge: v, t and the default bias."""
         reading = DocumentReading.of(documents)
         found = self.documents([model.encode_documents(reading) for model in self.models])
         return self.lifted(found, np.ones(len(found), np.bool_))
 
     def lifted(self, documents: Encoded, unjudged: Mask) -> Encoded:
-        """Return documents of the models together, with the lift of those that training did not judge.
-
-        Args:
-            documents: What `documents` returned.
-            unjudged: bool (B,).
-        """
+        """Return what `documents` returned, with the lift of those that training did not judge."""
         sparse = documents.sparse
         if self.lift.added > 0 and self._remembered.any():
             # Documents that people clicked after a query are raised with the others, so clicks keep deciding.
@@ -135,13 +117,7 @@ class MixedModel(Model):
         return any(isinstance(model, MemoryModel) for model in self.models)
 
     def with_clicks(self, documents: Encoded, places: Int64, earlier: Encoded) -> Encoded:
-        """Give documents the clicks of those that they replace: the known queries, and the bias.
-
-        Args:
-            documents: Encoded documents.
-            places: int64 (R,), ascending, of those that replace others.
-            earlier: R encoded documents, the replaced ones.
-        """
+        """Give documents, at ascending places, the clicks and the bias of the encoded ones that they replace."""
         is_own = np.zeros(max(self.n_sparse, earlier.sparse.width), np.bool_)
         for model, place in zip(self.models, self.places(), strict=True):
             if isinstance(model, MemoryModel):
@@ -207,7 +183,6 @@ class MixedModel(Model):
         return [_term(name, *parts) for name, parts in found.items()]
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return which words a query asks for, in any model."""
         found = np.zeros(len(words), np.bool_)
         for model in self.models:
             found |= model.matching_words(text, words)
@@ -220,7 +195,7 @@ class MixedModel(Model):
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Add up the shares of the words of documents in all models; the encoded query contains the weights."""
+        """Add up the shares in all models; the encoded query contains the weights."""
         reading = DocumentReading.of(documents)
         total = np.zeros((len(encoded), len(words)))
         for model, place in zip(self.models, self.places(), strict=True):
@@ -244,7 +219,6 @@ class MixedModel(Model):
         return found
 
     def parts(self) -> Parts:
-        """Return the stored form: the arrays and strings of each model under its number."""
         arrays: dict[str, Any] = {}
         strings: dict[str, Sequence[str]] = {}
         for number, model in enumerate(self.models):
@@ -255,7 +229,6 @@ class MixedModel(Model):
 
     @classmethod
     def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> MixedModel:
-        """Load what `parts` returned, each model by `load`. Raises ValueError when a model is missing."""
         models = []
         for number, config in enumerate(parts.config["models"]):
             start = f"{number}."
@@ -303,11 +276,7 @@ class ModelColumns(NamedTuple):
 
 
 class MixedScorer:
-    """Σ_m w_m f_m for one set of documents, each f_m in float64 as its own scorer computes it.
-
-    The encoded query already contains the weights. The first score copies each model's part of the documents, so that
-    opening a bundle does not.
-    """
+    """Σ_m w_m f_m in float64. The first score copies each model's part of the documents."""
 
     def __init__(self, model: MixedModel, documents: Encoded) -> None:
         self.model, self.documents = model, documents
@@ -322,7 +291,6 @@ class MixedScorer:
         return found
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
         for place, scorer in self.parts:
             own_dense, own_lexical = scorer.score(place.of(query), rows)
@@ -331,7 +299,6 @@ class MixedScorer:
         return dense, lexical
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Add up the contributions of each word over all models."""
         found = [
             scorer.explain([place.share(term) for term in terms], place.of(query), row)
             for place, scorer in self.parts

@@ -56,14 +56,7 @@ def window_starts(width: int, prime: int, slots: int) -> Int64:
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """W_ij = w[(iP + j) mod H] + α [i = j].
-
-    Attributes:
-        weights: float32 (H,).
-        prime: P.
-        alpha: α.
-        width: D.
-    """
+    """W_ij = w[(iP + j) mod H] + α [i = j], over `width` D words; weights float32 (H,), prime P."""
 
     weights: Float32
     prime: int
@@ -107,9 +100,8 @@ class PairModel(Model):
     """A compiled model of word pairs.
 
     Attributes:
-        settings: JSON. `fields` is [["all", [source fields]]]: a document is all its text fields together;
-            `query_fields` are the fields of a document used as a query; `match_terms` is the number of top words of
-            s = Wᵀq to keep, 0 keeps all and so the unchanged score.
+        settings: JSON. `fields` is [["all", [source fields]]]: a document is all its text fields together.
+            `match_terms` is the number of top words of s = Wᵀq to keep; 0 keeps all and so the unchanged score.
         texts: φ, the same for both sides; its table is empty.
         store: W.
     """
@@ -120,7 +112,6 @@ class PairModel(Model):
 
     @property
     def n_sparse(self) -> int:
-        """D."""
         return len(self.texts.words)
 
     @property
@@ -131,14 +122,12 @@ class PairModel(Model):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings of the whole model."""
         table = None
         if isinstance(self.store, PairTable):
             table = {"prime": self.store.prime, "alpha": self.store.alpha}
         return {"kind": KIND, **self.settings, "terms": self.texts.terms, "table": table}
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: s."""
         return self.encode_query_rows(self._features(Reading.of(texts).counts))
 
     def encode_query_rows(self, x: Rows) -> Encoded:
@@ -146,7 +135,6 @@ class PairModel(Model):
         return Encoded.from_rows(self.store.expand(x).top_entries(self.settings["match_terms"]))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents: t."""
         [[_, sources]] = self.settings["fields"]
         return Encoded.from_rows(self._features(DocumentReading.of(documents).counts([sources])))
 
@@ -180,11 +168,9 @@ class PairModel(Model):
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Split the scores of documents by their own words: s_w t_w."""
         return lexical_shares(self.texts.words.rows(words), query, encoded)
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         if isinstance(self.store, PairTable):
             arrays: dict[str, Any] = {"W.table": self.store.weights}
         else:
@@ -195,7 +181,6 @@ class PairModel(Model):
 
     @classmethod
     def from_parts(cls, parts: Parts) -> PairModel:
-        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         own = ("kind", "terms", "table")
         settings = {name: value for name, value in parts.config.items() if name not in own}
         words = Vocabulary(Lexicon.of(parts.strings["words"]))

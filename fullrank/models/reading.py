@@ -26,20 +26,13 @@ _FEW = 16
 
 
 class Reading(Sequence[str]):
-    """Texts, and what every model reads in them; a model that takes texts takes this too.
-
-    Example:
-        >>> reading = Reading.of(["red apple"])
-        >>> Reading.of(reading) is reading, reading.words
-        (True, ['red', 'apple'])
-    """
+    """Texts, and what every model reads in them; a model that takes texts takes this too."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
 
     @staticmethod
     def of(texts: Sequence[str]) -> Reading:
-        """Return the texts as they are if they are a Reading."""
         return texts if isinstance(texts, Reading) else Reading(texts)
 
     def __len__(self) -> int:
@@ -92,13 +85,7 @@ Columns = Sequence[Sequence[str]]
 
 
 class DocumentReading(Sequence[Mapping[str, Any]]):
-    """Documents, field → text, and the counts of their words; a model that takes documents takes this too.
-
-    Example:
-        >>> reading = DocumentReading.of([{"title": "Red apple"}])
-        >>> DocumentReading.of(reading) is reading, reading.counts([["title"]]).words
-        (True, ['apple', 'red'])
-    """
+    """Documents, field → text, and the counts of their words; a model that takes documents takes this too."""
 
     def __init__(self, documents: Sequence[Mapping[str, Any]]) -> None:
         self._documents = documents
@@ -107,7 +94,6 @@ class DocumentReading(Sequence[Mapping[str, Any]]):
 
     @staticmethod
     def of(documents: Sequence[Mapping[str, Any]]) -> DocumentReading:
-        """Return the documents as they are if they are a DocumentReading."""
         return documents if isinstance(documents, DocumentReading) else DocumentReading(documents)
 
     def __len__(self) -> int:
@@ -138,7 +124,6 @@ class SplitDocuments(DocumentReading):
     """Documents some of whose fields are already split into words.
 
     Args:
-        documents: Stored fields of B documents.
         known: All words of the split fields.
         split: For each document the places in `known` of the words of a field, int64, by name.
     """
@@ -154,10 +139,7 @@ class SplitDocuments(DocumentReading):
         self._split = [dict(fields) for fields in split]
 
     def counts(self, columns: Columns) -> Counts:
-        """Return the counts of the words of each column, over the words of all fields that were split so far.
-
-        Words of fields that are split only now come last, so not all words ascend.
-        """
+        """Count over the words of all fields that were split so far; those of fields split only now come last."""
         key = tuple(map(tuple, columns))
         if key not in self._counts:
             self._split_also({name for sources in columns for name in sources})

@@ -33,11 +33,7 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
 
 
 def load_model(parts: Parts) -> Model:
-    """Load a model from its stored form.
-
-    Raises:
-        BundleError: The kind is unknown, or the parts do not fit together.
-    """
+    """Load a model. Raises BundleError where the kind is unknown, or the parts do not fit together."""
     kind = parts.config.get("kind")
     load = KINDS.get(kind) if isinstance(kind, str) else None
     if load is None:

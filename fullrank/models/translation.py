@@ -30,14 +30,7 @@ _INNER = "translated."
 
 @dataclass(frozen=True, eq=False)
 class TranslationModel(Wrapper):
-    """A translation table and g.
-
-    Attributes:
-        words: Words of queries; other words are ignored.
-        targets: Words of documents.
-        table: T, one row per word, one column per target; no entry below zero.
-        model: g.
-    """
+    """A translation table T ≥ 0, one row per word of queries, one column per target, and g; other words are ignored."""
 
     words: Vocabulary
     targets: Sequence[str]
@@ -46,7 +39,6 @@ class TranslationModel(Wrapper):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings; those of g are under `translated`."""
         return {"kind": KIND, "translated": self.model.config}
 
     @cached_property
@@ -63,7 +55,6 @@ class TranslationModel(Wrapper):
         return Counts(found, [Rows(rows.indptr, place, rows.values, len(found))])
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: u and s of their translation."""
         reading = Reading.of(texts)
         counts = reading.counts
         translated = self.translate(counts.words, counts.columns[0])
@@ -95,7 +86,6 @@ class TranslationModel(Wrapper):
         return [*found, *phrases]
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         inner = self.model.parts()
         arrays = {f"{_INNER}{name}": array for name, array in inner.arrays.items()}
         arrays |= {
@@ -109,8 +99,6 @@ class TranslationModel(Wrapper):
 
     @classmethod
     def from_parts(cls, parts: Parts) -> TranslationModel:
-        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
-
         def own(table: Mapping[str, Any]) -> dict[str, Any]:
             return {k.removeprefix(_INNER): v for k, v in table.items() if k.startswith(_INNER)}
 

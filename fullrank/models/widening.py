@@ -21,13 +21,7 @@ from fullrank.scoring import TermShare
 
 
 class Addition(NamedTuple):
-    """Lexical features that a query may gain.
-
-    Attributes:
-        term: What has them, for explanations.
-        indices: int32 (m,).
-        weights: float32 (m,).
-    """
+    """Lexical features that a query may gain, int32 (m,), and their weights; `term` names what has them."""
 
     term: str
     indices: Int32
@@ -36,14 +30,7 @@ class Addition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """Additions whose features are in two arrays, so that a query reads them without putting them together.
-
-    Attributes:
-        terms: One of each addition.
-        bounds: Where the features of each begin, and the end.
-        indices: int32 (m,), of all additions.
-        weights: float32 (m,).
-    """
+    """Additions one after another: the features of term i are those from bounds[i] to bounds[i + 1]."""
 
     terms: tuple[str, ...]
     bounds: tuple[int, ...]
@@ -52,7 +39,6 @@ class Additions:
 
     @staticmethod
     def of(additions: Iterable[Addition]) -> Additions:
-        """Put additions one after another."""
         several = list(additions)
         if not several:
             return NO_ADDITIONS
@@ -82,12 +68,7 @@ NO_ADDITIONS = Additions((), (0,), np.zeros(0, np.int32), np.zeros(0, np.float32
 
 @dataclass(frozen=True, eq=False)
 class Widened:
-    """A widened query.
-
-    Attributes:
-        encoded: The query.
-        find_terms: Returns `terms`; most answers need none.
-    """
+    """A widened query; `find_terms` returns what each addition gave it, for explanations."""
 
     encoded: Encoded
     find_terms: Callable[[], list[TermShare]] = list
@@ -99,12 +80,7 @@ class Widened:
 
 
 def widen(query: Encoded, additions: Additions) -> Widened:
-    """Return a query with additions.
-
-    Args:
-        query: One query, (1, N) and (1, F).
-        additions: With features below F.
-    """
+    """Return one query with additions, whose features are below its width F."""
     if not additions:
         return Widened(query)
     sparse = query.sparse
@@ -118,13 +94,7 @@ def widen(query: Encoded, additions: Additions) -> Widened:
 
 
 def _terms(additions: Additions, gained: Int64, n_dense: int) -> list[TermShare]:
-    """Return the share of each addition that gave a query something.
-
-    Args:
-        additions: Of the query.
-        gained: The places of the features that the query gained, ascending by feature.
-        n_dense: N.
-    """
+    """Return the share of each addition that gave a query something; gained: places of its features, ascending."""
     nothing = np.zeros(n_dense, np.float32)
     found: list[TermShare] = []
     for term, (first, last) in zip(additions.terms, pairwise(additions.bounds), strict=True):
@@ -138,13 +108,7 @@ def _terms(additions: Additions, gained: Int64, n_dense: int) -> list[TermShare]
 
 
 def shares_of(terms: Sequence[str], sparse: Rows, share: float) -> Additions:
-    """Return a share of the sparse part of encoded texts as additions.
-
-    Args:
-        terms: B terms.
-        sparse: (B, F).
-        share: Of the weights.
-    """
+    """Return a share of the sparse part of B encoded texts as additions, each named by a term."""
     return Additions(
         tuple(terms),
         tuple(sparse.indptr.tolist()),

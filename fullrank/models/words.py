@@ -68,12 +68,7 @@ def script_of(letter: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What documents have that have a word of a query, in any form, or the known word that it is a typing error of.
-
-    Attributes:
-        frequency: As ``Words.document_frequency``.
-        features: Theirs alone.
-    """
+    """What documents have that have a word of a query, in any form, or what it is a typing error of."""
 
     frequency: float
     features: frozenset[int]
@@ -121,10 +116,7 @@ class Words:
     """
 
     def __init__(
-        self,
-        tables: Iterable[Table],
-        sources: Sequence[Variants] = (),
-        discount: float = 1.0,
+        self, tables: Iterable[Table], sources: Sequence[Variants] = (), discount: float = 1.0
     ) -> None:
         self.tables: list[Table] = []
         for vocabulary, frequency in tables:
@@ -423,9 +415,6 @@ class Words:
         them. Neighbours that are one word of documents, "play station", count for each of them.
 
         Args:
-            text: The query.
-            odds: The least odds of a known typing error.
-            model: As for ``word_features``.
             also: Texts that will do in place of a word.
             is_strict: Whether unknown words count, which no document has.
         """

@@ -40,8 +40,6 @@ class Part:
 
     Attributes:
         key: Cache key of the documents, e.g. for bitmaps of filters.
-        store: Ids and stored fields.
-        retriever: Searches the documents.
         fields: Columns of the stored fields, or the bundle that has them.
         features: int32, ascending: the model's feature of each sparse column, so that a small segment is not as wide as
             the model. None if the columns are the model's. Each is one of a document, perhaps of a removed one.
@@ -72,12 +70,10 @@ class Part:
 
     @cached_property
     def n_removed(self) -> int:
-        """Number of removed documents."""
         return 0 if self.removed is None else int(np.count_nonzero(self.removed))
 
     @property
     def n_live(self) -> int:
-        """Number of documents that can be found."""
         return len(self) - self.n_removed
 
     @property
@@ -302,16 +298,7 @@ class Part:
         return tuple(own.tolist())
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
-        """Split the score of one document.
-
-        Args:
-            terms: The query's terms, as the model's ``query_terms`` returns them.
-            query: The same query, encoded in the features of the model.
-            row: Row of the document in this part.
-
-        Returns:
-            The parts of the score and the words with the largest shares.
-        """
+        """Split the score of one document; terms: as the model's ``query_terms`` returns them."""
         found = self._explain(terms, query, row)
         added = self._added(query)
         if added is None or not isinstance(query, Query) or query.clicks is None:
@@ -327,14 +314,7 @@ class Part:
         )
 
     def clicks(self, learned: ClickParts, query: Encoded, key: str | None, row: int) -> ClickShare:
-        """Return what clicks add to the score of one document.
-
-        Args:
-            learned: The parts of the model that count clicks.
-            query: The query.
-            key: Its key there; None: it is not remembered.
-            row: Row of the document in this part.
-        """
+        """Return what clicks add to the score of one document; key: of the query among known ones, or None."""
         found = learned.share(self.retriever.documents, row, key, self.features)
         added = self._added(query)
         if added is None or not isinstance(query, Query) or query.clicks is None:
@@ -381,13 +361,7 @@ _MAX_CACHED = 1_000
 
 
 class Added(NamedTuple):
-    """What new clicks add to the scores of some documents.
-
-    Attributes:
-        rows: int64 (r,), ascending.
-        lexical: float64 (r,), clicks after the query.
-        bias: float64 (r,), clicks after any query.
-    """
+    """What new clicks add to the scores of some documents, rows ascending: after the query, and after any."""
 
     rows: Int64
     lexical: Float64
@@ -437,8 +411,7 @@ class NewClicks:
     Attributes:
         parts: Of its model.
         queries: The keys of queries with new clicks; typing errors are corrected as among known queries.
-        of_query: Of each of these keys, the clicks by id of the document.
-        of_document: Clicks by id.
+        of_query, of_document: The clicks by id of the document, of each of these keys and after any query.
     """
 
     parts: ClickParts
@@ -452,15 +425,7 @@ class NewClicks:
     def of(
         cls, parts: ClickParts | None, votes: Iterable[tuple[str, str, int]]
     ) -> NewClicks | None:
-        """Count clicks.
-
-        Args:
-            parts: Of the bundle's model.
-            votes: Query, id of the document, and how often it was clicked; most queries are repeated.
-
-        Returns:
-            The counts; None if the model counts no clicks.
-        """
+        """Count votes (query, id, clicks); most queries are repeated. None if the model counts no clicks."""
         if parts is None:
             return None
         of_query = defaultdict[str, dict[str, int]](dict)

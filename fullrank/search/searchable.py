@@ -28,12 +28,7 @@ _EVERY_FEATURE = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Documents of several parts in a new order.
-
-    Attributes:
-        number: int32 (n,), the part of each document.
-        row: int64 (n,), its row there.
-    """
+    """Documents of several parts in a new order: the part of each, int32, and its row there, int64."""
 
     number: Int32
     row: Int64
@@ -55,16 +50,10 @@ class Selection:
 def gather(
     parts: Sequence[Documents], selected: Selection, width: int, targets: Sequence[Int32 | None]
 ) -> Encoded:
-    """Copy encoded documents.
+    """Copy encoded documents of several parts, in the order of the selection, with `width` sparse features.
 
     Args:
-        parts: The encoded documents of each part.
-        selected: The documents to copy.
-        width: Number of sparse features of the copy.
         targets: For each part the new numbers of its features, int32 ascending; None if they stay.
-
-    Returns:
-        The encoded documents in the order of the selection.
     """
     count = len(selected)
     sizes, bias = np.zeros(count, np.int64), np.empty(count, np.float32)
@@ -183,17 +172,7 @@ class Hits(Sequence[Hit]):
 def features_of(
     stage: SecondStage, text: str, parts: Sequence[Part], hits: Sequence[Hit]
 ) -> Float32 | None:
-    """Compute what a second stage orders hits by.
-
-    Args:
-        stage: The second stage.
-        text: The query's text.
-        parts: Those of the view that found the hits.
-        hits: Best first, by score.
-
-    Returns:
-        float32 (R, K), in which gap and place are those in this list; None without hits.
-    """
+    """Compute what a second stage orders hits by, best first, float32 (R, K); None without hits or facts."""
     number = {id(part): i for i, part in enumerate(parts)}
     facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
     if facts is None:
@@ -205,10 +184,7 @@ def features_of(
 def reordered(
     stage: SecondStage, text: str, parts: Sequence[Part], found: Hits, page: slice
 ) -> Hits:
-    """Reorder the first ``DEPTH`` hits by the second stage, and return a page of the result.
-
-    ``found`` must start at the first place of the ranking.
-    """
+    """Reorder the first ``DEPTH`` hits of a ranking by the second stage, and return a page of the result."""
     hits = found.hits[:DEPTH]
     features = features_of(stage, text, parts, hits)
     if features is None:
@@ -237,20 +213,15 @@ class Searchable:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The bundle's documents and the segments."""
         return (self.base, *self.added)
 
     def deleted(
         self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()
     ) -> list[Mask | None]:
-        """Return for each part the documents to leave out of a ranking.
+        """Return for each part the documents to leave out: removed, not matching and excluded ones, or None.
 
         Args:
             matching: bool (n,) for each part, the documents that match a filter; None without a filter.
-            exclude: Ids to leave out.
-
-        Returns:
-            bool (n,) for each part, True for removed, not matching and excluded documents; None if all are ranked.
         """
         masks: list[Mask | None] = []
         for i, part in enumerate(self.parts):
@@ -294,8 +265,6 @@ class Searchable:
         """Leave out the documents that lack required words.
 
         Args:
-            query: As for ``search``.
-            required: Its words.
             deleted: As ``self.deleted`` returned it.
             allowed: The same, of the documents among which one must be left.
             choice: Of the words; None: that of these documents.

@@ -14,7 +14,6 @@ from fullrank.text.words import words
 
 
 def is_bigram(feature: str) -> bool:
-    """Tell whether an entry of a vocabulary is a 2-gram."""
     return " " in feature
 
 

@@ -64,12 +64,7 @@ def key_of(compound: str) -> str:
 
 
 def count_compounds(text: str) -> dict[str, int]:
-    """Count the compounds of a text that are joined by a character: whole ones and their neighbouring parts.
-
-    Example:
-        >>> count_compounds("A wi-fi-only e-book")
-        {'wi fi': 1, 'fi only': 1, 'wi fi only': 1, 'e book': 1}
-    """
+    """Count the compounds of a text that are joined by a character: whole ones and their neighbouring parts."""
     counts: dict[str, int] = {}
     # No chain holds a space. Few tokens have anything but letters and digits inside, and telling so is quick.
     tokens = [token for token in text.split() if not token.isalnum()]
@@ -80,14 +75,7 @@ def count_compounds(text: str) -> dict[str, int]:
 
 
 def compounds_of(tokens: Sequence[str]) -> tuple[Int64, list[str]]:
-    """Return the compounds of tokens, which no chain goes beyond.
-
-    Args:
-        tokens: T tokens without spaces.
-
-    Returns:
-        int64 (T,), how many compounds each has, and the compounds of all in order; one that occurs twice is there
-        twice.
+    """Return how many compounds each token has, int64 (T,), and those of all in order, repeats too.
 
     Example:
         >>> sizes, found = compounds_of(["(wi-fi)", "is", "rock'n'roll"])
@@ -118,11 +106,8 @@ def title_forms(titles: Iterable[str], is_known: Callable[[str], bool]) -> list[
 
     Two neighbouring words are joined (cellphone). Three or four in at least two titles are also written as the letters
     that they begin with, and a number as it is (dos 2, dos2). Numerals of two letters are numbers (ii, 2), and inches
-    are (50", 50in). All but joined words are written before their parts and "=".
-
-    Args:
-        titles: Equal ones count once; of more than 20,000, evenly spaced ones are read.
-        is_known: Whether a word has a meaning of its own, so that it is not joined, and no first letters.
+    are (50", 50in). All but joined words are written before their parts and "=". A word that `is_known` is neither
+    joined nor first letters.
 
     Example:
         >>> title_forms(["Dawn of Sails II", "Dawn of Sails", "Cell Phone"], lambda word: False)

@@ -36,8 +36,7 @@ _TRIGRAM_WORDS = (
 class Vocabulary:
     """Known words, then `buckets` rows for unknown words; with no buckets, unknown words have no row.
 
-    This is the one place that hashes unknown words. A model uses it twice: with the buckets of its recipe, whose
-    weights are trained, and with the buckets of live documents (fullrank.models.unseen), which are not.
+    The buckets of a recipe are trained; those of live documents (fullrank.models.unseen) are not.
     """
 
     words: Sequence[str]
@@ -48,7 +47,6 @@ class Vocabulary:
 
     @cached_property
     def known(self) -> Lexicon:
-        """The known words; the row of each is its place."""
         return Lexicon.of(self.words)
 
     def row(self, word: str) -> int:
@@ -61,7 +59,6 @@ class Vocabulary:
         return crc32(word.encode("utf-8", "surrogatepass")) % self.buckets
 
     def buckets_of(self, words: Sequence[str]) -> Int32:
-        """Return the bucket of each unknown word, int32."""
         return np.fromiter(map(self.bucket, words), np.int32, len(words))
 
     def rows(self, words: Sequence[str]) -> Int32:
@@ -103,7 +100,6 @@ def count_corpus(
     """Count the words of each column of texts in one pass.
 
     Args:
-        columns: Texts, e.g. titles and bodies; columns may differ in length.
         processes: With more than one, a thread splits the next texts meanwhile. The result does not depend on it.
         counter: Counts the words, or phrases, of one text.
         zeros: Makes the arrays of the counts.
@@ -145,13 +141,7 @@ def count_each(texts: Sequence[str]) -> Counts:
 
 
 class _Part(NamedTuple):
-    """A counted chunk.
-
-    Attributes:
-        chunks: Those that were counted together with it.
-        number: Its own among them.
-        place: int32 (words,), of each of their words among all.
-    """
+    """Chunk `number` of those that were counted together; place: int32, of each of their words among all."""
 
     chunks: dict[int, Counted]
     number: int
@@ -202,10 +192,7 @@ def unit(rows: Rows) -> Rows:
 
 
 def tfidf(counts: Rows, idf: Float32) -> Rows:
-    """Weigh counts as unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf.
-
-    A tf below 1 (an expected count of a translation) is not damped.
-    """
+    """Weigh counts as unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf."""
     return unit(counts.with_values(damped(counts.values) * idf[counts.indices]))
 
 

@@ -36,15 +36,7 @@ _ENDINGS = {
 
 @lru_cache
 def stemmer(language: str) -> Callable[[str], str]:
-    """Return the function that stems a lowercase word of a language; it returns other words as they are.
-
-    Raises:
-        ValueError: No stemmer has that name.
-
-    Example:
-        >>> stemmer("english")("listing")
-        'list'
-    """
+    """Return the function that stems a lowercase word of a language. Raises ValueError without a stemmer."""
     if language not in LANGUAGES:
         raise ValueError(f"no stemmer {language!r}; there are: {', '.join(LANGUAGES)}")
     stem: Callable[[str], str] = snowballstemmer.stemmer(language).stemWord
@@ -149,35 +141,19 @@ def _fold_letter(letter: str) -> str:
 
 
 def fold(word: str) -> str:
-    """Return a word without accents and other optional marks, its letters in one form; never empty.
-
-    Example:
-        >>> fold("crème"), fold("straße"), fold("أحمد")
-        ('creme', 'strasse', 'احمد')
-    """
+    """Return a word without accents and other optional marks, its letters in one form; never empty."""
     if word.isascii():
         return word
     return word.translate(_FOLDED) or word
 
 
 def folded_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text, each folded, in order.
-
-    Example:
-        >>> folded_words("Crème brûlée!")
-        ('creme', 'brulee')
-    """
     return tuple(map(fold, words(text)))
 
 
 @lru_cache(maxsize=_CACHED)
 def spellings(word: str) -> tuple[str, ...]:
-    """Return the keys of a word: its fold, and the fold with ä, ö, ü, å, ø, đ spelled out where it has any.
-
-    Example:
-        >>> spellings("müller"), spellings("miller")
-        (('muller', 'mueller'), ('miller',))
-    """
+    """Return the keys of a word: its fold, and the fold with ä, ö, ü, å, ø, đ spelled out where it has any."""
     if word.isascii():
         return (word,)
     plain, out = fold(word), fold(word.translate(_SPELLED_OUT))
@@ -186,10 +162,7 @@ def spellings(word: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_CACHED)
 def folded_letters(word: str) -> tuple[str, str]:
-    """Return the letters of a word folded, and the same with umlauts spelled out; they may be empty.
-
-    Folding maps letter by letter, so the letters of joined words are those of the words, joined.
-    """
+    """Return the letters of a word folded, letter by letter, and the same with umlauts spelled out; perhaps none."""
     if word.isascii():
         return word, word
     return word.translate(_FOLDED), word.translate(_SPELLED_OUT).translate(_FOLDED)
@@ -198,12 +171,8 @@ def folded_letters(word: str) -> tuple[str, str]:
 def singular(key: str) -> str:
     """Return one key for the singular and the plural of an English noun, which need not be a word.
 
-    Plural endings that several singulars share are cut from all of them: box, boxes → box; cache, caches → cach; movie,
+    Endings that several singulars share are cut from all of them: box, boxes → box; cache, caches → cach; movie,
     movies → movy. Words of fewer than four letters stay as they are.
-
-    Example:
-        >>> singular("cities"), singular("city"), singular("glass")
-        ('city', 'city', 'glass')
     """
     stem = IRREGULAR.get(key, "")
     # Most words end in neither letter; this runs for every pair of neighbours in a long query.

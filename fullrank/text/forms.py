@@ -40,16 +40,11 @@ RowTuple = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class KeyedRows:
-    """Row tuples under keys.
+    """Row tuples under keys. Raises ValueError where the arrays do not fit together.
 
     Attributes:
-        keys: K strings.
         starts: int64 (K + 1,); the tuples of key k are those from starts[k] to starts[k + 1].
         ends: int64 (tuples + 1,); tuple e is rows[ends[e]:ends[e + 1]].
-        rows: int32.
-
-    Raises:
-        ValueError: The arrays do not fit together.
     """
 
     keys: Lexicon
@@ -65,7 +60,6 @@ class KeyedRows:
 
     @staticmethod
     def of(found: Mapping[str, Sequence[RowTuple]]) -> KeyedRows:
-        """Store a dictionary."""
         tuples = list(chain.from_iterable(found.values()))
         return KeyedRows(
             Lexicon.of(found),
@@ -75,7 +69,6 @@ class KeyedRows:
         )
 
     def get(self, key: str) -> list[RowTuple]:
-        """Return the tuples under a key."""
         place = self.keys.find(key)
         if place < 0:
             return []
@@ -86,17 +79,13 @@ class KeyedRows:
 
 @dataclass(frozen=True, eq=False)
 class FormTables:
-    """The tables of Forms.
+    """The tables of Forms. Raises ValueError where the arrays do not fit together.
 
     Attributes:
         folded: Key → the words that are equal to it after folding but not before, and compounds.
         singulars: Key in the singular → the words whose folded key differs from it.
         starts: int64 (W + 1,); the forms of known word w are those from starts[w] to starts[w + 1].
-        rows: int32, ascending for each word.
-        shares: float64, of its weight.
-
-    Raises:
-        ValueError: The arrays do not fit together.
+        rows, shares: Ascending for each word, and of its weight.
     """
 
     folded: KeyedRows
@@ -120,7 +109,6 @@ class FormTables:
         return list(zip(rows, shares, strict=True))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name."""
         found: dict[str, np.ndarray] = {
             "forms.starts": self.starts,
             "forms.rows": self.rows,
@@ -133,18 +121,13 @@ class FormTables:
         return found
 
     def strings(self) -> dict[str, Sequence[str]]:
-        """Return the keys by name."""
         return {"forms.folded": self.folded.keys, "forms.singulars": self.singulars.keys}
 
     @staticmethod
     def stored(
         arrays: Mapping[str, np.ndarray], strings: Mapping[str, Sequence[str]], words: int
     ) -> FormTables | None:
-        """Return the tables of `words` known words from their stored parts; None if the bundle has no tables.
-
-        Raises:
-            KeyError, ValueError: They are incomplete, or do not fit together.
-        """
+        """Return the stored tables, None if there are none. Raises KeyError or ValueError where damaged."""
         if "forms.starts" not in arrays:
             return None
         folded, singulars = (
@@ -209,18 +192,13 @@ def joined(words: Sequence[str]) -> list[Joined]:
 
 
 class Neighbours:
-    """The neighbouring words of a short query, which several sources of forms search for the words that they make.
-
-    Args:
-        sequence: The words of a query in order, a space behind each.
-    """
+    """The neighbouring words of a short query, which several sources of forms search; each has a space behind it."""
 
     def __init__(self, sequence: Names) -> None:
         self._sequence = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
         self._found: dict[tuple[Lexicon, Lexicon, Lexicon], list[list[int]]] = {}
 
     def words(self, first: int, last: int) -> str:
-        """Return words from `first` to before `last`, with spaces between them."""
         return "".join(self._sequence[first:last])[:-1]
 
     @cached_property
@@ -267,9 +245,6 @@ class Neighbours:
         """Add up weights by bucket, and those of up to `most` neighbours as one word, (1, rows).
 
         Args:
-            buckets, amounts: Of the words of the query.
-            most: Neighbours that are joined at most.
-            rows: Number of buckets.
             keys: What the folded key of a word begins with, an ASCII character, and what its singular does.
             shares: What each key of neighbours weighs; 0: they have no such key.
         """
@@ -285,14 +260,7 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Finds the forms of words.
-
-    Attributes:
-        strength: Of a row.
-        folded, plurals: The discounts.
-        row_of: Word → row, None for an unknown word.
-        of_folded, of_singular: Key → rows, as in FormTables.
-    """
+    """Finds the forms of words, given the strength and the row of a word (None), and rows by key as in FormTables."""
 
     strength: Callable[[int], float]
     folded: float
@@ -367,14 +335,12 @@ class _Search:
 
 @dataclass(frozen=True, eq=False)
 class Forms:
-    """A source of variants: other forms of a word.
+    """A source of variants: other forms of the words of documents.
 
     Attributes:
-        words: Those of the documents.
         strength: float32 (W,), at least as long as the known words.
         folded: Discount of a form that is equal after folding, joining or parting, from 0 to 1; 0: no such forms.
         plurals: Discount of a form that is equal after folding and in the singular.
-        compounds: Those of the documents, in parts.
         stored: The tables; None to make them on first use.
     """
 
@@ -387,7 +353,6 @@ class Forms:
 
     @cached_property
     def tables(self) -> FormTables:
-        """What the forms are found by."""
         return self.stored or self._build()
 
     def _build(self) -> FormTables:

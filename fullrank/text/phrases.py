@@ -39,12 +39,8 @@ class Phrases:
     """Known phrases, ascending; the row of a phrase is its place.
 
     Args:
-        phrases: The phrases.
-        beginnings: The slots of their beginnings (fullrank.kernels.joined), which are made on first use where none
-            are given.
-
-    Raises:
-        ValueError: The number of slots is no power of two.
+        beginnings: The slots of their beginnings (fullrank.kernels.joined), made on first use where none are given.
+            ValueError is raised where their number is no power of two.
     """
 
     def __init__(self, phrases: Sequence[str], beginnings: UInt64 | None = None) -> None:
@@ -62,13 +58,11 @@ class Phrases:
 
     @cached_property
     def table(self) -> StringTable:
-        """The phrases as a string table."""
         given = self.phrases
         return given if isinstance(given, StringTable) else StringTable.of(given)
 
     @cached_property
     def beginnings(self) -> UInt64:
-        """The slots of the beginnings of phrases."""
         if self._given is not None:
             return self._given
         return kernels.hash_beginnings(self.table.blob, self.table.offsets)
@@ -86,12 +80,7 @@ class Phrases:
         return Rows.vstack([self.rows_of(spaced(words(text))) for text in texts])
 
     def rows_of(self, sequence: Names, first_column: int = 0) -> Rows:
-        """Count the known phrases in the words of one text, (1, first_column + phrases): as `rows`, in less time.
-
-        Args:
-            sequence: The words, as `spaced` returns them.
-            first_column: Of the phrases.
-        """
+        """Count the known phrases in the words of one text, as `spaced` returns them, (1, first_column + phrases)."""
         table = self.table
         if not sequence or not len(table):
             return self._none(first_column)
@@ -109,12 +98,7 @@ class Phrases:
         return self.whole(phrases_of(texts)) if len(self) else Rows.empty(len(texts), 0)
 
     def whole(self, phrases: Sequence[str], first_column: int = 0) -> Rows:
-        """Return the known ones of some phrases, with value 1, (B, first_column + phrases).
-
-        Args:
-            phrases: Words joined by spaces.
-            first_column: Of the known phrases.
-        """
+        """Return the known ones of some phrases, with value 1, (B, first_column + phrases)."""
         found = self.rows_of_whole(phrases)
         is_known = found >= 0
         indptr = np.zeros(len(found) + 1, np.int64)

@@ -20,13 +20,7 @@ from fullrank.text import compounds, words
 
 
 class Counted(NamedTuple):
-    """Counts of the texts of one chunk; a word is its number in the Tally that counted it.
-
-    Attributes:
-        sizes: int64 (texts,), the number of distinct words of each text.
-        indices: int32 (entries,), in no order inside a text.
-        counts: int32 (entries,).
-    """
+    """Counts of the texts of one chunk: their sizes, and entries in no order; a word is its number in the Tally."""
 
     sizes: Int64
     indices: Int32
@@ -49,13 +43,7 @@ class StoredTexts(Sequence[str], ABC):
 
 
 class Chunk(NamedTuple):
-    """Some of the texts of a column; none is read before ``read``.
-
-    Attributes:
-        texts: The column.
-        start, stop: The places of its texts.
-        characters: About how many these have.
-    """
+    """Texts from `start` to `stop` of a column, of about so many characters; none is read before ``read``."""
 
     texts: Sequence[str]
     start: int
@@ -63,12 +51,10 @@ class Chunk(NamedTuple):
     characters: int
 
     def read(self) -> Sequence[str]:
-        """Return the texts."""
         return self.texts[self.start : self.stop]
 
     @property
     def size(self) -> int:
-        """The number of texts."""
         return self.stop - self.start
 
 
@@ -93,7 +79,6 @@ class Tally:
         self.chunks: dict[int, Counted] = {}
 
     def count(self, chunk: int, texts: Sequence[str]) -> None:
-        """Count the words of the texts of one chunk."""
         number = self.number
         sizes = np.zeros(len(texts), np.int64)
         indices: list[int] = []
@@ -153,15 +138,10 @@ SPLITTERS = {splitter.counter: splitter for splitter in (_WORDS, _COMPOUNDS)}
 
 
 def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, Int32]:
-    """Split texts into words, and each word into its number.
-
-    Args:
-        texts: B texts.
-        number: Word → number; words that it lacks get the next numbers.
+    """Split B texts into words, and each word into its number; words that `number` lacks get the next numbers.
 
     Returns:
-        indptr, int64 (B + 1,), and the numbers of the words of all texts in order, int32: those of text i are from
-        indptr[i] to indptr[i + 1].
+        indptr, int64 (B + 1,), and the numbers of the words of all texts in order, int32.
 
     Example:
         >>> number = {}
@@ -192,13 +172,7 @@ def _number(
 
 
 def tally_words(chunks: Sequence[Chunk], cores: int, splitter: Splitter = _WORDS) -> Tally:
-    """Count the words of every text of every chunk, as the counter of the splitter does.
-
-    Args:
-        chunks: Of texts.
-        cores: With more than one, a thread splits the next chunk meanwhile.
-        splitter: Splits the texts.
-    """
+    """Count the words of every text; with more than one core, a thread splits the next chunk meanwhile."""
     tally = Tally(splitter.counter)
     groups = _grouped(chunks)
 

@@ -71,21 +71,13 @@ class Correction(NamedTuple):
 
 
 class Spelling:
-    """Finds the known words that an unknown word may stand for.
-
-    Args:
-        words: The known words, in any order; repeats and 2-grams do no harm.
-        frequencies: Returns how often each of some words occurs, in any unit, and 0 for an unknown word.
+    """Finds the known words that an unknown word may stand for; `frequencies` returns 0 for an unknown word.
 
     Example:
         >>> counts = {"list": 9, "lift": 1, "files": 5}
         >>> spelling = Spelling(counts, lambda words: [counts.get(word, 0) for word in words])
-        >>> [(word, round(p, 2)) for word, p in spelling.corrections("liist")]
-        [('list', 1.0)]
         >>> spelling.best("flies")
         'files'
-        >>> spelling.best("files") is None
-        True
     """
 
     def __init__(
@@ -97,8 +89,7 @@ class Spelling:
     def corrections(self, typed: str, most: int = MOST) -> list[Correction]:
         """Return at most `most` known words, likeliest first; their probabilities add up to 1.
 
-        The list is empty for a known word, a word with a digit, one with fewer than `MIN_LETTERS` or more than
-        `MAX_LETTERS` letters, and a word without known neighbours.
+        There is none for a known word, one with a digit, and one of less than `MIN_LETTERS` or more than `MAX_LETTERS`.
         """
         if not MIN_LETTERS <= len(typed) <= MAX_LETTERS or any(map(str.isdigit, typed)):
             return []
@@ -227,14 +218,7 @@ def short_queries(counts: Rows, most: int = MAX_WORDS) -> Rows:
 def weigh_variants(
     words: Sequence[str], weights: Rows, sources: Sequence[Variants], width: int
 ) -> Rows:
-    """Return Σ_w x_w S_w of queries, (B, width).
-
-    Args:
-        words: The words of the columns of weights.
-        weights: x, (B, words).
-        sources: Of variants, the first one first.
-        width: Number of known words.
-    """
+    """Return Σ_w x_w S_w of queries, (B, width); weights: x, over the words; of sources the first one counts."""
     shares = _shares(words, weights.distinct(), sources, width)
     if not len(shares.indices):
         return Rows.empty(len(weights), width)
@@ -248,15 +232,7 @@ def variant_shares(
     width: int,
     places: Sequence[int],
 ) -> Rows:
-    """Return S_w of some words of short queries, (words, width); other words have empty rows.
-
-    Args:
-        words: The words of the columns of counts.
-        counts: Of queries, (B, words).
-        sources: Of variants, the first one first.
-        width: Number of known words.
-        places: Those of the words to look up.
-    """
+    """Return S_w of the words at some places, of short queries counted, (words, width); other words have empty rows."""
     if not places or (len(counts) == 1 and len(counts.indices) > MAX_WORDS):
         asked: Iterable[int] = ()
     elif len(counts) == 1 and len(words) == len(counts.indices):

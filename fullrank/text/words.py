@@ -39,7 +39,6 @@ _L = 8  # the final consonant ㄹ
 
 
 def _endings() -> dict[str, str]:
-    """Return what each ending may follow: "consonant", "vowel", "vowel or ㄹ" or "any"."""
     found = {}
     for text, before in (
         (_AFTER_CONSONANT, "consonant"),
@@ -56,13 +55,7 @@ _LONGEST = max(map(len, _ENDINGS))
 
 
 def stem(word: str) -> str:
-    """Take particles and endings off a word, the longest first, until none is left.
-
-    Args:
-        word: Hangul syllables.
-
-    Returns:
-        The rest, of at least two syllables; a shorter word as it is.
+    """Take particles and endings off a word of Hangul, the longest first, while two syllables are left.
 
     Example:
         >>> stem("디렉터리에서는"), stem("와이파이"), stem("설치합니다")
@@ -79,7 +72,6 @@ def stem(word: str) -> str:
 
 
 def _fits(before: str, syllable: str) -> bool:
-    """Return whether an ending may follow a syllable."""
     if before == "any" or not _FIRST <= syllable <= _LAST:
         return True
     final = (ord(syllable) - ord(_FIRST)) % 28
@@ -144,12 +136,7 @@ def kind_of(character: str) -> int:
 
 
 def normalised_length(text: str, most: int) -> int:
-    """Return the number of characters of a text after NFKC, which makes 18 of one "ﷺ"; it stops counting above `most`.
-
-    Example:
-        >>> normalised_length("ﬃ", 10)
-        3
-    """
+    """Return the number of characters after NFKC, which makes 18 of one "ﷺ"; it stops counting above `most`."""
     if text.isascii():
         return len(text)
     length = start = 0
@@ -161,7 +148,6 @@ def normalised_length(text: str, most: int) -> int:
 
 
 def _segment(token: str) -> tuple[str, ...]:
-    """Split a token with characters beyond ASCII into words."""
     return (_cached_split if len(token) <= _LONGEST_CACHED else _long_split)(token)
 
 

@@ -37,16 +37,12 @@ class LinearModel(Model):
         settings: JSON.
             fields: [[name, [source fields]]], the fields of a document.
             field_weights: The weight of each in φ(d); 0 leaves a field to the lexical part.
-            query_fields: The fields of a document used as a query.
             phrase_field: The source field whose whole text is a phrase, or "".
             ngrams: 2 counts known 2-grams besides words in φ; 1 (or absent) words alone.
             unit: Divide u and v by their norms (LSI and other projections).
             dense_scale: A factor on u: α of the mix with tf-idf, γ of a cosine.
             bias: The bias of a document added later.
             spelling: Discount of known words that replace an unknown word of a query; 0 (or absent) corrects nothing.
-        query: The dense side of queries.
-        document: The dense side of documents.
-        sparse: The lexical part.
     """
 
     settings: dict[str, Any]
@@ -56,17 +52,14 @@ class LinearModel(Model):
 
     @cached_property
     def n_dense(self) -> int:
-        """N, the number of dense dimensions."""
         return self.query.width
 
     @property
     def n_sparse(self) -> int:
-        """F, the number of sparse features."""
         return self.sparse.width
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings of the whole model."""
         sparse = {
             "scheme": self.sparse.scheme,
             "k1": self.sparse.k1,
@@ -138,7 +131,6 @@ class LinearModel(Model):
         return count_corpus(columns, counter=self._counter)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: u and s."""
         reading = Reading.of(texts)
         counts = reading.counts if self._counter is count_words else self._count([reading])
         sequences = self.sparse.sequences(reading)
@@ -163,7 +155,6 @@ class LinearModel(Model):
         return Encoded(dense, sparse, np.zeros(len(counts), np.float32))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents: v, t and the default bias."""
         reading = DocumentReading.of(documents)
         titles = reading.texts([self.settings["phrase_field"]])
         counts = self._count_documents(reading)
@@ -188,7 +179,7 @@ class LinearModel(Model):
         return Encoded.from_rows(self.sparse.document(z, own), dense, self.settings["bias"])
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Split a query: each word with its share of u and its sparse weight; then the phrases."""
+        """Each word, then the phrases."""
         return self.count_terms(self._count([[text]]), self.sparse.sequences([text]))
 
     def count_terms(self, counts: Counts, sequences: Rows) -> list[TermShare]:
@@ -231,7 +222,6 @@ class LinearModel(Model):
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Split the scores of documents by their own words."""
         shares = lexical_shares(self.sparse.words.rows(words), query, encoded)
         if self.n_dense:
             counts = self._count_documents(DocumentReading.of(documents))
@@ -254,7 +244,6 @@ class LinearModel(Model):
         return np.ascontiguousarray(dense / norm)
 
     def parts(self) -> Parts:
-        """Return the stored form of the model."""
         arrays: dict[str, np.ndarray] = {
             "sparse.idf": self.sparse.idf,
             "sparse.D": self.sparse.D,
@@ -279,7 +268,6 @@ class LinearModel(Model):
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LinearModel:
-        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         settings = {k: v for k, v in parts.config.items() if k not in ("kind", "sparse", "dense")}
         dense, sparse = parts.config["dense"], dict(parts.config["sparse"])
         sides: list[DenseSide] = []

@@ -29,19 +29,15 @@ def dense_shares(
     weights: Sequence[float],
     words: Sequence[str],
 ) -> Float64:
-    """Return the dense shares of words of documents.
+    """Return the dense shares of W distinct words in B documents, float64 (B, W), zero for words that a document lacks.
+
+    A 2-gram counts half for each of its words.
 
     Args:
-        side: The documents' dense side.
         finish: Scales rows of v as the model does.
         is_unit: Whether it divides them by their norms.
         u: float32 (N,), of the query.
-        counts: Of B documents, one column per field.
-        weights: Of the fields.
-        words: W distinct words.
-
-    Returns:
-        float64 (B, W), zero for words that a document lacks; a 2-gram counts half for each of its words.
+        counts: Of the documents, one column per field.
     """
     found = np.zeros((len(counts.columns[0]), len(words)))
     x, unseen = side.features(counts.words, counts.columns, weights)
@@ -126,11 +122,8 @@ def terms(
     """Return each word with its share of u and its sparse weight; then the phrases.
 
     Args:
-        dense: The query's dense side.
-        sparse: The lexical part.
         finish: Scales rows of the dense side as the model does.
-        counts: Of one text.
-        dense_counts: Of the same words, for the dense side.
+        counts, dense_counts: Of one text, for the lexical and for the dense side.
         sequences: What SparseSide.sequences returned for it.
         encoded: That text, encoded.
     """
@@ -163,10 +156,9 @@ def terms(
 def _features(
     sparse: SparseSide, counts: Counts, sequences: Rows, weight: Mapping[int, float]
 ) -> dict[str, list[tuple[int, float]]]:
-    """Return (feature, weight) of each word: its own feature and those of its variants, ascending.
+    """Return (feature, weight) of each word, ascending; words share a common feature in proportion to their counts.
 
-    Words that have a feature in common, a bucket or a variant, share its weight in proportion to their counts there. A
-    word that the query has in parts comes after the words of the query.
+    A word that the query has in parts comes after the words of the query.
     """
     [column] = counts.columns
     sources = sparse.sources if len(column.indices) <= MAX_WORDS else ()

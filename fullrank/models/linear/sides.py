@@ -46,15 +46,12 @@ from fullrank.text.spelling import (
 
 @dataclass(frozen=True, eq=False)
 class Tower:
-    """The layers of one side; a tower without layers is the identity.
+    """The layers of one side; without any, the identity. Raises ValueError where shapes do not fit together.
 
     Attributes:
         weights: n arrays, float32 (Nᵢ₋₁, Nᵢ): W₁ … Wₙ.
         biases: n + 1 arrays, float32 (Nᵢ,): b₀ … bₙ; empty without layers.
         skip: Add the table's sum to the last layer; then Nₙ = N₀ and n > 0.
-
-    Raises:
-        ValueError: Shapes do not fit together.
     """
 
     weights: Sequence[Float32] = ()
@@ -148,7 +145,6 @@ class DenseSide:
 
     @cached_property
     def width(self) -> int:
-        """N, the number of dense dimensions."""
         return self.tower.width(self.table.shape[1])
 
     @cached_property
@@ -159,15 +155,11 @@ class DenseSide:
     def features(
         self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
     ) -> tuple[Rows, list[str]]:
-        """Compute φ of texts.
+        """Compute φ of texts: unit rows over the vocabulary, then the unknown words; and these, ascending.
 
         Args:
-            words: The words of the columns of each matrix.
-            columns: Counts, one matrix per field.
+            words: The words of the columns of each matrix of counts, one matrix per field.
             weights: One weight per field; 0 leaves a field out.
-
-        Returns:
-            Unit rows over the vocabulary followed by the unknown words, and the unknown words, ascending.
         """
         target, unseen = self._rows(words)
         factor = self._factor
@@ -204,13 +196,12 @@ class DenseSide:
         )
 
     def _late_factor(self, unseen: Sequence[str]) -> Float32:
-        """Return the factors of unknown words."""
         if self.counted:
             return _trigram_roots(unseen)
         return np.full(len(unseen), self.idf[len(self.words)], np.float32)
 
     def rows_for(self, unseen: Sequence[str]) -> Float32:
-        """Return the vectors of unknown words, the sums of their trigrams, float32 (len(unseen), N)."""
+        """Return the sums of the trigrams of unknown words, float32 (len(unseen), N)."""
         return trigram_rows(unseen, self.trigrams).matmul(self.trigram_table)
 
     def embed(
@@ -303,12 +294,10 @@ class SparseSide:
 
     @cached_property
     def width(self) -> int:
-        """F, the number of sparse features."""
         return len(self.words) + len(self.phrases)
 
     @cached_property
     def forms(self) -> Forms | None:
-        """Other forms of words; None if the model does not fold."""
         if self.scheme == "none" or not (self.folded or self.plurals):
             return None
         # The idf is in the documents' weights; under tf-idf it is in the queries' too.
@@ -318,7 +307,6 @@ class SparseSide:
 
     @cached_property
     def sources(self) -> Sequence[Variants]:
-        """All sources of variants."""
         return self.variants if self.forms is None else (self.forms, *self.variants)
 
     def sequences(self, texts: Sequence[str]) -> Rows:
@@ -403,13 +391,7 @@ class SparseSide:
         return kept.with_values(kept.values / self.idf[kept.indices])
 
     def field(self, target: Int32, counts: Rows, index: int) -> Rows:
-        """Compute z_f: the weights of field `index` over the words, before its diagonal.
-
-        Args:
-            target: int32, the row in `words` of each column of counts; -1 where it has none.
-            counts: Of B texts.
-            index: f.
-        """
+        """Compute z_f, f = `index`, before its diagonal; target: the row of each column in `words`, or -1."""
         found = counts.remap_columns(target, len(self.words))
         if self.scheme == "none":
             return Rows.empty(len(found), found.width)

@@ -58,14 +58,7 @@ def document_buckets(word: str, buckets: Vocabulary) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """Encodes unknown words and their keys.
-
-    Attributes:
-        rule: Weighs words.
-        forms: Has the discounts.
-        vocabulary: The rule's words, then the buckets.
-        rows: R, the number of buckets.
-    """
+    """Encodes unknown words and their keys; the vocabulary is the rule's words, then R buckets."""
 
     rule: Rule
     forms: Forms
@@ -209,13 +202,7 @@ class Keys:
         return self._shares(key, singular(key), 1.0) + own
 
     def _shares(self, key: str, number: str, strength: float) -> Features:
-        """Return (bucket, share) of the folded form of a word of a query, and of its singular.
-
-        Args:
-            key: The folded form.
-            number: That in the singular.
-            strength: Of the word, relative to that of unknown words, at most 1.
-        """
+        """Return (bucket, share) of a folded form and of its singular; strength: relative to unknown words."""
         pairs = zip((_FOLDED + key, _SINGULAR + number), self._key_shares, strict=True)
         return [(self.vocabulary.bucket(k), share * strength) for k, share in pairs if share]
 

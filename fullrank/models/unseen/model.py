@@ -25,11 +25,7 @@ ROWS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class OpenModel(Wrapper):
-    """A model and R more features for unknown words.
-
-    Attributes:
-        rows: R, stored in bundles under this name.
-    """
+    """A model and R more features for unknown words."""
 
     model: Model
     rule: Rule
@@ -44,22 +40,18 @@ class OpenModel(Wrapper):
 
     @property
     def n_sparse(self) -> int:
-        """F + R."""
         return self.model.n_sparse + self.rows
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings; those of the model are under `model`."""
         return {"kind": KIND, "rows": self.rows, "model": dict(self.model.config)}
 
     @cached_property
     def for_documents(self) -> OpenModel:
-        """The model that encodes documents as queries."""
         own, rule = self.model.for_documents, rule_of(self.model, for_documents=True)
         return self if own is self.model or rule is None else replace(self, model=own, rule=rule)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """Encode queries: u and [s | s′]."""
         reading = Reading.of(texts)
         encoded = self.model.encode_queries(reading)
         if self._keys is not None:
@@ -95,7 +87,6 @@ class OpenModel(Wrapper):
         return sorted(counts.words[i] for i in np.flatnonzero(rows < 0).tolist())
 
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
-        """Encode documents: v, [t | t′] and the default bias."""
         reading = DocumentReading.of(documents)
         if self._keys is not None:
             found = self._keys.documents(reading)
@@ -177,7 +168,6 @@ class OpenModel(Wrapper):
         encoded: Encoded,
         words: Sequence[str],
     ) -> Float64:
-        """Split the scores of documents by their own words, unknown ones too."""
         width = self.model.n_sparse
         own, others = without_unseen(query, width), without_unseen(encoded, width)
         shares = self.model.word_shares(own, documents, others, words)
@@ -200,23 +190,16 @@ class OpenModel(Wrapper):
         return sorted({*document_buckets(word, self._vocabulary)})
 
     def scorer(self, documents: Encoded) -> OpenScorer | None:
-        """Return an OpenScorer; None for a model that is an inner product, because then this is one too."""
         if self.model.scorer(without_unseen(documents.slice(0, 0), self.model.n_sparse)) is None:
             return None
         return OpenScorer(self.model, documents)
 
     def parts(self) -> Parts:
-        """Return the stored form: the parts of the model."""
         parts = self.model.parts()
         return Parts(self.config, parts.arrays, parts.strings)
 
     @classmethod
     def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> OpenModel:
-        """Load what `parts` returned, the model by `load`.
-
-        Raises:
-            ValueError: The model cannot take live documents, or R is not a number above zero.
-        """
         model = load(Parts(parts.config["model"], parts.arrays, parts.strings))
         rows, rule = parts.config["rows"], rule_of(model)
         if rule is None or type(rows) is not int or rows < 1:
@@ -267,7 +250,6 @@ class OpenScorer:
         return rows.indices[order].astype(np.int64), owner[order], rows.values[order].astype(float)
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         dense, lexical = self._own.score(without_unseen(query, self._width), rows)
         unseen, owner, values = self._postings
         wanted = self._unseen(query)
@@ -280,7 +262,6 @@ class OpenScorer:
         return dense, lexical if added is None else lexical + added[rows]
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
         own = [within(term, self._width) for term in terms]
         found = self._own.explain(own, without_unseen(query, self._width), row)
         _, indices, weights, _ = self._documents.row(row)

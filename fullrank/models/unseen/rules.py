@@ -57,12 +57,7 @@ class Rule(Protocol):
 
 
 def rule_of(model: Model, *, for_documents: bool = False) -> Rule | None:
-    """Return the rule of a model; None for a model that cannot take live documents.
-
-    Args:
-        model: Any model.
-        for_documents: Weigh documents as queries.
-    """
+    """Return the rule of a model (for documents as queries); None for one that cannot take live documents."""
     match model:
         case LinearModel():
             return _linear(model)
@@ -119,14 +114,10 @@ def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
 
 @dataclass(frozen=True, eq=False)
 class LexicalRule:
-    """Unknown words in the scheme of a lexical part: BM25, or unit tf-idf vectors.
+    """Unknown words in the scheme of a lexical part: "bm25", or "tfidf" unit vectors.
 
     Attributes:
-        words: The words of the lexical part.
-        idf: float32 (W,).
-        columns: The source fields of each column.
         diagonal: Of each column, for a word without a trained weight.
-        scheme: "bm25" or "tfidf".
         forms: Of the known words, if the model folds.
     """
 
@@ -147,7 +138,6 @@ class LexicalRule:
         return np.append(self.idf, np.float32(self.idf.max(initial=0.0) or 1.0)).astype(np.float32)
 
     def query(self, counts: Rows) -> Rows:
-        """Return saturated counts, or unit vectors."""
         if self.scheme == "bm25":
             return saturate(counts, self.k3)
         return counts.with_values(tfidf(self._clipped(counts), self._idf).values)
@@ -190,7 +180,6 @@ class LikelihoodRule:
         return [self.model.settings["fields"]]
 
     def query(self, counts: Rows) -> Rows:
-        """Return the counts."""
         return counts
 
     def document(self, columns: Sequence[Rows]) -> Rows:
