@@ -13,8 +13,7 @@ from fullrank_service.documents.log import Caps
 from fullrank_service.documents.sqlitelog import place_of
 from fullrank_service.models.registry import Models, Registry
 from fullrank_service.search.clicks import REFRESH_S, ClickCounter
-from fullrank_service.search.ranker import Engine
-from fullrank_service.search.ranking import LocalEngine, SearchModePolicy
+from fullrank_service.search.ranking import Engine, LocalEngine, SearchModePolicy
 from fullrank_service.search.restricting import Bitmaps
 
 

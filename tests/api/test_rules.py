@@ -12,7 +12,7 @@ import pytest
 from fullrank.events.log import EventLog
 from fullrank_service.documents.sqlitelog import FILE, LogPlace
 from fullrank_service.http.keys import create_key
-from fullrank_service.rules import rules as store
+from fullrank_service.rules import routes as store
 from tests.api.conftest import Root
 from tests.api.support import AUTH, Client, answer_of, running
 from tests.api.test_errors import check

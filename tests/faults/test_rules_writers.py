@@ -16,7 +16,7 @@ PROGRAM = f"""
 import asyncio, sys
 from pathlib import Path
 from fullrank_service.documents.sqlitelog import LogPlace
-from fullrank_service.rules.rules import Rules
+from fullrank_service.rules.routes import Rules
 
 async def write(name: str) -> None:
     rules = Rules(LogPlace.of_file(Path(sys.argv[1])), poll_s=0.0)

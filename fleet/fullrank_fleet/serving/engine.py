@@ -80,7 +80,7 @@ class SetEngine:
     async def rank(
         self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
     ) -> tuple[Encoded, Ranked]:
-        """Rank as ``fullrank_service.search.ranker.Engine``. Raises DocumentsMissing if a shard does not answer."""
+        """Rank as ``fullrank_service.search.ranking.Engine``. Raises DocumentsMissing if a shard does not answer."""
         head = view.bundle
         assert isinstance(head, Head)
         assert isinstance(view, HeadView)

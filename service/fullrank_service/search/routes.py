@@ -44,7 +44,7 @@ from fullrank_service.http.problems import JsonResponse, bounded, new_id
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.strict import parse_text
 from fullrank_service.search.cache import EmbeddingCache, Remote
-from fullrank_service.search.ranker import Ranker
+from fullrank_service.search.ranking import Ranker
 from fullrank_service.search.request import After, Ranked, RankRequest
 from fullrank_service.search.ruled import Trying, applying, rank_by_rules
 from fullrank_service.search.schemas import (

@@ -26,7 +26,7 @@ from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.live import Documents
 from fullrank_service.events.shown import Tried
 from fullrank_service.http.deps import RequestModel
-from fullrank_service.search.ranker import Ranker
+from fullrank_service.search.ranking import Ranker
 from fullrank_service.search.request import Ranked, RankRequest, Restriction
 
 _DAY_S = 86_400

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from fullrank.bundle import open_bundle
 from fullrank.live import Operation, View
-from fullrank_service.completion.digest import Digest
-from fullrank_service.completion.usage import CandidateReader
+from fullrank_service.completion.usage import CandidateReader, Digest
 from tests.bundles import make_bundle
 
 

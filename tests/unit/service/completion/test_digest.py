@@ -22,7 +22,7 @@ from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.together import Together
 from fullrank_service.completion.calibrations import fit
-from fullrank_service.completion.digest import Digest, clicked_for, queries_for, read_digest
+from fullrank_service.completion.usage import Digest, clicked_for, queries_for, read_digest
 from tests.clicking import MONDAY, click, listing
 
 DAY = 86_400.0
@@ -165,7 +165,7 @@ def test_one_worker_reads_and_the_others_use_it(
     with Days(log).turn():
         assert read_digest(log, began) is None
     first = digest_of(log)
-    monkeypatch.setattr("fullrank_service.completion.digest.Days.update", None)
+    monkeypatch.setattr("fullrank_service.completion.usage.Days.update", None)
     assert read_digest(log, began) == first
     assert first.since is None
 
@@ -213,7 +213,7 @@ def test_the_newest_days_come_first_and_the_others_follow(
         log_of(tmp_path, shown("uvw", f"day {day} "), at=MONDAY + day * DAY)
     # Time for one day, if each look at the clock takes a second.
     ticks = iter(range(10**6))
-    monkeypatch.setattr("fullrank_service.completion.digest.MAX_READ_S", 6.0)
+    monkeypatch.setattr("fullrank_service.completion.usage.MAX_READ_S", 6.0)
     clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
     monkeypatch.setattr("fullrank.events.days.time", clock)
     found = [digest_of(EventLog(tmp_path)) for _ in range(3)]

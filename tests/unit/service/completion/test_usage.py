@@ -18,8 +18,7 @@ from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.completion import usage
-from fullrank_service.completion.digest import read_digest
-from fullrank_service.completion.usage import Usage
+from fullrank_service.completion.usage import Usage, read_digest
 from tests.bundles import make_bundle
 from tests.clicking import MONDAY, click, listing
 

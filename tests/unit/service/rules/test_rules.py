@@ -13,7 +13,7 @@ import pytest
 
 from fullrank_service.base import errors
 from fullrank_service.documents.sqlitelog import FILE, LogPlace
-from fullrank_service.rules.rules import Rules
+from fullrank_service.rules.routes import Rules
 
 RULE = {"hide": ["a"]}
 
