@@ -126,10 +126,7 @@ class AdRules:
 
     def forbids(self, table: AdTable) -> Mask:
         """Return the ads that must not be shown on the page at any time, bool (m,), besides ``AdTable.unavailable``."""
-        found = np.zeros(len(table), np.bool_)
-        for _, rule in self._rules(table):
-            rule(found)
-        return found
+        return _forbidden(table, self._rules(table))
 
     def reasons(self, table: AdTable, now: float) -> Reasons:
         """Return why each ad must not be shown at a moment: uint8 (m,), codes of ``REASONS``; 0: it may be shown."""
@@ -178,10 +175,7 @@ class PriceFloor:
 
     def forbids(self, table: AdTable) -> Mask:
         """Return the ads that must not be shown in the placement, bool (m,)."""
-        found = np.zeros(len(table), np.bool_)
-        for _, rule in self._rules(table):
-            rule(found)
-        return found
+        return _forbidden(table, self._rules(table))
 
     def reasons(self, table: AdTable) -> Reasons:
         """Return why ``forbids`` is true of each ad, as ``AdRules.reasons``."""
@@ -190,6 +184,13 @@ class PriceFloor:
     def _rules(self, table: AdTable) -> Iterator[tuple[str, Rule]]:
         yield "bidfloorcur", _setting(table.is_of_another(self.currency))
         yield "bidfloor", _setting(table.price < self.price)
+
+
+def _forbidden(table: AdTable, rules: Iterable[tuple[str, Rule]]) -> Mask:
+    found = np.zeros(len(table), np.bool_)
+    for _, rule in rules:
+        rule(found)
+    return found
 
 
 def _setting(forbidden: Mask) -> Rule:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -94,9 +93,7 @@ def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Jso
             "id": key.id,
             "scopes": sorted(key.scopes),
             "created": key.created,
-            "expires": None
-            if key.expires is None
-            else datetime.fromtimestamp(key.expires, UTC).isoformat(),
+            "expires": key.expires_at,
             "expired": key.is_expired(),
         }
         for key in keys

@@ -62,11 +62,6 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq BIGINT NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL, schema INTEGER NOT NULL, head BIGINT NOT NULL) WITH (fillfactor = 10);
 {key_table("BYTEA", "DOUBLE PRECISION")};
 """
-# What development versions kept for cursors.
-_LEFT = """
-DROP FUNCTION IF EXISTS keep_replaced CASCADE;
-DROP TABLE IF EXISTS replaced, forgotten;
-"""
 
 
 class PostgresLog(Log):
@@ -80,7 +75,6 @@ class PostgresLog(Log):
         try:
             with self._errors():
                 self.id = self._prepare()
-                self._connection.execute(_LEFT.encode())
         except BaseException:
             self.close()
             raise

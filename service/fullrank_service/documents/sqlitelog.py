@@ -124,12 +124,6 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL);
 {key_table("BLOB", "REAL")}
 """
-# What development versions kept for cursors.
-_LEFT = (
-    "DROP TRIGGER IF EXISTS keep_replaced",
-    "DROP TABLE IF EXISTS replaced",
-    "DROP TABLE IF EXISTS forgotten",
-)
 
 
 class SqliteLog(Log):
@@ -217,8 +211,6 @@ class SqliteLog(Log):
             version = self._version()
         if version != SCHEMA:
             raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
-        for statement in _LEFT:
-            self._execute(statement)
         return str(self._execute("SELECT id FROM log").fetchone()[0])
 
     def _version(self) -> int:

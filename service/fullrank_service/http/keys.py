@@ -69,6 +69,13 @@ class Key:
         """Return whether the key has a scope; `admin` includes `search`, which the search page needs."""
         return scope in self.scopes or (scope == "search" and "admin" in self.scopes)
 
+    @property
+    def expires_at(self) -> str | None:
+        """When the key expires, as ISO 8601."""
+        if self.expires is None:
+            return None
+        return datetime.fromtimestamp(self.expires, UTC).isoformat()
+
     def is_expired(self) -> bool:
         return self.expires is not None and time.time() >= self.expires
 
@@ -115,9 +122,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             "scopes": sorted(key.scopes, key=SCOPES.index),
             "sha256": key.sha256,
             "created": key.created,
-            "expires": None
-            if key.expires is None
-            else datetime.fromtimestamp(key.expires, UTC).isoformat(),
+            "expires": key.expires_at,
         }
         for key in keys
     ]

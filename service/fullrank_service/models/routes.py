@@ -14,6 +14,7 @@ from pydantic import Field
 from starlette.datastructures import State
 from starlette.responses import Response
 
+from fullrank.bundle import BundleInfo
 from fullrank_service.base.errors import NotReady, TooManyRequests
 from fullrank_service.base.metrics import CONTENT_TYPE
 from fullrank_service.http.deps import ALIAS, Capability, ServingDep, SharedDep
@@ -133,26 +134,26 @@ async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpReque
         found = failures.get(name)
         return found if found is None or is_admin else _HIDDEN
 
-    entries = [
-        {
+    def entry(info: BundleInfo) -> dict[str, Any]:
+        bundle, outline = models.get(info.version), outlines.get(info.version)
+        fields = None if outline is None else outline.fields.items()
+        return {
             "name": info.name,
             "version": info.version,
             "created": info.created,
             "bytes": info.bytes,
-            "loaded": info.version in serving.models,
+            "loaded": bundle is not None,
             "active": info.version == serving.active,
-            "documents": serving.models[info.version].n_documents
-            if info.version in serving.models
-            else None,
-            "fields": {name: asdict(field) for name, field in outlines[info.version].fields.items()}
-            if info.version in outlines
-            else None,
-            "examples": list(outlines[info.version].examples) if info.version in outlines else None,
-            "searched": searched_fields(info.card) if info.version in serving.models else None,
+            "documents": None if bundle is None else bundle.n_documents,
+            "fields": None if fields is None else {name: asdict(field) for name, field in fields},
+            "examples": None if outline is None else list(outline.examples),
+            "searched": None if bundle is None else searched_fields(info.card),
             "card": dict(info.card) if is_admin else None,
             "failure": reason(info.version),
         }
-        for info in infos
+
+    shown = [
+        {name: getattr(worker, name) for name in WorkerEntry.model_fields} for worker in workers
     ]
     return JsonResponse(
         {
@@ -161,21 +162,8 @@ async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpReque
             "previous": serving.previous,
             "failure": reason(ALIAS),
             "converged": converged(workers, serving.generation),
-            "workers": [
-                {
-                    "id": worker.id,
-                    "pid": worker.pid,
-                    "host": worker.host,
-                    "started": worker.started,
-                    "generation": worker.generation,
-                    "version": worker.version,
-                    "prepared": worker.prepared,
-                }
-                for worker in workers
-            ]
-            if is_admin
-            else None,
-            "models": entries,
+            "workers": shown if is_admin else None,
+            "models": [entry(info) for info in infos],
         }
     )
 
@@ -213,17 +201,8 @@ async def activate_model(body: ActivateRequest, registry: ModelsDep) -> JsonResp
     """
     started = time.perf_counter()
     swapped = await registry.activate(body.version)
-    return JsonResponse(
-        {
-            "alias": ALIAS,
-            "version": swapped.version,
-            "generation": swapped.generation,
-            "previous": swapped.previous,
-            "workers": swapped.workers,
-            "converged": swapped.converged,
-            "took_ms": round((time.perf_counter() - started) * 1000, 3),
-        }
-    )
+    took_ms = round((time.perf_counter() - started) * 1000, 3)
+    return JsonResponse({"alias": ALIAS, **asdict(swapped), "took_ms": took_ms})
 
 
 health = APIRouter(tags=["health"])
