@@ -56,7 +56,6 @@ class Section:
     strings: Mapping[str, Sequence[str]]
 
     def columns(self, documents: int, *, verify: bool) -> Columns:
-        """Open the section "columns" of a bundle with this number of documents."""
         return open_columns(documents, self.facts, self.arrays, self.strings, verify=verify)
 
 
@@ -124,7 +123,6 @@ class Bundle:
 
     @cached_property
     def click_parts(self) -> ClickParts | None:
-        """The parts of the model that count clicks; None if it counts none."""
         return ClickParts.of(self.model)
 
     @cached_property
@@ -168,7 +166,6 @@ class Bundle:
 
     @cached_property
     def prefixes(self) -> Prefixes:
-        """The words that the last word of a query may begin."""
         return Prefixes(self.model, self.known_words)
 
     @cached_property

@@ -22,8 +22,6 @@ _log = getLogger(__name__)
 
 @dataclass(frozen=True)
 class BundleInfo:
-    """The facts of one bundle's manifest."""
-
     name: str
     version: str
     path: Path

@@ -33,7 +33,6 @@ class Answer:
 def answer(
     model: Model, retriever: Retriever, ids: Sequence[str], queries: Sequence[str]
 ) -> list[Answer]:
-    """Answer every query with its top 10."""
     if not queries:
         return []
     rankings = retriever.search(model.encode_queries(queries), DEPTH)

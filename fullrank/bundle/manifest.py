@@ -133,7 +133,6 @@ class Manifest:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
-        """Return the optional sections by name; None for a missing one."""
         return {name: getattr(self, name) for name in SECTIONS}
 
     @cached_property
@@ -144,7 +143,6 @@ class Manifest:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files except the manifest."""
         return sum(entry.bytes for entry in self.files.values())
 
 

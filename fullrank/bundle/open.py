@@ -55,7 +55,6 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
 
 @contextmanager
 def _errors_named(path: Path) -> Iterator[None]:
-    """Turn every error of the block into one that names the bundle."""
     try:
         yield
     except BundleNotFound:
@@ -126,7 +125,6 @@ def open_stage(path: Path) -> StageAlone | None:
 
 
 def verify_bundle(path: Path) -> None:
-    """Run every check of ``open_bundle``. Raises BundleError naming file and reason."""
     open_bundle(path)
 
 

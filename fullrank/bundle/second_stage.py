@@ -92,7 +92,6 @@ class StageAlone:
 
 @contextmanager
 def _errors_named() -> Iterator[None]:
-    """Turn errors about damaged parts into those of a bundle."""
     try:
         yield
     except KeyError as error:

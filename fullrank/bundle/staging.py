@@ -44,7 +44,6 @@ _STRINGS_PER_CHUNK = 4096
 
 
 def temporary_folder(parent: Path) -> Path:
-    """Return a new name that no reader takes for a bundle."""
     return parent / f"{TEMPORARY}{secrets.token_hex(8)}"
 
 
@@ -113,7 +112,6 @@ class StagingFolder:
             self._discard()
 
     def write_bytes(self, name: str, content: bytes | memoryview) -> None:
-        """Write a file of the given content."""
         file = self._file(name)
         file.write(content)
         self._finish(name, file)
@@ -125,7 +123,6 @@ class StagingFolder:
         (self.path / name).unlink()
 
     def write_text(self, name: str, content: str) -> None:
-        """Write a UTF-8 file."""
         self.write_bytes(name, content.encode())
 
     def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
@@ -181,11 +178,9 @@ class StagingFolder:
         return GrowingStrings(self, stem + suffix, text, offsets)
 
     def map_array(self, name: str) -> npt.NDArray[Any]:
-        """Map a finished .npy file read-only."""
         return map_array(self.path, name, self.files[name])
 
     def map_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """Map a finished file read-only."""
         return map_bytes(self.path, name)
 
     def sync(self) -> None:
@@ -266,7 +261,6 @@ class GrowingArray:
         self._rows += len(rows)
 
     def finish(self) -> None:
-        """Write the header, sync and hash."""
         shape = (self._rows, *self._tail)
         self._file.seek(0)
         _write_header(self._file, self._dtype, shape)
@@ -277,8 +271,6 @@ class GrowingArray:
 
 
 class GrowingStrings:
-    """A string table that grows by strings."""
-
     def __init__(
         self, folder: StagingFolder, name: str, file: _File, offsets: GrowingArray
     ) -> None:
@@ -287,7 +279,6 @@ class GrowingStrings:
         offsets.append(np.zeros(1, np.int64))
 
     def extend(self, strings: Iterable[str]) -> None:
-        """Append strings. Raises UnicodeEncodeError on a lone surrogate."""
         rest = iter(strings)
         while encoded := [string.encode() for string in islice(rest, _STRINGS_PER_CHUNK)]:
             ends = self._bytes + np.cumsum([len(string) for string in encoded], dtype=np.int64)
@@ -296,7 +287,6 @@ class GrowingStrings:
             self._bytes = int(ends[-1])
 
     def finish(self) -> None:
-        """Sync and hash both files."""
         self._folder._finish(self._name, self._file)
         self._offsets.finish()
 
@@ -325,6 +315,5 @@ def _storable_dtype(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def _write_header(file: _File, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Write the header of an .npy file as numpy itself does."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)

@@ -51,7 +51,6 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
 
 
 def check_hash(path: Path, name: str, entry: FileEntry) -> None:
-    """Check a file's sha256 against the manifest."""
     with (path / name).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != entry.sha256:

@@ -211,8 +211,6 @@ def _write_columns(folder: StagingFolder, columns: ColumnsBuilder) -> dict[str, 
 
 
 def _write_index(folder: StagingFolder, documents: Encoded, progress: Progress) -> Index:
-    """Write index/, which a search scans instead of the documents."""
-
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create_array(f"index/{name}.npy", shape, dtype)
 

@@ -43,7 +43,6 @@ class ClickParts:
 
     @staticmethod
     def of(model: Model) -> ClickParts | None:
-        """Return those of a model; None if it does not count clicks after queries."""
         blend = model.model if isinstance(model, OpenModel) else model
         if not isinstance(blend, MixedModel):
             return None

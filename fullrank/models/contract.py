@@ -191,7 +191,6 @@ def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Return the `field_text` of each document."""
     if len(names) != 1:
         return [field_text(document, names) for document in documents]
     # Most columns have one field, which needs no joining.
@@ -206,7 +205,6 @@ def warm(model: Model) -> None:
 
 
 def are_in(words: Sequence[str], asked: Container[str]) -> Mask:
-    """Return bool (W,): which of W words are among those asked for."""
     return np.fromiter((word in asked for word in words), np.bool_, len(words))
 
 

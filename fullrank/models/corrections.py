@@ -92,7 +92,6 @@ def _joined(
     extra: tuple[Sequence[int], Sequence[int], Sequence[float]],
     width: int,
 ) -> Rows:
-    """Move the columns of counts and add entries."""
     owner = np.repeat(np.arange(len(counts)), np.diff(counts.indptr))
     rows = np.concatenate([owner, extra[0]])
     # A stable sort: the entries of a row are added up in one order, in a batch as alone.
@@ -137,5 +136,4 @@ def split_terms(
 
 
 def _part(term: TermShare, label: str, share: float) -> TermShare:
-    """Return a share of a term under another name."""
     return TermShare(label, term.dense * np.float32(share), term.feature, term.weight * share)

@@ -78,11 +78,9 @@ class ExpansionScorer:
 
     @cached_property
     def _rows(self) -> sp.csr_array[np.float64]:
-        """t: document → features, (n, F)."""
         return sp.csr_array(self.documents.sparse.csr().astype(np.float64))
 
     def _own(self, query: Encoded) -> Float64:
-        """Return s, float64 (F,)."""
         _, indices, weights, _ = query.row(0)
         dense = np.zeros(self.documents.sparse.width)
         dense[indices] = weights

@@ -101,7 +101,6 @@ class Stems:
 
     @cached_property
     def of_written(self) -> Int32:
-        """The row of the stem of each word that is written, int32."""
         return self._search(self.written.words) if self.stored is None else self.stored
 
     def rows(self, words: Sequence[str]) -> Int32:
@@ -129,8 +128,6 @@ _BLOCK_WORDS = 16
 
 
 class Distributions(Protocol):
-    """The parts of a `LanguageModel` that a likelihood needs."""
-
     @property
     def settings(self) -> dict[str, Any]: ...
     @property
@@ -172,7 +169,6 @@ class LanguageScorer:
                 yield self._matched(word)[rows] / share, line / share
 
     def _matched(self, word: int) -> Float64:
-        """Return P_ml(word | document) of every document, float64 (n,)."""
         found = np.zeros(len(self.documents))
         postings = self._postings
         start, stop = postings.indptr[word], postings.indptr[word + 1]
@@ -180,7 +176,6 @@ class LanguageScorer:
         return found
 
     def _latent(self, words: Int32, rows: Int64) -> Float64:
-        """Return P_x(word | document), float64 (words, rows)."""
         kind = self.model.settings["latent"]
         out = np.zeros((len(words), len(rows)))
         if kind == "topics":
@@ -198,7 +193,6 @@ class LanguageScorer:
         return out
 
     def _translations(self, words: Int32) -> Float64:
-        """Return P(word | t), float64 (W, words)."""
         table = self.model.translation
         found = np.zeros((table.shape[1], len(words)))
         for column, word in enumerate(words.tolist()):
@@ -308,7 +302,6 @@ class LanguageModel(Model):
 
     @cached_property
     def _known(self) -> Words | None:
-        """What unknown words of queries are corrected by."""
         discount = self.settings.get("spelling", 0.0)
         if not discount:
             return None
@@ -415,7 +408,6 @@ class LanguageModel(Model):
         ]
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
-        """Return which words a query asks for; a model of stems compares those."""
         counts = Reading.of([text]).counts
         corrected = self._corrected(counts.words, counts.columns[0])
         asked = counts.words if corrected is None else corrected.words

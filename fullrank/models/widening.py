@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -66,14 +66,13 @@ class Additions:
 NO_ADDITIONS = Additions((), (0,), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
-@dataclass(frozen=True, eq=False)
-class Widened:
-    """A widened query; `find_terms` returns what each addition gave it, for explanations."""
+class Widened(NamedTuple):
+    """A widened query."""
 
     encoded: Encoded
     find_terms: Callable[[], list[TermShare]] = list
 
-    @cached_property
+    @property
     def terms(self) -> list[TermShare]:
         """What each addition gave the query, for explanations."""
         return self.find_terms()

@@ -83,7 +83,6 @@ class Part:
         return columns
 
     def row(self, id: str) -> int | None:
-        """Return the row of a document; None if it is not in this part or removed."""
         try:
             row = self.store.row(id)
         except KeyError:
@@ -221,7 +220,6 @@ class Part:
         return self._clicked(query, added, self._left(rows, deleted), floor)[1]
 
     def _having(self, rows: Int64, columns: Sequence[int]) -> Mask:
-        """Return which documents have an entry in some sparse columns, where that is evidence."""
         has = np.zeros(len(rows), np.bool_)
         if columns and len(rows) and isinstance(self.retriever.scorer, InnerProduct):
             found, places = self.retriever.documents.fetch(rows)
@@ -289,7 +287,6 @@ class Part:
         return floor if words == floor.words else replace(floor, words=words)
 
     def _columns(self, words: tuple[int, ...]) -> tuple[int, ...]:
-        """Return features of the model, ascending, as sparse columns of these documents."""
         if self.features is None:
             return words[: bisect_left(words, self.retriever.documents.width)]
         own, _ = find_columns(
@@ -452,7 +449,6 @@ class NewClicks:
         return None
 
     def asked(self, query: Encoded, key: str | None) -> Query:
-        """Return a query for whose key the new clicks count."""
         return Query.from_encoded(query, clicks=self, key=key)
 
     def of_one(self, key: str, clicked: Mapping[str, int]) -> NewClicks:
@@ -462,7 +458,6 @@ class NewClicks:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the clicks after any query."""
         return blake2b(repr(sorted(self.of_document.items())).encode(), digest_size=8).hexdigest()
 
     def added(self, part: Part, key: str | None) -> Added | None:

@@ -159,7 +159,6 @@ class Analyzer:
         )  # fmt: skip
 
     def encode(self, text: str, *, is_document: bool = False) -> Encoded:
-        """Return u and s of a text, without additions."""
         seen = self._analysis(text)
         if is_document and self.model.for_documents is not self.model:
             if seen.document is None:
@@ -240,7 +239,6 @@ class Analyzer:
         return additions(self.model, list(islice(left, MOST)), is_known=is_known)
 
     def _is_left(self, word: str, parts: Sequence[Part | None]) -> bool:
-        """Return whether a document of these parts still has the word; words of the bundle always count."""
         if None in parts or not isinstance(self.model, OpenModel):
             return bool(parts)
         features = self.model.features_of([word])
@@ -287,7 +285,6 @@ class Analyzer:
         return self._with_words(floor, *texts)
 
     def _with_words(self, floor: Floor, *texts: str) -> Floor:
-        """Return a floor that documents with a word of some texts reach, if words are evidence."""
         if floor.per_word is None:
             return floor
         model = self.opened if self.added else None
@@ -295,12 +292,10 @@ class Analyzer:
         return floor.having(chain.from_iterable(found))
 
     def _word_features(self, text: str, model: Model | None) -> set[int]:
-        """Return the features of documents that have a word of a text; with a model, of unknown words, too."""
         floor = self.floor or Floor()
         return self.words.word_features(text, floor.odds, floor.common, model)
 
     def _required(self, text: str, options: Options, begun: Additions) -> Required | None:
-        """Return the words that a document must have; None: none of them."""
         match = options.match or ("auto" if options.is_strict else self.match)
         if match == "any" or options.is_free:
             return None

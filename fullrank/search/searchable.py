@@ -35,7 +35,6 @@ class Selection:
 
     @staticmethod
     def of(pairs: Sequence[tuple[int, int]]) -> Selection:
-        """Make a selection of (index of the part, row) of each document."""
         number, row = np.array(pairs, np.int64).reshape(-1, 2).T
         return Selection(number.astype(np.int32), np.ascontiguousarray(row))
 
@@ -129,7 +128,6 @@ class Hit(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The stored fields."""
         return self.part.store.fields(self.row)
 
     def __eq__(self, other: object) -> bool:
@@ -357,7 +355,6 @@ class Searchable:
         return replace(answer, hits=[hit._replace(id=ids[hit.row]) for hit in answer.hits])
 
     def count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
-        """Return how many documents reach a floor, or more than ``COUNTED`` if these are more."""
         count = 0
         for part, mask in zip(self.parts, deleted, strict=True):
             own = floor.of_live(part is not self.base)
@@ -367,5 +364,4 @@ class Searchable:
 
 
 def _place(hit: Hit) -> tuple[float, str]:
-    """Order hits by score, ties by id."""
     return -hit.score, hit.id

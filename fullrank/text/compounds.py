@@ -53,7 +53,6 @@ KINDS = np.array(
 
 
 def parts_of(compound: str) -> list[str]:
-    """Return the parts of a compound."""
     return compound.partition("=")[2].split(" ") if "=" in compound else compound.split(" ")
 
 

@@ -171,7 +171,6 @@ class _Part(NamedTuple):
 
 
 def _merge(parts: Sequence[_Part], width: int, zeros: Zeros) -> Rows:
-    """Put the rows of all parts one after another; each part is forgotten before the next one is read."""
     indptr = np.zeros(sum(len(part.counted.sizes) for part in parts) + 1, np.int64)
     entries = sum(len(part.counted.indices) for part in parts)
     indices, values = zeros([entries], np.int32), zeros([entries], np.float32)
@@ -187,7 +186,6 @@ def _merge(parts: Sequence[_Part], width: int, zeros: Zeros) -> Rows:
 
 
 def unit(rows: Rows) -> Rows:
-    """Divide each row by its Euclidean norm; an all-zero row stays zero."""
     return rows.with_values(unit_rows(rows.indptr, rows.values))
 
 

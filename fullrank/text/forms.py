@@ -103,7 +103,6 @@ class FormTables:
                 raise ValueError("a form is not one of the known words")
 
     def of(self, row: int) -> list[tuple[int, float]]:
-        """Return (row, share) of the forms of a known word."""
         first, last = self.starts[row : row + 2].tolist()
         rows, shares = self.rows[first:last].tolist(), self.shares[first:last].tolist()
         return list(zip(rows, shares, strict=True))
@@ -270,7 +269,6 @@ class _Search:
     of_singular: Callable[[str], Sequence[RowTuple]]
 
     def of(self, word: str) -> list[tuple[int, float]]:
-        """Return (row, share) of every other form of a word, or of a compound."""
         if not is_bigram(word):
             return self._shares(word, self.row_of(word), self._strength_of([word]), True)
         parts = parts_of(word)
@@ -290,7 +288,6 @@ class _Search:
         yield from self.of_singular(number)
 
     def _strength_of(self, parts: Sequence[str]) -> float | None:
-        """Add up the strengths of words; None if one is unknown."""
         rows = self._known(parts)
         return None if rows is None else sum(map(self.strength, rows))
 
@@ -303,7 +300,6 @@ class _Search:
     def _shares(
         self, word: str, own: int | None, strength: float | None, with_parts: bool
     ) -> list[tuple[int, float]]:
-        """Weigh the forms of a word: the same spelling first, then the same singular."""
         keys = spellings(word)
         discounts: dict[RowTuple, float] = {}
         if self.folded:
@@ -392,8 +388,6 @@ class Forms:
 
     @cached_property
     def _of_unknown(self) -> Callable[[str], list[tuple[int, float]]]:
-        """Return (row, share) of every form of an unknown word or a compound, remembered."""
-
         def row_of(word: str) -> int | None:
             row = self.words.known.find(word)
             return row if row >= 0 else None
@@ -407,7 +401,6 @@ class Forms:
         return lru_cache(maxsize=_CACHED)(search.of)
 
     def of(self, word: str) -> list[tuple[int, float]]:
-        """Return (row, share) of every other form of a word, or of a compound: words joined by spaces."""
         row = -1 if is_bigram(word) else self.words.known.find(word)
         return self.tables.of(row) if row >= 0 else self._of_unknown(word)
 
@@ -426,7 +419,6 @@ class Forms:
         return found.pop() if len(found) == 1 else ()
 
     def count(self, text: str) -> dict[str, int]:
-        """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
         return self.count_joined(Neighbours(spaced(words(text))))
 
     def count_joined(self, neighbours: Neighbours) -> dict[str, int]:

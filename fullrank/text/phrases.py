@@ -88,13 +88,11 @@ class Phrases:
         return Rows(*kernels.count_phrases(*args), first_column + len(table))
 
     def _none(self, first_column: int) -> Rows:
-        """Return one text without a phrase."""
         if self._nothing is None or self._nothing.width != first_column + len(self):
             self._nothing = Rows.empty(1, first_column + len(self))
         return self._nothing
 
     def own(self, texts: Sequence[str]) -> Rows:
-        """Return for each text the phrase that it is, with value 1."""
         return self.whole(phrases_of(texts)) if len(self) else Rows.empty(len(texts), 0)
 
     def whole(self, phrases: Sequence[str], first_column: int = 0) -> Rows:

@@ -34,8 +34,6 @@ _CHUNK_CHARACTERS = 1_000_000
 
 
 class StoredTexts(Sequence[str], ABC):
-    """Texts that are read from a file when they are asked for."""
-
     @property
     @abstractmethod
     def characters(self) -> Sequence[int]:
@@ -113,7 +111,6 @@ class Splitter(NamedTuple):
 
 
 def _words_of(tokens: Sequence[str]) -> tuple[Int64, list[str]]:
-    """Split tokens into words; a token of ASCII is one word."""
     sizes, found, start = np.ones(len(tokens), np.int64), list[str](), 0
     for place in [place for place, token in enumerate(tokens) if not token.isascii()]:
         own = words.words(tokens[place])
@@ -193,7 +190,6 @@ def tally_words(chunks: Sequence[Chunk], cores: int, splitter: Splitter = _WORDS
 
 
 def _grouped(chunks: Sequence[Chunk]) -> list[list[int]]:
-    """Return the numbers of the chunks that are split together, in order."""
     groups: list[list[int]] = []
     size = _TOGETHER
     for i, chunk in enumerate(chunks):

@@ -36,8 +36,6 @@ _MASK = (1 << _BITS) - 1
 
 
 class Edit(Enum):
-    """What turned a known word into what was typed."""
-
     MISSING = "a letter is missing"
     HALVED = "one of two equal letters is missing"
     EXTRA = "a letter was added"
@@ -64,8 +62,6 @@ class Neighbour(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """A known word that may have been meant, and the probability that it was."""
-
     word: str
     probability: float
 
@@ -113,7 +109,6 @@ class Spelling:
         return [near for near, _ in self._neighbours(typed)]
 
     def _neighbours(self, typed: str) -> list[tuple[Neighbour, float]]:
-        """Return the known words one edit away, each once, and their frequencies."""
         edits: dict[str, Edit] = {}
         for word, edit in self._one_edit_away(typed):
             edits.setdefault(word, edit)
@@ -188,8 +183,6 @@ _NO_INDICES, _NO_VALUES = np.zeros(0, np.int32), np.zeros(0, np.float32)
 
 
 class Variants(Protocol):
-    """Finds the variants of a word among known words."""
-
     def of(self, word: str) -> Sequence[tuple[int, float]]:
         """Return (row, share) of every variant of a word, known or not; its own row is not among them."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -25,35 +24,6 @@ from fullrank.models.translation import TranslationModel
 from fullrank.scoring import TermShare
 from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
 from fullrank.text.forms import Forms
-
-
-class Rule(Protocol):
-    """Which words a model does not know, and their weights.
-
-    Counts and weights are over the W known words and the R buckets after them; the weights of known words are not used.
-    """
-
-    @property
-    def words(self) -> Vocabulary:
-        """The W words of the lexical part."""
-
-    @property
-    def columns(self) -> Sequence[Sequence[str]]:
-        """The source fields of each column of a document's texts."""
-
-    @property
-    def forms(self) -> Forms | None:
-        """Other forms of the known words; None for a model that does not fold."""
-
-    @property
-    def idf(self) -> Float32:
-        """float32 (W,), read only where there are forms."""
-
-    def query(self, counts: Rows) -> Rows:
-        """Weigh queries."""
-
-    def document(self, columns: Sequence[Rows]) -> Rows:
-        """Weigh documents, given their columns."""
 
 
 def rule_of(model: Model, *, for_documents: bool = False) -> Rule | None:
@@ -87,17 +57,9 @@ def _linear(model: LinearModel) -> Rule:
         return LexicalRule(dense.words, dense.idf[: len(dense.words)], [everything], [scale])
     diagonal = [max(value, 0.0) for value in usual]
     return LexicalRule(
-        side.words,
-        side.idf,
-        fields,
-        diagonal,
-        side.scheme,
-        side.k1,
-        side.b,
-        side.k3,
-        side.mean_lengths,
-        side.forms,
-    )
+        side.words, side.idf, fields, diagonal, side.scheme, side.k1, side.b, side.k3,
+        side.mean_lengths, side.forms,
+    )  # fmt: skip
 
 
 def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
@@ -109,7 +71,7 @@ def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
     if not rules or len(rules) < len(parts):
         return None
     best = next((one for one in rules if one[1] > 0 and len(one[0].words)), rules[0])
-    return ScaledRule(best[0], best[2])
+    return replace(best[0], weight=best[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +93,7 @@ class LexicalRule:
     k3: float = 1.0
     mean_lengths: Sequence[float] = ()
     forms: Forms | None = None
+    weight: float = 1.0
 
     @cached_property
     def _idf(self) -> Float32:
@@ -138,9 +101,9 @@ class LexicalRule:
         return np.append(self.idf, np.float32(self.idf.max(initial=0.0) or 1.0)).astype(np.float32)
 
     def query(self, counts: Rows) -> Rows:
-        if self.scheme == "bm25":
-            return saturate(counts, self.k3)
-        return counts.with_values(tfidf(self._clipped(counts), self._idf).values)
+        is_bm25 = self.scheme == "bm25"
+        found = saturate(counts, self.k3) if is_bm25 else tfidf(self._clipped(counts), self._idf)
+        return counts.with_values(found.values * np.float32(self.weight))
 
     def document(self, columns: Sequence[Rows]) -> Rows:
         """Return Σ_f D_f z_f; lengths and norms are those of all words of a text."""
@@ -165,6 +128,7 @@ class LikelihoodRule:
     """Unknown words of a language model: log(1 + c λ₂ P_ml / P_C) as in its scorer, with P_C of the rarest word."""
 
     model: LanguageModel
+    weight: float = 1.0
     forms: None = None
 
     @property
@@ -180,7 +144,7 @@ class LikelihoodRule:
         return [self.model.settings["fields"]]
 
     def query(self, counts: Rows) -> Rows:
-        return counts
+        return counts.with_values(counts.values * np.float32(self.weight))
 
     def document(self, columns: Sequence[Rows]) -> Rows:
         """Return the contribution of one occurrence in a query."""
@@ -198,35 +162,8 @@ class LikelihoodRule:
         return (c * lambda2 or c or 1.0) / float(seen.min(initial=1.0))
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledRule:
-    """A rule with query weights multiplied by `weight`."""
-
-    rule: Rule
-    weight: float
-
-    @property
-    def forms(self) -> Forms | None:
-        return self.rule.forms
-
-    @property
-    def idf(self) -> Float32:
-        return self.rule.idf
-
-    @property
-    def words(self) -> Vocabulary:
-        return self.rule.words
-
-    @property
-    def columns(self) -> Sequence[Sequence[str]]:
-        return self.rule.columns
-
-    def query(self, counts: Rows) -> Rows:
-        found = self.rule.query(counts)
-        return found.with_values(found.values * np.float32(self.weight))
-
-    def document(self, columns: Sequence[Rows]) -> Rows:
-        return self.rule.document(columns)
+Rule = LexicalRule | LikelihoodRule
+"""Counts and weights are over the W known words and the R buckets after them; those of known words are not used."""
 
 
 # The sparse features of a query's word: those of the model, then those of unknown words.
