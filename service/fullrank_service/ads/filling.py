@@ -17,14 +17,7 @@ from cachetools.keys import hashkey
 from fullrank.live import View
 from fullrank.search.part import Part
 from fullrank.search.searchable import Hit, Hits
-from fullrank_service.ads.placing import (
-    Candidates,
-    Placed,
-    Slot,
-    Steps,
-    Wanted,
-    place,
-)
+from fullrank_service.ads.placing import Candidates, Placed, Slot, Steps, Wanted, place
 from fullrank_service.ads.rules import REASONS, AdRules, PriceFloor, Reasons, count_reasons
 from fullrank_service.completion.calibrations import Calibration
 from fullrank_service.documents.ad import Ad, AdTable, Mask, ads_of
@@ -78,11 +71,7 @@ class Eligible:
     """The documents of a view that may be on one page, but those that are `deleted`, as ``View.deleted`` returns it."""
 
     def __init__(
-        self,
-        view: View,
-        deleted: Sequence[Mask | None],
-        conditions: Conditions,
-        masks: RuleMasks,
+        self, view: View, deleted: Sequence[Mask | None], conditions: Conditions, masks: RuleMasks
     ) -> None:
         self._view, self._parts, self._deleted = view, view.parts, deleted
         self._conditions, self._masks = conditions, masks

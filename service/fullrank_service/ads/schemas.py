@@ -139,9 +139,7 @@ class MatchRequest(Request, Asked):
         default=None, description="the person who sees the page; its id is logged as `user_id`"
     )
     fields: list[FieldName] | None = Field(
-        default=None,
-        max_length=MAX_FIELDS,
-        description="stored fields to return; absent: all",
+        default=None, max_length=MAX_FIELDS, description="stored fields to return; absent: all"
     )
     explain: bool = Field(
         default=False,

@@ -162,9 +162,7 @@ class Settings(BaseSettings):
         default=64, ge=1, description="most megabytes of these embeddings in each worker"
     )
     filter_cache_mb: int = Field(
-        default=64,
-        ge=0,
-        description="megabytes of filter results cached in each worker; 0: none",
+        default=64, ge=0, description="megabytes of filter results cached in each worker; 0: none"
     )
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
@@ -179,9 +177,7 @@ class Settings(BaseSettings):
     cache_ttl_s: int = Field(default=86_400, ge=1, description="lifetime of an embedding in Redis")
     redis_timeout_ms: int = Field(default=20, ge=1, description="longest wait for Redis")
     redis_retry_ms: int = Field(
-        default=5_000,
-        ge=1,
-        description="pause of the calls to Redis after three net failures",
+        default=5_000, ge=1, description="pause of the calls to Redis after three net failures"
     )
     max_body_bytes: int = Field(
         default=1 << 20, ge=1024, description="largest request body, except of bulk requests"
@@ -249,8 +245,7 @@ class Settings(BaseSettings):
         "together and clicks on ads",
     )
     live_clicks: bool = Field(
-        default=True,
-        description="count clicks in rankings within a minute, before any training",
+        default=True, description="count clicks in rankings within a minute, before any training"
     )
     explore: float = Field(
         default=0,
@@ -325,8 +320,7 @@ class Settings(BaseSettings):
         description="send spans to an OpenTelemetry collector; needs the extra `tracing`",
     )
     log_requests: bool = Field(
-        default=False,
-        description="write a log line for each request, not only for failures",
+        default=False, description="write a log line for each request, not only for failures"
     )
 
     @classmethod

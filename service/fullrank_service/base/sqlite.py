@@ -64,12 +64,7 @@ class SqliteFile:
         error: Raised in place of errors of SQLite.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        tables: str,
-        error: type[FullrankError],
-    ) -> None:
+    def __init__(self, path: Path, tables: str, error: type[FullrankError]) -> None:
         self._path, self._tables, self._error = path, tables, error
         self._file: sqlite3.Connection | None = None
 

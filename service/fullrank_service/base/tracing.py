@@ -66,12 +66,7 @@ class Tracing:
     @property
     def framework(self) -> TelemetryConfig:
         """The configuration of FastAPI's telemetry: these spans and nothing else."""
-        return {
-            **OFF,
-            "tracing": True,
-            "tracer_provider": self._provider,
-            "operation_spans": False,
-        }
+        return {**OFF, "tracing": True, "tracer_provider": self._provider, "operation_spans": False}
 
     def search(self, stages: Stages) -> None:
         """Record the stages of a finished search inside the span of its request."""

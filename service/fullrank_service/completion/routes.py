@@ -12,15 +12,14 @@ from pydantic import Field
 from starlette.datastructures import State
 
 from fullrank.together import MAX_KEPT
-from fullrank_service.base.errors import Invalid
 from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.live import DocumentsDep
-from fullrank_service.documents.reading import InvalidDocument, check_id
+from fullrank_service.documents.reading import check_id
 from fullrank_service.http.deps import Capability, PathId, ServingDep, SharedDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse, too_large
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.schemas import ID, MAX_FIELDS, MinSeq, ModelName
+from fullrank_service.http.schemas import MAX_FIELDS, MinSeq, ModelName
 from fullrank_service.http.strict import FieldName, QueryString, Reply, longest
 
 UsageDep = Annotated[Usage, part("completion")]
@@ -113,10 +112,7 @@ async def documents_together(
     usage: UsageDep,
 ) -> JsonResponse:
     """List the documents that the same people clicked in one session; none for an unknown document."""
-    try:
-        check_id(id)
-    except InvalidDocument as error:
-        raise Invalid(errors=[{"field": ID, "reason": error.reason}]) from None
+    check_id(id)
     view = await documents.view(serving.resolve(asked.model), asked.min_seq)
     hits: list[orjson.Fragment] = []
     left = shared.settings.max_answer_bytes

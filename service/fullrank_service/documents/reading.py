@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
+from fullrank_service.base.errors import Invalid
 from fullrank_service.documents.ad import FIELD, AdError, has_ended, parse_ad
 from fullrank_service.documents.log import Write
 from fullrank_service.http.schemas import ID, MAX_ID_CHARS
@@ -26,12 +27,18 @@ MAX_DEPTH = 16
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class InvalidDocument(ValueError):
+class InvalidDocument(Invalid):
     """A document cannot be stored: a field ("" for the whole document), and the reason as a phrase: "is not text"."""
 
+    slug = Invalid.slug
+
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
+        path = f"body.{field}" if field not in ("", ID) else field or "body"
+        super().__init__(errors=[{"field": path, "reason": reason}])
         self.field, self.reason = field, reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}" if self.field else self.reason
 
 
 class Line(NamedTuple):

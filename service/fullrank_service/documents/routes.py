@@ -37,7 +37,7 @@ from fullrank_service.http.deps import (
 from fullrank_service.http.guard import GuardedRoute, needs, permit
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
-from fullrank_service.http.schemas import ID, MinSeq, WriteQuery
+from fullrank_service.http.schemas import MinSeq, WriteQuery
 from fullrank_service.http.strict import Reply, require_json
 
 # Writes of documents: what the loaded models accept goes into the log.
@@ -82,11 +82,6 @@ def checked_line(views: Sequence[Followed], line: Line, new: Sequence[NewFields]
             raise not_accepted(error) from None  # it would refuse every line
         return Line(line.number, line.id, None, InvalidDocument("", str(error)))
     return line._replace(write=write)
-
-
-def invalid(error: InvalidDocument) -> errors.Invalid:
-    field = f"body.{error.field}" if error.field not in ("", ID) else error.field or "body"
-    return errors.Invalid(errors=[{"field": field, "reason": error.reason}])
 
 
 async def write_one(
@@ -294,8 +289,6 @@ async def put_document(
     try:
         write, fields = reading.read_document(id, body, shared.settings.max_document_bytes)
         write = accepted(views, write, fields)
-    except InvalidDocument as error:
-        raise invalid(error) from None
     except DocumentRefused as error:
         return await write_one(documents, views, write, idempotency_key, body, not_accepted(error))
     return await write_one(documents, views, write, idempotency_key, body)
@@ -316,10 +309,7 @@ async def delete_document(
 ) -> Response:
     """Delete a document, also one of the bundle. Deleting a document that does not exist succeeds."""
     views = loaded_views(documents, serving.resolve(asked.model).name)
-    try:
-        reading.check_id(id)
-    except InvalidDocument as error:
-        raise invalid(error) from None
+    reading.check_id(id)
     return await write_one(documents, views, Write(id, None), idempotency_key, b"")
 
 
@@ -352,10 +342,7 @@ async def patch_document(
     body = await _object_of(request, max_bytes)
     bundle = serving.resolve(asked.model)
     views = loaded_views(documents, bundle.name)
-    try:
-        patch = reading.read_patch(id, body, max_bytes)
-    except InvalidDocument as error:
-        raise invalid(error) from None
+    patch = reading.read_patch(id, body, max_bytes)
     key = (bundle.name, id)
     # One after another in this worker, so that few changes have to be merged again.
     async with _patched.setdefault(key, asyncio.Lock()):
@@ -395,8 +382,6 @@ async def _merge(
                 raise errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
         except errors.Problem as error:
             refusal = error
-        except InvalidDocument as error:
-            refusal = invalid(error)
         except DocumentRefused as error:
             refusal = not_accepted(error)
         if refusal is not None and not seq:

@@ -11,11 +11,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import Field
 
-from fullrank_service.http.strict import (
-    QueryString,
-    Reply,
-    Text,
-)
+from fullrank_service.http.strict import QueryString, Reply, Text
 
 ID = "_id"
 """Name of the id of a document, among its fields."""

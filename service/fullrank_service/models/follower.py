@@ -45,10 +45,7 @@ class LoadedModels:
     """
 
     def __init__(
-        self,
-        metrics: Metrics,
-        max_loaded: int = 8,
-        release: Callable[[Bundle], None] | None = None,
+        self, metrics: Metrics, max_loaded: int = 8, release: Callable[[Bundle], None] | None = None
     ) -> None:
         self.serving = Serving()
         self.failures: dict[str, str] = {}

@@ -164,11 +164,7 @@ def experimenting(
 ) -> ActiveState:
     """Begin an experiment against the version that serves; this ends another one."""
     return replace(
-        state,
-        generation=generation,
-        version=active,
-        manifest_sha256=sha256,
-        experiment=experiment,
+        state, generation=generation, version=active, manifest_sha256=sha256, experiment=experiment
     )
 
 

@@ -21,12 +21,7 @@ from fullrank.errors import FullrankError
 from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables, reasons
 from fullrank_service.process.worker import QUEUE_LENGTH
 
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 # Makes the app of a folder of bundles.
 APP = "fullrank_service.app:create_app"

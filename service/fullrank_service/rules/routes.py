@@ -313,10 +313,7 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=GuardedRoute)
 
 
 @router.get(
-    "",
-    response_model=RulesReply,
-    responses=problems(404, 422, 503),
-    openapi_extra=needs("ingest"),
+    "", response_model=RulesReply, responses=problems(404, 422, 503), openapi_extra=needs("ingest")
 )
 async def list_rules(
     asked: Annotated[RulesQuery, Query()], serving: ServingDep, rules: RulesDep
@@ -363,10 +360,7 @@ async def put_rule(
     openapi_extra=needs("ingest"),
 )
 async def get_rule(
-    id: RuleId,
-    asked: Annotated[WriteQuery, Query()],
-    serving: ServingDep,
-    rules: RulesDep,
+    id: RuleId, asked: Annotated[WriteQuery, Query()], serving: ServingDep, rules: RulesDep
 ) -> JsonResponse:
     """Read a rule as it was stored."""
     name = serving.resolve(asked.model).name
@@ -383,10 +377,7 @@ async def get_rule(
     openapi_extra=needs("ingest"),
 )
 async def delete_rule(
-    id: RuleId,
-    asked: Annotated[WriteQuery, Query()],
-    serving: ServingDep,
-    rules: RulesDep,
+    id: RuleId, asked: Annotated[WriteQuery, Query()], serving: ServingDep, rules: RulesDep
 ) -> JsonResponse:
     """Delete a rule. Deleting a rule that does not exist succeeds."""
     name = serving.resolve(asked.model).name

@@ -184,10 +184,7 @@ def page_of_cursor(
 
 
 ANSWER_HEADERS: dict[str, Any] = {
-    "X-Model-Version": {
-        "description": "version that answered",
-        "schema": {"type": "string"},
-    },
+    "X-Model-Version": {"description": "version that answered", "schema": {"type": "string"}},
     "X-Model-Generation": {
         "description": "generation that answered",
         "schema": {"type": "integer"},
@@ -286,10 +283,7 @@ _LINK_RESPONSES = {200: {"headers": ANSWER_HEADERS}, **problems(404, 422, 503)}
 
 
 async def _search(
-    asked: SearchRequest,
-    serving: RequestModel,
-    searches: Searches,
-    max_bytes: int,
+    asked: SearchRequest, serving: RequestModel, searches: Searches, max_bytes: int
 ) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
     page, after, model = None, None, asked.model
@@ -332,10 +326,7 @@ async def _search(
 
 
 @router.post(
-    "/search",
-    response_model=SearchReply,
-    responses=_RESPONSES,
-    openapi_extra=needs("search"),
+    "/search", response_model=SearchReply, responses=_RESPONSES, openapi_extra=needs("search")
 )
 async def search(body: SearchRequest, serving: ServingDep, searches: SearchesDep) -> JsonResponse:
     """Rank the documents of a model for a query."""
@@ -344,10 +335,7 @@ async def search(body: SearchRequest, serving: ServingDep, searches: SearchesDep
 
 
 @router.get(
-    "/search",
-    response_model=SearchReply,
-    responses=_LINK_RESPONSES,
-    openapi_extra=needs("search"),
+    "/search", response_model=SearchReply, responses=_LINK_RESPONSES, openapi_extra=needs("search")
 )
 async def search_by_link(
     asked: Annotated[SearchQuery, Query()], serving: ServingDep, searches: SearchesDep
@@ -409,10 +397,7 @@ def _naming(number: int) -> Iterator[None]:
     openapi_extra=needs("search"),
 )
 async def similar_documents(
-    id: PathId,
-    asked: Annotated[SimilarQuery, Query()],
-    serving: ServingDep,
-    searches: SearchesDep,
+    id: PathId, asked: Annotated[SimilarQuery, Query()], serving: ServingDep, searches: SearchesDep
 ) -> JsonResponse:
     """Rank the other documents of a model for one of its documents as the query."""
     started = time.perf_counter()

@@ -208,9 +208,7 @@ class ListRequest(Asked):
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
     fields: list[FieldName] | None = Field(
-        default=None,
-        max_length=MAX_FIELDS,
-        description="stored fields to return; absent: all",
+        default=None, max_length=MAX_FIELDS, description="stored fields to return; absent: all"
     )
     mode: Mode = "auto"
     model: ModelName = "default"
