@@ -10,7 +10,6 @@ Bundle, Hit, SearchResult, FullrankError   their types
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
     """Open a bundle for searching.
 
     Args:
-        path: A bundle's folder, or BUNDLES/NAME for the newest version of a name.
+        path: A bundle's folder, BUNDLES/NAME for the newest version of a name, or BUNDLES where it holds one name.
         verify: Read and check every file first. Pass False for a folder that was verified before.
 
     Raises:
@@ -47,16 +46,10 @@ def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
         >>> [hit.id for hit in bundle.search("red apple", limit=2)]
         ['apple', 'ringo']
     """
-    from fullrank.bundle import find_bundle
     from fullrank.bundle import open_bundle as open_folder
-    from fullrank.bundle.manifest import MANIFEST
+    from fullrank.bundle.catalog import resolve
 
-    path = Path(path)
-    if not (path / MANIFEST).is_file():
-        # A relative path may end in "..", or be ".", and then has no name.
-        absolute = Path(os.path.abspath(path))
-        path = find_bundle(absolute.parent, absolute.name)
-    return open_folder(path, verify=verify)
+    return open_folder(resolve(Path(path)), verify=verify)
 
 
 def __getattr__(name: str) -> Any:

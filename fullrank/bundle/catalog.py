@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -61,6 +62,47 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
     raise BundleNotFound(
         f"{root}: no bundle and no version named {wanted!r}; looked for {wanted}/*/{MANIFEST} and */{wanted}/{MANIFEST}"
     )
+
+
+def resolve(path: Path) -> Path:
+    """Find the bundle that a path means: a version's folder, or the newest version of a name.
+
+    Links are not followed: the folder that holds the link decides the bundle's name and who serves it.
+
+    Raises:
+        BundleNotFound: There is no bundle, or there are bundles of several names.
+    """
+    path = absolute(path)
+    if (path / MANIFEST).is_file():
+        return path
+    found = {file.parents[1].name for file in path.glob(f"*/*/{MANIFEST}")}
+    names = sorted(name for name in found if is_name(name))
+    if len(names) > 1:
+        raise BundleNotFound(f"{path}: holds several models; add one of: {', '.join(names)}")
+    return find_bundle(path, names[0]) if names else find_bundle(path.parent, path.name)
+
+
+def absolute(path: Path) -> Path:
+    """Make a path absolute without following links."""
+    return Path(os.path.abspath(path))
+
+
+def bundle_folders(path: Path) -> list[Path]:
+    """List the version folders in a path, damaged ones too; a bundle's own folder lists itself."""
+    if (path / MANIFEST).is_file():
+        return [path]
+    if not path.is_dir():
+        raise BundleNotFound(f"{path}: no such folder")
+    pattern = "*" if any(path.glob(f"*/{MANIFEST}")) else "*/*"
+    folders = [
+        folder
+        for folder in sorted(path.glob(pattern))
+        if folder.is_dir()
+        and not any(part.startswith(".") for part in folder.relative_to(path).parts)
+    ]
+    if not folders:
+        raise BundleNotFound(f"{path}: no bundles")
+    return folders
 
 
 def active_version(root: Path) -> str | None:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fullrank.errors import BundleNotFound
-
 if TYPE_CHECKING:
     from fullrank.events.log import EventLog, Places
 
@@ -72,6 +70,7 @@ def event_places(bundles: Path, events: Path | None, key: Path | None = None) ->
 
 def log_places(path: Path, key: Path | None = None) -> Places:
     """Return the log and the key that a path means: a log, or a folder of bundles whose service keeps it."""
+    from fullrank.bundle.catalog import absolute
     from fullrank.bundle.manifest import MANIFEST
     from fullrank.events.log import FOLDER, KEY, Places
 
@@ -87,50 +86,3 @@ def log_places(path: Path, key: Path | None = None) -> Places:
 def _path_in(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return Path(value) if value else None
-
-
-def resolve(path: Path) -> Path:
-    """Find the bundle that a path means: a version's folder, or the newest version of a name.
-
-    Links are not followed: the folder that holds the link decides the bundle's name and who serves it.
-
-    Raises:
-        BundleNotFound: There is no bundle, or there are bundles of several names.
-    """
-    from fullrank.bundle import find_bundle
-    from fullrank.bundle.manifest import MANIFEST
-
-    path = absolute(path)
-    if (path / MANIFEST).is_file():
-        return path
-    if not path.is_dir() or any(path.glob(f"*/{MANIFEST}")):
-        return find_bundle(path.parent, path.name)
-    names = sorted({folder.parent.name for folder in bundle_folders(path)})
-    if len(names) == 1:
-        return find_bundle(path, names[0])
-    raise BundleNotFound(f"{path}: holds several models; add one of: {', '.join(names)}")
-
-
-def absolute(path: Path) -> Path:
-    """Make a path absolute without following links."""
-    return Path(os.path.abspath(path))
-
-
-def bundle_folders(path: Path) -> list[Path]:
-    """List the version folders in a path, damaged ones too; a bundle's own folder lists itself."""
-    from fullrank.bundle.manifest import MANIFEST
-
-    if (path / MANIFEST).is_file():
-        return [path]
-    if not path.is_dir():
-        raise BundleNotFound(f"{path}: no such folder")
-    pattern = "*" if any(path.glob(f"*/{MANIFEST}")) else "*/*"
-    folders = [
-        folder
-        for folder in sorted(path.glob(pattern))
-        if folder.is_dir()
-        and not any(part.startswith(".") for part in folder.relative_to(path).parts)
-    ]
-    if not folders:
-        raise BundleNotFound(f"{path}: no bundles")
-    return folders

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank.cli.arguments import BundlePath, BundlesRoot, Json, bundle_folders, resolve
+from fullrank import open_bundle
+from fullrank.cli.arguments import BundlePath, BundlesRoot, Json
 from fullrank.cli.output import as_json, print_json
 from fullrank.errors import BundleError, FullrankError
 from fullrank.progress import Reporter
@@ -47,6 +48,7 @@ def list_(root: BundlesRoot, json: Json = False) -> None:
 def verify(root: BundlesRoot, json: Json = False) -> None:
     """Verify every bundle of a folder, or one: hashes, shapes, numbers, golden queries."""
     from fullrank.bundle import verify_bundle
+    from fullrank.bundle.catalog import bundle_folders
 
     verdicts: list[dict[str, Any]] = []
     for path in bundle_folders(root):
@@ -68,6 +70,7 @@ def verify(root: BundlesRoot, json: Json = False) -> None:
 def show(bundle: BundlePath, json: Json = False) -> None:
     """Show the model card of a bundle, and what `fullrank loop` decided about it."""
     from fullrank.bundle import read_manifest
+    from fullrank.bundle.catalog import resolve
     from fullrank.experiment.decisions import decisions_about, moment, one_line
 
     path = resolve(bundle)
@@ -116,10 +119,9 @@ def export(
 
     (For Qdrant, PostgreSQL, OpenSearch or Vespa: fullrank export.)
     """
-    from fullrank.bundle import open_bundle
     from fullrank.bundle.corpus import write_corpus
 
-    opened = open_bundle(resolve(bundle), verify=False)
+    opened = open_bundle(bundle, verify=False)
     if corpus.exists():
         raise FullrankError(f"{corpus}: exists already; choose another file or delete it")
     if not corpus.parent.is_dir():

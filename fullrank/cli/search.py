@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank.cli.arguments import Json, resolve
+from fullrank import open_bundle
+from fullrank.cli.arguments import Json
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FilterError
@@ -97,9 +98,7 @@ def _answer_of_service(
 def _answer_of_bundle(
     bundle: Path, text: str, limit: int, condition: Any, explain: bool, match: Match | None
 ) -> dict[str, Any]:
-    from fullrank.bundle import open_bundle
-
-    opened = open_bundle(resolve(bundle), verify=False)
+    opened = open_bundle(bundle, verify=False)
     started = time.perf_counter()
     found = opened.search(text, limit, filter=condition, explain=explain, match=match)
     return {

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, Json, resolve
+from fullrank import open_bundle
+from fullrank.cli.arguments import BundlePath, Json
 from fullrank.cli.output import print_json
 from fullrank.progress import Reporter
 
@@ -34,10 +35,9 @@ def export(
 
     (For a corpus.jsonl to train or index again: fullrank bundles export.)
     """
-    from fullrank.bundle import open_bundle
     from fullrank.engines.target import export as export_to
 
-    opened = open_bundle(resolve(bundle), verify=False)
+    opened = open_bundle(bundle, verify=False)
     with Reporter(as_json=json) as report:
         done = export_to(opened, to, name, report)
     if json:

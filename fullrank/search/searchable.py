@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from html import escape
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,10 +142,10 @@ class Hit(NamedTuple):
         )
 
     def __repr__(self) -> str:
-        return f"Hit(id={self.id!r}, score={self.score!r}, fields={self.fields!r})"
+        return f"<Hit {self.id!r}, score {self.score:.3f}: {reprlib.repr(self.fields)}>"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hits(Sequence[Hit]):
     """An answer.
 
@@ -165,6 +168,29 @@ class Hits(Sequence[Hit]):
 
     def __getitem__(self, place: Any) -> Any:
         return self.hits[place]
+
+    def __repr__(self) -> str:
+        total = f"{'' if self.is_total else 'at least '}{self.total:,}"
+        return f"<{len(self)} of {total} hits: {reprlib.repr([hit.id for hit in self.hits])}>"
+
+    def _repr_html_(self) -> str:
+        """Show a table in a notebook: scores, ids and the stored fields, long ones cut."""
+        fields = [hit.fields for hit in self.hits]
+        names = list(dict.fromkeys(name for stored in fields for name in stored))
+        rows = [
+            [
+                f"{hit.score:.3f}",
+                hit.id,
+                *("" if (v := stored.get(name)) is None else v for name in names),
+            ]
+            for hit, stored in zip(self.hits, fields, strict=True)
+        ]
+        cells = (
+            "".join(f"<td>{escape(shorten(str(cell), 120))}</td>" for cell in row) for row in rows
+        )
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("score", "id", *names))
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def features_of(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlesFolder, Json, absolute, resolve
+from fullrank.cli.arguments import BundlesFolder, Json
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import BundleNotFound, FullrankError
@@ -73,6 +73,8 @@ def activate(
     if ray is not None:
         _from_fleet("bundles.activate", bundle, ray, json)
         return
+    from fullrank.bundle.catalog import resolve
+
     check_not_sharded(bundle)
     path = resolve(Path(bundle))
     _activate(path.parent.parent, path.name, timeout, json)
@@ -167,6 +169,8 @@ def compact(
             raise FullrankError("--keep: versions of sharded bundles are not removed")
         _compact_set(bundle, ray, activate, json)
         return
+    from fullrank.bundle.catalog import absolute, resolve
+
     with needs("service"):
         from fullrank_service.base.settings import Settings
         from fullrank_service.documents.compact import compact as write

@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import (
-    BundlesFolder,
-    BundlesOption,
-    EventsOption,
-    Json,
-    event_log,
-    resolve,
-)
+from fullrank.cli.arguments import BundlesFolder, BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.experiment.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
@@ -61,6 +54,8 @@ def start(
         found = on_ray(candidate, share, max_days, address=ray)
         active, name, generation = found.version, found.experiment.candidate, found.generation
     else:
+        from fullrank.bundle.catalog import resolve
+
         with needs("service"):
             from fullrank_service.models.swap import Swap
 

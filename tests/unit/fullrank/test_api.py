@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -78,6 +80,27 @@ def test_a_name_is_found_from_within_its_folder(
 ) -> None:
     monkeypatch.chdir(BUNDLES / "planted")
     assert open_bundle(".").version == bundle.version
+
+
+def test_a_folder_of_one_model_is_enough(bundle: Bundle, tmp_path: Path) -> None:
+    assert open_bundle(BUNDLES).version == bundle.version
+    shutil.copytree(BUNDLES / "planted", tmp_path / "planted")
+    shutil.copytree(BUNDLES / "planted", tmp_path / "other")
+    with pytest.raises(BundleNotFound, match="several models; add one of: other, planted"):
+        open_bundle(tmp_path)
+
+
+def test_an_answer_shows_itself_as_a_line_and_in_a_notebook_as_a_table(bundle: Bundle) -> None:
+    hits = bundle.search("red apple", limit=2)
+    assert repr(hits) == "<2 of 5 hits: ['apple', 'ringo']>"
+    assert repr(hits[0]).startswith("<Hit 'apple', score 2.299: {'te")
+    table = ElementTree.fromstring(hits._repr_html_())
+    rows = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+    assert rows[0] == ["score", "id", "title", "text"]
+    assert rows[1] == ["2.299", "apple", "Apple", "A red fruit; the apple grows on trees."]
+    shown = replace(hits, hits=[hits[0]._replace(id="<script>")])._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
 
 
 def test_a_bundle_shows_itself_in_one_line(bundle: Bundle) -> None:

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.arguments import BundlePath, CollectionPath, Json, Strict, resolve
+from fullrank import open_bundle
+from fullrank.cli.arguments import BundlePath, CollectionPath, Json, Strict
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.progress import Reporter
@@ -34,8 +35,6 @@ def evaluate(
     A split with weights has clicks: its table shows them one by one, by whether training knew the query and the
     document, beside BM25 and BM25 with popularity.
     """
-    from fullrank.bundle import open_bundle
-
     with needs("trainer"):
         from fullrank_trainer.collection import read_collection
         from fullrank_trainer.columns import measure_columns
@@ -44,7 +43,7 @@ def evaluate(
     read = read_collection(collection, strict=strict)
     for remark in read.report.remarks():
         typer.echo(f"{collection}: {remark}", err=True)
-    opened = open_bundle(resolve(bundle))
+    opened = open_bundle(bundle)
     with Reporter(as_json=json) as reporter:
         found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
         columns = measure_columns(opened, read, split, exclude_split or (), reporter)

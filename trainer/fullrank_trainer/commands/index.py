@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fullrank.cli.arguments import ExportedFrom, Json, resolve
+from fullrank.cli.arguments import ExportedFrom, Json
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
@@ -65,6 +65,8 @@ def index(
     json: Json = False,
 ) -> None:
     """Encode a corpus of any size with a trained model and write it as a new bundle."""
+    from fullrank.bundle.catalog import resolve
+
     with needs("trainer"):
         from fullrank_trainer.indexing import index as run_index
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict, resolve
+from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError, RecipeError
@@ -144,6 +144,8 @@ def train(
 ) -> None:
     """Train a model on a collection and write it as a bundle."""
     let_threads_sleep()
+    from fullrank.bundle.catalog import resolve
+
     with needs("trainer"):
         from fullrank_trainer.plan import parse_size
         from fullrank_trainer.train import train as train_model
