@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -60,54 +61,23 @@ NOTHING = Tried()
 
 
 class Shown(NamedTuple):
-    """One answer, as fullrank.events.records.ServedList, of which the rest comes from the request.
+    """One answer, and who asked: in clear, in memory only."""
 
-    Asker and headers are in clear, in memory only.
-    """
-
-    query_id: str
-    at: float
-    text: str
-    ids: Sequence[str]
-    kind: str
-    offset: int
-    model: str
-    generation: int
-    filter: Any
-    page_url: str | None
+    served: ServedList
     asker: Asker
     headers: Iterable[tuple[bytes, bytes]]
-    tried: Tried = NOTHING
-    pinned: tuple[int, ...] = ()
-    model_id: str = ""
-    ads: Sequence[tuple[int, str, float]] = ()
 
     def line(self, people: Pseudonyms) -> bytes:
         """Return the line that stores it. Raises TypeError for a filter that JSON cannot hold."""
-        asker = self.asker
-        texts = {
-            "client_id": asker.client_id,
-            "session_id": asker.session_id,
-            "user_id": asker.user_id,
-            "application": asker.application,
-        }
-        return ServedList(
-            self.query_id,
-            self.at,
-            self.text[:MAX_TEXT_CHARS],
-            self.ids,
-            self.kind,
-            self.offset,
-            self.model,
-            self.generation,
-            *self.tried,
-            self.pinned,
-            texts=people.replace({name: text for name, text in texts.items() if text}),
-            filter=_bounded(self.filter),
-            page_url=self.page_url,
+        served = self.served
+        names = ("client_id", "session_id", "user_id", "application")
+        texts = {name: text for name in names if (text := getattr(self.asker, name))}
+        return replace(
+            served,
+            text=served.text[:MAX_TEXT_CHARS],
+            texts=people.replace(texts),
+            filter=_bounded(served.filter),
             is_bot=is_bot(self.headers),
-            model_id=self.model_id,
-            ads=self.ads,
         ).line()
 
 

@@ -21,6 +21,7 @@ from starlette.datastructures import State
 
 from fullrank.errors import FilterError
 from fullrank.events.log import KeyDamaged, key_for, places, read_key
+from fullrank.events.records import ServedList
 from fullrank.live import View
 from fullrank.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
@@ -225,26 +226,23 @@ def reply_to(
     """
     query_id = new_id()
     if searches.record is not None:
-        searches.record(
-            Shown(
-                query_id,
-                time.time(),
-                request.text,
-                [hit["id"] for hit in ranked.hits],
-                kind,
-                request.offset,
-                view.bundle.version,
-                serving.generation,
-                request.asked.filter,
-                page_url,
-                asker,
-                serving.headers,
-                ranked.tried,
-                ranked.pinned,
-                view.bundle.manifest.model_id if ads else "",
-                ads,
-            )
+        served = ServedList(
+            query_id,
+            time.time(),
+            request.text,
+            [hit["id"] for hit in ranked.hits],
+            kind,
+            request.offset,
+            view.bundle.version,
+            serving.generation,
+            *ranked.tried,
+            ranked.pinned,
+            filter=request.asked.filter,
+            page_url=page_url,
+            model_id=view.bundle.manifest.model_id if ads else "",
+            ads=ads,
         )
+        searches.record(Shown(served, asker, serving.headers))
     return {
         "query_id": query_id,
         "model": view.bundle.version,

@@ -8,14 +8,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fullrank.events.log import EventLog
-from fullrank.events.records import Event
+from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter, begun, list_segments, size_of
 from fullrank_service.base.errors import EventsFull, EventsUnavailable
 from fullrank_service.base.metrics import Metrics
@@ -31,22 +33,10 @@ def recorder(root: Path) -> Recorder:
     return Recorder(root / "events", root / "key", 90, 1 << 30, Metrics())
 
 
-def shown(id: str = "q", **changes: object) -> Shown:
-    given = {
-        "query_id": id,
-        "at": time.time(),
-        "text": "copy",
-        "ids": ["a"],
-        "kind": "search",
-        "offset": 0,
-        "model": "m",
-        "generation": 1,
-        "filter": None,
-        "page_url": None,
-        "asker": Asked(client_id="c", user_id=""),
-        "headers": [],
-    }
-    return Shown(**{**given, **changes})  # type: ignore[arg-type]
+def shown(id: str = "q", asker: Asked | None = None, **changes: Any) -> Shown:
+    served = ServedList(id, time.time(), "copy", ["a"], model="m", generation=1)
+    asker = asker or Asked(client_id="c", user_id="")
+    return Shown(replace(served, **changes), asker, [])
 
 
 def soon(holds: Callable[[], bool]) -> None:
