@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,17 @@ from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Float64
 from fullrank.measures import Estimate, estimate
 from fullrank.progress import Reporter
-from fullrank.retrieval import Ranking, Retriever
+from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.evaluation.evaluate import (
     DEPTH,
     Judgement,
+    Reorder,
     evenly_chosen,
     judge,
     query_texts,
     rank_in_batches,
+    reordering,
 )
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.systems.memory import BESIDE_BM25, POPULARITY
@@ -76,13 +78,8 @@ def measure_columns(
     rows = {id: row for row, id in enumerate(bundle.documents.ids)}
     judgements, _ = judge(collection, split, exclude_splits, rows=rows)
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
-
-    def reorder(i: int, ranking: Ranking) -> Ranking:
-        found = bundle.reorder(texts[i], ranking)
-        return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
-
     queries = bundle.model.encode_queries(texts)
-    second = None if bundle.second_stage is None else reorder
+    second = None if bundle.second_stage is None else reordering(bundle, texts)
     ranks = _reciprocal_ranks(bundle.retriever, queries, judgements, second)
     kinds = _rows_of(*_kinds(collection, judgements, rows))
     clicks = np.concatenate([judgement.weights for judgement in judgements])
@@ -108,7 +105,7 @@ def _reciprocal_ranks(
     retriever: Retriever,
     queries: Encoded,
     judgements: Sequence[Judgement],
-    reorder: Callable[[int, Ranking], Ranking] | None = None,
+    reorder: Reorder | None = None,
 ) -> Float64:
     """Return 1 / rank of each relevant document of each query; 0 below the depth."""
     found: list[float] = []

@@ -29,7 +29,6 @@ from fullrank.progress import Reporter
 from fullrank_trainer.card import Sampled, model_card, newest_version
 from fullrank_trainer.collection import Collection, count_answered, read_collection
 from fullrank_trainer.collection.schema import field_uses
-from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.plan import describe, make_plan
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of, validate
 from fullrank_trainer.training.checkpoint import training_folder
@@ -141,7 +140,9 @@ def train(
     with reporter or Reporter() as reporter:
         threads = _set_threads(threads)
         source = read_collection(collection, strict=strict, fields=fields)
-        reporter.log("read", **_facts(source))
+        sizes = {"documents": len(source.documents), "queries": len(source.query_ids)}
+        splits = {"splits": ",".join(source.splits)}
+        reporter.log("read", **sizes | splits | source.report.counts())
         reporter.log("fields", **field_uses(source.fields))
         if (skipped := source.report.unknown_remark()) is not None:
             if not any(source.report.judgements.values()):
@@ -169,7 +170,9 @@ def train(
             best = trainer.search(chosen)
             table = trainer.compare(best)
             second = trainer.second_stage(best) if rerank else None
-            best = trainer.ready_to_write(best)
+            # There must be memory to write the bundle.
+            trainer.context.clear_cache()
+            best = replace(best, fitted=best.fitted.in_files(trainer.context.files))
             path = trainer.write(best, table, began, log_position, second)
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
@@ -200,50 +203,29 @@ def _set_threads(threads: int | None) -> int:
     return chosen
 
 
-def _facts(collection: Collection) -> dict[str, Any]:
-    queries = collection.queries
-    return {
-        "documents": len(collection.documents),
-        "queries": len(collection.documents if queries is None else queries),
-        "splits": ",".join(collection.splits),
-        **collection.report.counts(),
-    }
-
-
+@dataclass(eq=False)
 class Trainer:
     """One training command: it counts the collection once and runs all trials on it."""
 
-    def __init__(
-        self,
-        collection: Collection,
-        reporter: Reporter,
-        out: Path,
-        name: str,
-        seed: int,
-        threads: int,
-        resume: bool,
-        warm: WarmStart | None = None,
-        distribution: Distribution | None = None,
-    ) -> None:
-        self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
-        self.seed, self.threads, self.resume, self.warm = seed, threads, resume, warm
-        self.distribution = distribution
-        counting = None if distribution is None else distribution.counting
+    collection: Collection
+    reporter: Reporter
+    out: Path
+    name: str
+    seed: int
+    threads: int
+    resume: bool
+    warm: WarmStart | None = None
+    distribution: Distribution | None = None
+
+    def __post_init__(self) -> None:
+        self.checkpoints = self.out / ".training" / self.name
+        counting = None if self.distribution is None else self.distribution.counting
         self.context = TrainingContext(
-            collection, reporter, seed, threads, self.checkpoints, counting
+            self.collection, self.reporter, self.seed, self.threads, self.checkpoints, counting
         )
+        self.corpus = self.context.corpus
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
-
-    @property
-    def corpus(self) -> Corpus:
-        """The counted collection."""
-        return self.context.corpus
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.out / ".training" / self.name
 
     def plan(
         self, recipe: Recipe, began: float, seconds: float | None, memory: int | None
@@ -311,14 +293,13 @@ class Trainer:
         fitted = self.context.fit(recipe, run)
         if fitted.comparison:
             return Candidate(recipe, fitted, fitted.comparison[0])
-        return Candidate(recipe, fitted, self._row(recipe, fitted))
-
-    def _row(self, recipe: Recipe, fitted: FittedModel) -> ResultRow | None:
         valid = self.valid(recipe)
         if valid is None or (system_of(recipe).learns_valid(recipe) and self.warm is not None):
-            return None  # the bundle that it went on from had learned the queries
-        measures = valid.measure_fitted(fitted)
-        return ResultRow(recipe.name, valid.split, len(valid.judgements), measures)
+            return Candidate(recipe, fitted, None)  # the bundle that it went on from learned them
+        row = ResultRow(
+            recipe.name, valid.split, len(valid.judgements), valid.measure_fitted(fitted)
+        )
+        return Candidate(recipe, fitted, row)
 
     def compare(self, best: Candidate) -> list[ResultRow]:
         """Return the table: the model and the baselines on the same queries. Warn if a baseline is better."""
@@ -356,11 +337,6 @@ class Trainer:
         )
         self.reporter.log("second stage", decision=found.reason)
         return found
-
-    def ready_to_write(self, best: Candidate) -> Candidate:
-        """Drop what a bundle does not need, so that there is memory to write it."""
-        self.context.clear_cache()
-        return replace(best, fitted=best.fitted.in_files(self.context.files))
 
     def write(
         self,

@@ -60,7 +60,16 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
         end = stop
     if end != size:
         raise _refused(path, f"has {size} bytes of numbers, its header announces {end}")
-    return {name: _map(path, 8 + length, *place) for name, place in places.items()}
+    tensors: dict[str, npt.NDArray[Any]] = {}
+    for name, (begin, stop, dtype, shape) in places.items():
+        kind = np.dtype(_DTYPES[dtype])
+        found: npt.NDArray[Any] = np.zeros(shape, kind)
+        if begin != stop:
+            found = np.memmap(path, kind, "r", 8 + length + begin, shape)
+        # bfloat16 is the upper half of a float32
+        is_half = dtype == "BF16"
+        tensors[name] = (found.astype(np.uint32) << 16).view(np.float32) if is_half else found
+    return tensors
 
 
 def _place(path: Path, name: str, entry: Any) -> tuple[int, int, str, tuple[int, ...]]:
@@ -77,18 +86,6 @@ def _place(path: Path, name: str, entry: Any) -> tuple[int, int, str, tuple[int,
     if end - begin != math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize:
         raise _refused(path, f"tensor {name!r}: {end - begin} bytes do not fit the shape {shape}")
     return begin, end, dtype, tuple(shape)
-
-
-def _map(
-    path: Path, start: int, begin: int, end: int, dtype: str, shape: tuple[int, ...]
-) -> npt.NDArray[Any]:
-    kind = np.dtype(_DTYPES[dtype])
-    if begin == end:
-        return np.zeros(shape, kind)
-    found = np.memmap(path, kind, "r", start + begin, shape)
-    if dtype == "BF16":  # bfloat16 is the upper half of a float32
-        return (found.astype(np.uint32) << 16).view(np.float32)
-    return found
 
 
 def _refused(path: Path, reason: str) -> TrainingError:

@@ -39,7 +39,6 @@ from fullrank_trainer.clicks.weights import (
     Rule,
     clicks_of,
     has_only_clicks,
-    measure,
     weigh,
 )
 from fullrank_trainer.collection.corpus import find_corpus
@@ -166,12 +165,12 @@ def _weighed(
         return {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
     is_known = np.any([rows for name, rows in splits.items() if name != "recent"], axis=0)
     known = votes.take(is_known & votes.is_listed)
-    mixture = fit_mixture(Clicked.of(*clicks_of(known, **options)), propensities)
-    found = {
-        name: measure(part, mixture, least=MIN_WEIGHT, **options) for name, part in parts.items()
+    options |= {"mixture": fit_mixture(Clicked.of(*clicks_of(known, **options)), propensities)}
+    options |= {"least": MIN_WEIGHT}
+    return {
+        name: weigh(part, propensities, rule, measures=name != "train", **options)
+        for name, part in parts.items()
     }
-    train = weigh(parts["train"], propensities, rule, mixture=mixture, least=MIN_WEIGHT, **options)
-    return {**found, "train": train}
 
 
 def query_id(text: str) -> str:

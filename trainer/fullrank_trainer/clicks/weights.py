@@ -68,14 +68,17 @@ def weigh(
     rule: Rule = DEFAULT,
     *,
     mixture: Mixture | None = None,
+    measures: bool = False,
     position_1: bool = False,
     dwell: bool = False,
     least: float = 0.0,
 ) -> Judged:
-    """Weigh judgements that train.
+    """Weigh judgements.
 
     Args:
         mixture: of all splits; None: fitted to these votes.
+        measures: γ Σ c, unscaled, is divided by how likely a document that answers would have been clicked at all in
+            the places it had. So a mean over clicks is what it were if people looked at every place alike.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
@@ -89,48 +92,23 @@ def weigh(
     if rule == "naive":
         judged = _judged(votes, counted, clicks, is_relevant)
     else:
-        sure = (mixture or fit_mixture(counted, propensities)).posterior(counted)
-        judged = _judged(votes, counted, sure, is_relevant)
+        mixture = mixture or fit_mixture(counted, propensities)
+        judged = _judged(votes, counted, mixture.posterior(counted), is_relevant)
         scaled = _scaled(judged.weight, judged.query)
-        judged = replace(judged, weight=scaled * clicks[is_relevant]).take(scaled >= least)
-    return _with_counts(every, judged, dwell)
-
-
-def measure(
-    votes: Votes,
-    mixture: Mixture,
-    *,
-    position_1: bool = False,
-    dwell: bool = False,
-    least: float = 0.0,
-) -> Judged:
-    """Weigh judgements that measure.
-
-    γ Σ c is divided by how likely a document that answers would have been clicked at all in the places it had. So a
-    mean over clicks is what it were if people looked at every place alike.
-    """
-    every = votes
-    votes, c = clicks_of(votes.take(votes.is_listed), position_1=position_1, dwell=dwell)
-    counted = Clicked.of(votes, c)
-    clicks = counted.total(counted.clicks)
-    is_clicked = clicks > 0
-    judged = _judged(votes, counted, mixture.posterior(counted), is_clicked)
-    noticed = np.maximum(mixture.noticed(counted)[is_clicked], 1 / MAX_INVERSE)
-    sure = _scaled(judged.weight, judged.query) >= least
-    weight = judged.weight * clicks[is_clicked] / noticed
-    return _with_counts(every, replace(judged, weight=weight).take(sure), dwell)
-
-
-def _with_counts(votes: Votes, judged: Judged, dwell: bool) -> Judged:
-    if votes.is_listed.all():
+        weight = scaled * clicks[is_relevant]
+        if measures:
+            noticed = np.maximum(mixture.noticed(counted)[is_relevant], 1 / MAX_INVERSE)
+            weight = judged.weight * clicks[is_relevant] / noticed
+        judged = replace(judged, weight=weight).take(scaled >= least)
+    if every.is_listed.all():
         return judged
-    _, c = clicks_of(votes, dwell=dwell)
-    counted = Clicked.of(votes, c)
+    _, c = clicks_of(every, dwell=dwell)
+    counted = Clicked.of(every, c)
     weight = np.zeros(len(counted.pairs))
-    np.add.at(weight, counted.of_votes, c * ~votes.is_listed)
-    keys = judged.query * max(1, len(votes.documents)) + judged.document
+    np.add.at(weight, counted.of_votes, c * ~every.is_listed)
+    keys = judged.query * max(1, len(every.documents)) + judged.document
     weight[np.searchsorted(counted.pairs, keys)] += judged.weight
-    return _judged(votes, counted, weight, weight > 0)
+    return _judged(every, counted, weight, weight > 0)
 
 
 def has_only_clicks(votes: Votes) -> bool:

@@ -30,65 +30,44 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _KNOWN_SPLITS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
-class QrelsReader:
-    """Read the qrels files of one collection.
+def read_qrels(
+    lines: Lines,
+    split: str,
+    query_ids: Ids,
+    document_ids: Ids,
+    has_mates: bool,
+    strict: bool,
+    report: ReadReport,
+) -> PairTable[int]:
+    """Read the judgements of one split. Raises CollectionError.
 
-    Attributes:
+    Args:
         has_mates: a query is, or describes, the document of the same id, which is never its answer.
         strict: refuse unknown ids; otherwise count and skip their judgements.
     """
-
-    query_ids: Ids
-    document_ids: Ids
-    has_mates: bool
-    strict: bool
-    report: ReadReport
-
-    def read(self, lines: Lines, split: str) -> PairTable[int]:
-        """Read the judgements of one split. Raises CollectionError."""
-        report = self.report
-        query_rows, document_rows = self.query_ids.rows, self.document_ids.rows
-        pairs = PairReader(self.query_ids, self.document_ids, int)
-        for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
-            if not _INTEGER.fullmatch(score):
-                message = f"expected an integer of at most 9 digits, got {score!r}"
-                lines.refuse(lines.error(number, f"field 'score': {message}"))
-                continue
-            if self._is_unknown(lines, number, query, document):
-                continue
-            if query not in query_rows:
-                report.other_queries += 1
-            elif self.has_mates and query == document:
-                report.self_links += 1
-            else:
-                pairs.add(number, query_rows[query], document_rows[document], int(score))
-        table, repeats = pairs.table()
-        for again in repeats:
-            if again.value != again.first:
-                query, document = self.query_ids[again.query], self.document_ids[again.document]
-                message = (
-                    f"{query!r} {document!r} was judged {again.first} above, now {again.value}"
-                )
-                lines.refuse(lines.error(again.line, f"field 'score': {message}"))
-        lines.check()
-        report.repeated_judgements += len(repeats)
-        report.zero_grades += int(np.count_nonzero(table.entries <= 0))
-        report.judgements[split] = len(table.entries)
-        return table
-
-    def _is_unknown(self, lines: Lines, number: int, query: str, document: str) -> bool:
-        known_queries = self.document_ids if self.has_mates else self.query_ids
-        if query not in known_queries.rows:
-            name, id = "query-id", query
-        elif document not in self.document_ids.rows:
-            name, id = "corpus-id", document
+    known = (document_ids if has_mates else query_ids).rows
+    pairs = PairReader(query_ids, document_ids, int)
+    for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
+        if not _INTEGER.fullmatch(score):
+            message = f"expected an integer of at most 9 digits, got {score!r}"
+            lines.refuse(lines.error(number, f"field 'score': {message}"))
+        elif query not in known or document not in document_ids.rows:
+            name, id = ("corpus-id", document) if query in known else ("query-id", query)
+            if strict:
+                lines.refuse(lines.error(number, f"field {name!r}: unknown id {id!r}"))
+            report.count_unknown(id, f"{lines.path.name}:{number}")
+        elif query not in query_ids.rows:
+            report.other_queries += 1
+        elif has_mates and query == document:
+            report.self_links += 1
         else:
-            return False
-        if self.strict:
-            lines.refuse(lines.error(number, f"field {name!r}: unknown id {id!r}"))
-        self.report.count_unknown(id, f"{lines.path.name}:{number}")
-        return True
+            pairs.add(number, query_ids.rows[query], document_ids.rows[document], int(score))
+    form = "field 'score': {pair} was judged {again.first} above, now {again.value}"
+    table, repeats = pairs.checked(lines, form)
+    report.repeated_judgements += repeats
+    report.zero_grades += int(np.count_nonzero(table.entries <= 0))
+    report.judgements[split] = len(table.entries)
+    return table
 
 
 def find_splits(folder: Path) -> list[tuple[str, Path]]:
@@ -188,13 +167,8 @@ def read_values(
         column = COLUMNS[folder.name]
         for line, query, document, value in _read(lines, column, judgements[split], strict, report):
             pairs.add(line, query_ids.rows[query], document_ids.rows[document], value)
-        found[split], repeats = pairs.table()
-        for again in repeats:
-            if again.value != again.first:
-                query, document = query_ids[again.query], document_ids[again.document]
-                message = f"{query!r} {document!r} had {again.first:g} above"
-                lines.refuse(lines.error(again.line, f"field {column!r}: {message}"))
-        lines.check()
+        form = f"field {column!r}: {{pair}} had {{again.first:g}} above"
+        found[split], _ = pairs.checked(lines, form)
         digests.append((f"{folder.name}/{split}", lines.digest()))
     return found
 
@@ -317,6 +291,16 @@ class PairReader(Generic[Value]):
         self._queries.append(query)
         self._documents.append(document)
         self._values.append(value)
+
+    def checked(self, lines: Lines, form: str) -> tuple[PairTable[Value], int]:
+        """Return the table and the number of repeats; refuse those with another value. Raises CollectionError."""
+        table, repeats = self.table()
+        for again in repeats:
+            if again.value != again.first:
+                pair = f"{self._query_ids[again.query]!r} {self._document_ids[again.document]!r}"
+                lines.refuse(lines.error(again.line, form.format(pair=pair, again=again)))
+        lines.check()
+        return table, len(repeats)
 
     def table(self) -> tuple[PairTable[Value], list[Repeat[Value]]]:
         """Return the table with the first of equal pairs, and the others in the order of the file."""

@@ -42,10 +42,10 @@ from fullrank_trainer.collection.judgements import (
     WEIGHTS,
     Ids,
     Qrels,
-    QrelsReader,
     Values,
     find_inherited_qrels,
     find_splits,
+    read_qrels,
     read_values,
 )
 from fullrank_trainer.collection.lines import Lines, ReadReport, find_file
@@ -191,12 +191,13 @@ def read_collection(
         files = find_inherited_qrels(queries_file, corpus.path.parent, query_ids, document_ids)
         are_inherited = bool(files)
     has_mates = queries is None or are_inherited
-    reader = QrelsReader(query_ids, document_ids, has_mates, strict, report)
     judgements: dict[str, Qrels] = {}
     is_judged = np.zeros(len(query_ids), np.bool_)
     for split, file in files:
         lines = Lines(file)
-        table = judgements[split] = reader.read(lines, split)
+        table = judgements[split] = read_qrels(
+            lines, split, query_ids, document_ids, has_mates, strict, report
+        )
         is_judged[table.queries] = True
         digests.append((f"qrels/{split}", lines.digest()))
 

@@ -176,6 +176,7 @@ DEPTH = 1000
 """Documents per query in a run, by TREC's convention."""
 
 T = TypeVar("T")
+Reorder = Callable[[int, Ranking], Ranking]
 
 _BATCH_CELLS = 1 << 23  # scores in memory: 32 MiB of float32
 _ENCODE_QUERIES = 512
@@ -223,6 +224,16 @@ def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> lis
     return [model.query_text(collection.documents[rows[id]].fields) for id in ids]
 
 
+def reordering(bundle: Bundle, texts: Sequence[str], *, is_document: bool = False) -> Reorder:
+    """Return the second stage of a bundle, called with the place of a query among ``texts`` and its ranking."""
+
+    def reorder(i: int, ranking: Ranking) -> Ranking:
+        found = bundle.reorder(texts[i], ranking, is_document=is_document)
+        return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
+
+    return reorder
+
+
 def measure_rankings(
     retriever: Retriever,
     queries: Encoded,
@@ -231,7 +242,7 @@ def measure_rankings(
     documents: int,
     depth: int = DEPTH,
     with_rank_loss: bool = True,
-    reorder: Callable[[int, Ranking], Ranking] | None = None,
+    reorder: Reorder | None = None,
     on_ranking: Callable[[Judgement, Ranking], None] | None = None,
 ) -> dict[str, Float64]:
     """Rank documents for queries and measure each ranking.
@@ -369,11 +380,7 @@ def evaluate(
 
         for start in range(0, len(judgements), _ENCODE_QUERIES):
             stop = min(start + _ENCODE_QUERIES, len(judgements))
-
-            def reorder(i: int, ranking: Ranking, first: int = start) -> Ranking:
-                found = bundle.reorder(texts[first + i], ranking, is_document=not is_typed)
-                return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
-
+            reorder = reordering(bundle, texts[start:stop], is_document=not is_typed)
             parts.append(
                 measure_rankings(
                     bundle.retriever,

@@ -98,11 +98,6 @@ def own_rows(words: Sequence[str]) -> Composition:
     return Composition(words, None)
 
 
-def no_rows(words: Sequence[str]) -> Composition:
-    """Compose words of their trigrams only."""
-    return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
-
-
 def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:
     """Compose every word of the rows of its bins S_1(w) … S_k(w), each times 1/√k."""
     return Composition(list(neighbours.bins), _bins_of(words, neighbours))
@@ -223,23 +218,19 @@ def frequent_bigrams(
     """
     counter = _BigramCounter()
     for text in texts:
-        counter.add(_keys(text, known))
+        found = []
+        for line in text.split("\n"):
+            numbers = np.array([known.get(word, -1) for word in words(line)], np.int64)
+            left, right = numbers[:-1], numbers[1:]
+            both = (left >= 0) & (right >= 0)
+            found.append((left[both] << 32) | right[both])
+        counter.add(np.unique(np.concatenate(found)))
         if progress is not None:
             progress(1)
     counter.merge()
     name = {number: word for word, number in known.items()}
     frequent = counter.keys[counter.counts >= min_texts].tolist()
     return sorted(f"{name[key >> 32]} {name[key & 0xFFFFFFFF]}" for key in frequent)
-
-
-def _keys(text: str, known: Mapping[str, int]) -> Int64:
-    found = []
-    for line in text.split("\n"):
-        numbers = np.array([known.get(word, -1) for word in words(line)], np.int64)
-        left, right = numbers[:-1], numbers[1:]
-        both = (left >= 0) & (right >= 0)
-        found.append((left[both] << 32) | right[both])
-    return np.unique(np.concatenate(found))
 
 
 # DICE coefficients: which frequent words occur together with a word or 2-gram.
@@ -367,31 +358,9 @@ def nearest(
     return best, scores
 
 
-def neighbours(
-    words: Sequence[str],
-    contexts: Rows,
-    count: int,
-    k: int,
-    *,
-    progress: Callable[[int], object] | None = None,
-) -> Neighbours:
-    """Find S_1 … S_k of every word and 2-gram of a collection, among its F = ``count`` most frequent words."""
-    occur = np.bincount(contexts.indices, minlength=len(words)).astype(np.int64)
-    single = np.array([not is_bigram(word) for word in words], np.bool_)
-    frequent = most_frequent(np.where(single, occur, 0), count)
-    places, _ = nearest(contexts, frequent, np.arange(len(words)), k, progress=progress)
-    bins = [words[i] for i in frequent.tolist()]
-    return Neighbours(bins, {word: i for i, word in enumerate(words)}, places)
-
-
-def training_contexts(corpus: Corpus) -> Rows:
-    """Return the word counts of every training text, (texts, words)."""
-    documents = corpus.documents
-    if corpus.collection.documents_are_queries:
-        return documents
-    queries = corpus.queries.take(corpus.pairs.queries)
-    both = sp.vstack([documents.csr(), queries.csr()], format="csr")
-    return Rows.from_csr(sp.csr_array(both))
+def single_words(words: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which entries of a word list are words, not 2-grams, bool (words,)."""
+    return np.array([not is_bigram(word) for word in words], np.bool_)
 
 
 def training_frequency(corpus: Corpus) -> Int64:
@@ -424,14 +393,18 @@ def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
 
 
 def find_neighbours(corpus: Corpus, settings: ModelSettings, reporter: Reporter) -> Neighbours:
-    """Find the nearest frequent words of every word and 2-gram that the corpus counts."""
+    """Find S_1 … S_k of every word and 2-gram of the training texts, among the F most frequent words."""
     key = ("neighbours", settings.bin_words, settings.bins)
     if key not in corpus.cache:
-        words, contexts = corpus.counts.words, training_contexts(corpus)
+        words, contexts = corpus.counts.words, corpus.documents
+        if not corpus.collection.documents_are_queries:
+            contexts = Rows.vstack([contexts, corpus.queries.take(corpus.pairs.queries)])
+        occur = np.where(single_words(words), document_frequency(contexts), 0)
+        frequent, every = most_frequent(occur, settings.bin_words), np.arange(len(words))
         with reporter.stage("nearest words", len(words)) as stage:
-            corpus.cache[key] = neighbours(
-                words, contexts, settings.bin_words, settings.bins, progress=stage.advance
-            )
+            places, _ = nearest(contexts, frequent, every, settings.bins, progress=stage.advance)
+        bins = [words[i] for i in frequent.tolist()]
+        corpus.cache[key] = Neighbours(bins, {w: i for i, w in enumerate(words)}, places)
     found: Neighbours = corpus.cache[key]
     return found
 
@@ -441,10 +414,8 @@ def composition(
 ) -> Composition:
     """Return the trained rows that the words of one side are composed of."""
     if settings.trigrams == "only":
-        return no_rows(words)
+        return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
     if settings.hashing == "none":
         return own_rows(words)
-    near = find_neighbours(corpus, settings, reporter)
-    if settings.hashing == "rare":
-        return mixed(words, near)
-    return hashed(words, near)
+    compose = mixed if settings.hashing == "rare" else hashed
+    return compose(words, find_neighbours(corpus, settings, reporter))

@@ -21,7 +21,7 @@ from fullrank_trainer.features.corpus import (
     document_frequency,
     stack_in_memory,
 )
-from fullrank_trainer.features.fields import Clicks, TextFields, cut_fields
+from fullrank_trainer.features.fields import Clicks, cut_fields
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from fullrank_trainer.recipes.settings import ModelSettings
@@ -112,19 +112,33 @@ def build_features(
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     query_composition = composition(corpus, settings, query.words.words, reporter)
     document_composition = composition(corpus, settings, document.words.words, reporter)
-    model = _empty_model(corpus, settings, fields, query, document, sparse)
+    # A setting that is off is not written, so that the settings of older bundles do not change.
+    spelling = {"spelling": settings.spelling} if settings.spelling else {}
+    facts = {
+        "fields": [[name, sources] for name, sources in fields.names],
+        "field_weights": fields.weights,
+        "query_fields": list(corpus.sources),
+        "phrase_field": fields.phrase_field,
+        "ngrams": 2 if settings.bigrams else 1,
+        "unit": settings.latent in ("lsi", "projection"),
+        "dense_scale": 1.0,
+        "bias": 0.0,
+        **spelling,
+    }
+    model = LinearModel(facts, query, document, sparse)
     corrected = model.corrected(words, queries)
+    asked, of_dense, of_lexical = words, queries, queries
+    if corrected is not None:
+        asked, of_dense, of_lexical = corrected.words, corrected.dense, corrected.lexical
     if settings.latent == "none":
         xq, xd = Rows.empty(0, 0), Phi(Rows.empty(0, 0))
     else:
-        asked = (words, queries) if corrected is None else (corrected.words, corrected.dense)
-        xq = composed(query_composition, query, asked[0], [asked[1]], [1.0], stack)
+        xq = composed(query_composition, query, asked, [of_dense], [1.0], stack)
         given = words, fields.counts, fields.weights
         if len(document.trigrams) and settings.hashing == "none":
             xd = _in_two_steps(document_composition, document, *given, stack)
         else:
             xd = Phi(composed(document_composition, document, *given, stack))
-    asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
     lexical_rows = sparse.words.rows(words)
     return Features(
         settings,
@@ -134,7 +148,7 @@ def build_features(
         document_composition,
         xq,
         xd,
-        stack(sparse.query(asked[0], *block) for block in blocks_of([asked[1], sequences])),
+        stack(sparse.query(asked, *block) for block in blocks_of([of_lexical, sequences])),
         _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf, stack),
         document_phrases,
         corpus.query_ids,
@@ -193,34 +207,6 @@ def _in_two_steps(
     return Phi(x, composition.composer(side, unseen)(identity))
 
 
-def _empty_model(
-    corpus: Corpus,
-    settings: ModelSettings,
-    fields: TextFields,
-    query: DenseSide,
-    document: DenseSide,
-    sparse: SparseSide,
-) -> LinearModel:
-    # A setting that is off is not written, so that the settings of older bundles do not change.
-    spelling = {"spelling": settings.spelling} if settings.spelling else {}
-    return LinearModel(
-        {
-            "fields": [[name, sources] for name, sources in fields.names],
-            "field_weights": fields.weights,
-            "query_fields": list(corpus.sources),
-            "phrase_field": fields.phrase_field,
-            "ngrams": 2 if settings.bigrams else 1,
-            "unit": settings.latent in ("lsi", "projection"),
-            "dense_scale": 1.0,
-            "bias": 0.0,
-            **spelling,
-        },
-        query,
-        document,
-        sparse,
-    )
-
-
 def _field_matrices(
     sparse: SparseSide,
     target: Int32,
@@ -232,7 +218,7 @@ def _field_matrices(
     z = []
     for f, rows in enumerate(counts):
         weights = stack(sparse.field(target, block, f) for [block] in blocks_of([rows]))
-        z.append(_widen(_sharing(weights, rows), sparse.width, 0))
+        z.append(_widen(weights, sparse.width, 0))
     if len(sparse.phrases):
         values = document_phrases.values * phrase_idf[document_phrases.indices]
         weighted = document_phrases.with_values(values)
@@ -240,15 +226,6 @@ def _field_matrices(
     return z
 
 
-def _sharing(weights: Rows, counts: Rows) -> Rows:
-    """Let weights have the places of their counts, if they are equal: those of a large corpus are large."""
-    for mine, other in ((weights.indptr, counts.indptr), (weights.indices, counts.indices)):
-        if not np.array_equal(mine, other):
-            return weights
-    return Rows(counts.indptr, counts.indices, weights.values, weights.width)
-
-
 def _widen(rows: Rows, width: int, shift: int) -> Rows:
-    if not shift:
-        return Rows(rows.indptr, rows.indices, rows.values, width)
-    return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)
+    indices = rows.indices + np.int32(shift) if shift else rows.indices
+    return Rows(rows.indptr, indices, rows.values, width)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.linear import DenseSide, SparseSide
 from fullrank.storage.strings import StringTable
-from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import parts_of, title_forms
 from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
 from fullrank.text.phrases import Phrases
 from fullrank.text.words import trigrams
-from fullrank_trainer.features.composition import training_frequency
+from fullrank_trainer.features.composition import single_words, training_frequency
 from fullrank_trainer.features.corpus import Corpus, document_frequency
 from fullrank_trainer.features.fields import HEAVY, TextFields
 from fullrank_trainer.recipes.settings import ModelSettings
@@ -94,11 +91,11 @@ def sparse_side(
     corpus: Corpus, settings: ModelSettings, documents: Rows, fields: TextFields
 ) -> tuple[SparseSide, Rows]:
     """Choose the words and phrases of the lexical part; also return each document's phrase, (documents, phrases)."""
-    words = corpus.counts.words
     df = corpus.frequency
     if fields.clicks is not None:
         df = document_frequency(Rows.add(fields.counts))
-    rows = kept_words(np.where(single_words(words), df, 0), settings)
+    is_word = single_words(corpus.counts.words).astype(np.float32)
+    rows = kept_words(np.where(is_word, df, 0), settings)
     vocabulary = corpus.vocabulary(rows, settings.buckets)
     df = np.append(df[rows], np.ones(settings.buckets, np.int64))
     idf = bm25_idf if settings.match == "bm25" else tfidf_idf
@@ -116,7 +113,10 @@ def sparse_side(
         b=settings.b,
         k3=settings.k3,
         terms=settings.match_terms,
-        mean_lengths=tuple(_mean_length(counts, words) for counts in fields.counts),
+        mean_lengths=tuple(
+            float(np.mean(counts.sums(counts.values * is_word[counts.indices])))
+            for counts in fields.counts
+        ),
         folded=settings.folded,
         plurals=settings.plurals,
         compounds=known_compounds(corpus, vocabulary, settings) if settings.folded else [],
@@ -156,11 +156,6 @@ def kept_words(df: Int64, settings: ModelSettings) -> Int64:
     return rows.astype(np.int64)
 
 
-def single_words(words: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which entries of a word list are words, not 2-grams, bool (words,)."""
-    return np.array([not is_bigram(word) for word in words], np.bool_)
-
-
 def known_trigrams(corpus: Corpus, settings: ModelSettings) -> list[str]:
     """Return the letter trigrams that at least two words have; empty if the model uses none."""
     queries = corpus.queries.take(corpus.pairs.queries)
@@ -170,8 +165,3 @@ def known_trigrams(corpus: Corpus, settings: ModelSettings) -> list[str]:
         return []
     seen = Counter(g for word in corpus.counts.words for g in trigrams(word))
     return sorted(g for g, count in seen.items() if count > 1)
-
-
-def _mean_length(counts: Rows, words: Sequence[str]) -> float:
-    single = single_words(words).astype(np.float32)
-    return float(np.mean(counts.sums(counts.values * single[counts.indices])))

@@ -65,28 +65,26 @@ def common_gates(
     # A version of an earlier release has no floor and finds everything; then the floor of the candidate does not count.
     with_floor = active.floor is not None
     some = evenly_chosen(asked, ASKED)
-    gates = [
-        _empty_gate(
-            empty_share(active, some),
-            empty_share(candidate, some, with_floor=with_floor),
-            max(MAX_EMPTY, 1 / max(1, len(some))),
-        )
-    ]
+    before, after = empty_share(active, some), empty_share(candidate, some, with_floor=with_floor)
+    limit = before + max(MAX_EMPTY, 1 / max(1, len(some))) + 1e-9  # 4/6 + 1/6 < 5/6
+    reason = f"{after:.2%} of the queries find nothing, {before:.2%} before"
+    gates = [Gate("empty", after <= limit, after, limit, reason)]
     if judged is not None:
         gates.append(_valid_gate(active, candidate, judged))
     if asked:
-        gates.append(_speed_gate(*slowest(active, candidate, evenly_chosen(asked, _TIMED_QUERIES))))
+        before, after = slowest(active, candidate, evenly_chosen(asked, _TIMED_QUERIES))
+        limit = max(MAX_SLOWNESS * before, UNNOTICED_S)
+        reason = f"99th percentile of a search {1000 * before:.2f} ms -> {1000 * after:.2f} ms"
+        gates.append(Gate("speed", after <= limit, after, limit, reason))
     return gates
 
 
-def weighted_mrr(replayed: Replayed, clicks: Clicks) -> float:
+def weighted_mrr(ranks: Float64, clicks: Clicks) -> float:
     """Return the mean reciprocal rank of clicked documents, each click weighed by 1/p of its place."""
-    if not len(clicks):
-        return 0.0
-    return float(np.average(replayed.reciprocal_rank, weights=clicks.weight))
+    return float(np.average(ranks, weights=clicks.weight)) if len(clicks) else 0.0
 
 
-def clicks_gate(before: Replayed, after: Replayed, clicks: Clicks, seed: int) -> Gate:
+def clicks_gate(before: Float64, after: Float64, clicks: Clicks, seed: int) -> Gate:
     """Test that the weighted MRR is not worse, by resampling people."""
     if clicks.people < MIN_PEOPLE:
         reason = (
@@ -96,8 +94,8 @@ def clicks_gate(before: Replayed, after: Replayed, clicks: Clicks, seed: int) ->
         )
         return Gate("clicks", False, 0.0, -MAX_LOSS, reason)
     sums = [
-        np.bincount(clicks.person, clicks.weight * found, clicks.people)
-        for found in (before.reciprocal_rank, after.reciprocal_rank)
+        np.bincount(clicks.person, clicks.weight * ranks, clicks.people)
+        for ranks in (before, after)
     ]
     rng = np.random.default_rng(seed)
     draws = rng.multinomial(clicks.people, np.full(clicks.people, 1 / clicks.people), _RESAMPLES)
@@ -114,18 +112,6 @@ def clicks_gate(before: Replayed, after: Replayed, clicks: Clicks, seed: int) ->
             f"; {alone} clicks do not say what else was shown, and are ranked among all documents"
         )
     return Gate("clicks", bound >= -MAX_LOSS, bound, -MAX_LOSS, reason)
-
-
-def _empty_gate(before: float, after: float, tolerance: float) -> Gate:
-    reason = f"{after:.2%} of the queries find nothing, {before:.2%} before"
-    limit = before + tolerance + 1e-9  # 4/6 + 1/6 < 5/6
-    return Gate("empty", after <= limit, after, limit, reason)
-
-
-def _speed_gate(before_s: float, after_s: float) -> Gate:
-    limit = max(MAX_SLOWNESS * before_s, UNNOTICED_S)
-    reason = f"99th percentile of a search {1000 * before_s:.2f} ms -> {1000 * after_s:.2f} ms"
-    return Gate("speed", after_s <= limit, after_s, limit, reason)
 
 
 def _valid_gate(active: Bundle, candidate: Bundle, judged: Collection) -> Gate:
@@ -219,15 +205,8 @@ class Clicks:
         return len(self.query)
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """What a bundle answers."""
-
-    reciprocal_rank: Float64
-
-
-def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
-    """Order the lists of clicks anew.
+def replay(bundle: Bundle, clicks: Clicks) -> Float64:
+    """Order the lists of clicks anew; return the reciprocal rank of each clicked document, float64.
 
     The clicked document is ranked among the documents of its list: ranked among all, the model that made the list would
     win, because nobody clicks what is not shown. Without what was shown it is ranked among all. A second stage is left
@@ -257,7 +236,7 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
             )
             if own > -np.inf:
                 ranks[click] = 1 / (1 + sum(other >= own for other in others))
-    return Replayed(ranks)
+    return ranks
 
 
 def empty_share(bundle: Bundle, texts: Sequence[str], *, with_floor: bool = True) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Mask
+from fullrank.encoding import Encoded, Float32, Int64, Mask
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.models.contract import field_text
 from fullrank.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of
@@ -55,14 +55,8 @@ def document_facts(corpus: Corpus, settings: FactSettings) -> DocumentFacts:
     No text of a validation query is in it, so features of validation queries are those of queries that training
     never saw.
     """
-    counts = click_counts(corpus)
-    return DocumentFacts.of(list(_with_clicked_text(corpus)), settings, counts)
-
-
-def click_counts(corpus: Corpus) -> Int32:
-    """Return the number of training queries that led to each document, int32 (documents,)."""
-    found = corpus.pairs.relevant.entries
-    return np.bincount(found, minlength=len(corpus.collection.documents)).astype(np.int32)
+    led = np.bincount(corpus.pairs.relevant.entries, minlength=len(corpus.collection.documents))
+    return DocumentFacts.of(list(_with_clicked_text(corpus)), settings, led.astype(np.int32))
 
 
 def _with_clicked_text(corpus: Corpus) -> Iterator[Mapping[str, Any]]:

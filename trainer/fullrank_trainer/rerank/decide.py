@@ -22,7 +22,7 @@ from fullrank_trainer.collection import Collection, count_answered
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe, system_of
-from fullrank_trainer.rerank.boosting import FOLDS, LEAVES, CrossFit, cross_fit
+from fullrank_trainer.rerank.boosting import FOLDS, LEAVES, cross_fit
 from fullrank_trainer.rerank.candidates import Candidates, collect, document_facts, fact_settings
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.validation import validation
@@ -112,21 +112,14 @@ def second_stage(
     crossed = cross_fit(candidates, ids, seed=seed, threads=threads)
     stage = replace(stage, trees=crossed.trees)
     ms = _added_ms(retriever, encoded, texts, stage, facts)
-    return _decide(stage, facts, ids, candidates, crossed, ms)
-
-
-def _decide(
-    stage: SecondStage,
-    facts: DocumentFacts,
-    queries: list[str],
-    candidates: Candidates,
-    crossed: CrossFit,
-    ms: float,
-) -> Decision:
     first, second = candidates.measure(), candidates.measure(crossed.scores)
     weights = candidates.weights
     gain = estimate(second["map"] - first["map"], weights)
     on, reason = verdict(gain, ms)
+    line: dict[str, float | None] = {}
+    for name in _SHOWN:
+        change = estimate(second[name] - first[name], weights).as_dict()
+        line[name], line[f"{name}_se"] = change["mean"], change["standard_error"]
     card = {
         "on": on,
         "reason": reason,
@@ -136,12 +129,12 @@ def _decide(
         "trees_of_folds": crossed.sizes,
         "leaves": LEAVES,
         "ms": round(ms, 3),
-        "gain": _line(second, first, weights),
+        "gain": line,
         "first": {name: estimate(first[name], weights).mean for name in _SHOWN},
         "second": {name: estimate(second[name], weights).mean for name in _SHOWN},
         "features": importance(stage, candidates),
     }
-    return Decision(stage, facts, on, reason, gain, ms, card, queries, first, second)
+    return Decision(stage, facts, on, reason, gain, ms, card, ids, first, second)
 
 
 def verdict(gain: Estimate, ms: float) -> tuple[bool, str]:
@@ -154,17 +147,6 @@ def verdict(gain: Estimate, ms: float) -> tuple[bool, str]:
     if ms > MAX_MS:
         return False, f"off: {figures}; it may take {MAX_MS} ms"
     return True, f"on: {figures}"
-
-
-def _line(
-    second: dict[str, Float64], first: dict[str, Float64], weights: Float64 | None
-) -> dict[str, float | None]:
-    """Return the gain of each shown measure and its standard error over queries, by their weights."""
-    line: dict[str, float | None] = {}
-    for name in _SHOWN:
-        found = estimate(second[name] - first[name], weights).as_dict()
-        line[name], line[f"{name}_se"] = found["mean"], found["standard_error"]
-    return line
 
 
 def importance(stage: SecondStage, candidates: Candidates, queries: int = 50) -> dict[str, float]:

@@ -192,7 +192,14 @@ def _choose_by_trials(
 ) -> Choice:
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
-    scored = _no_scores(held, context, len(parts), recipe.auto.cold)
+    # The last fit judges the documents held out again, so other queries will meet them as judged documents.
+    judged, unjudged = context.corpus.unjudged, held.corpus.unjudged
+    known, warm, cold = (
+        None if column is None else PartScores.empty(column, len(parts), among, context.files)
+        for column, among in ((held.known, judged), (held.warm, judged), (held.cold, unjudged))
+    )
+    share = min(recipe.auto.cold, max(_LEAST_COLD, held.fresh))
+    scored = Scored(warm, cold, share, known, held.repeated)
     planned = {
         part.name: f"{part.train.members} fits of {part.train.epochs} epochs"
         for part in parts
@@ -213,7 +220,17 @@ def _choose_by_trials(
         # The tables of a model are the largest arrays, so the next part does not start before they are dropped.
         del fitted
         context.files.release()
-    weights, lift = _choose(parts, scored, typed, recipe.auto.most_lost, run)
+    weights, lift, most_lost = choose(scored), NO_LIFT, recipe.auto.most_lost
+    # A first part that serves alone learned nothing that documents without a judgement lack.
+    if weights[0] != 1:
+        lift = lift_unjudged(scored, weights, most_lost, typed is None)
+    if typed is not None and lift != NO_LIFT:
+        lift = typed.allowed(weights, lift, most_lost)
+    found = {part.name: round(float(w), 4) for part, w in zip(parts, weights, strict=True)}
+    run.reporter.log("blend", **found, scaled=lift.factor, raised=round(lift.added, 4))
+    if weights[0] == 1:
+        reason = f"nothing is better than {parts[0].name} by a standard error on validation, so it serves alone"
+        run.reporter.log("warning", reason=reason)
     measured = [(scores, weights, lift) for scores in scored.measured]
     every = weights
     facts: dict[str, Any] = {}
@@ -257,36 +274,6 @@ def _choose_by_trials(
 
     finals = [Final(i, parts[i], last_run(trials[i]), trials[i]) for i in used]
     return Choice(finals, facts, lift, comparison)
-
-
-def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float) -> Scored:
-    unjudged, files = context.corpus.unjudged, context.files
-    # The last fit judges the documents held out again, so other queries will meet them as judged documents.
-    known, warm = (
-        None if column is None else PartScores.empty(column, parts, unjudged, files)
-        for column in (held.known, held.warm)
-    )
-    cold = None
-    if held.cold is not None:
-        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, files)
-    return Scored(warm, cold, min(share, max(_LEAST_COLD, held.fresh)), known, held.repeated)
-
-
-def _choose(
-    parts: Sequence[Recipe], scored: Scored, typed: Typed | None, most_lost: float, run: TrainingRun
-) -> tuple[Float64, Lift]:
-    weights, lift = choose(scored), NO_LIFT
-    # A first part that serves alone learned nothing that documents without a judgement lack.
-    if weights[0] != 1:
-        lift = lift_unjudged(scored, weights, most_lost, typed is None)
-    if typed is not None and lift != NO_LIFT:
-        lift = typed.allowed(weights, lift, most_lost)
-    found = {part.name: round(float(w), 4) for part, w in zip(parts, weights, strict=True)}
-    run.reporter.log("blend", **found, scaled=lift.factor, raised=round(lift.added, 4))
-    if weights[0] == 1:
-        reason = f"nothing is better than {parts[0].name} by a standard error on validation, so it serves alone"
-        run.reporter.log("warning", reason=reason)
-    return weights, lift
 
 
 def _compare(

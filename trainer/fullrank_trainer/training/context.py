@@ -39,11 +39,12 @@ class TrainingContext:
         self.seed, self.threads = seed, threads
         began = time.monotonic()
         self.files = ArrayFiles(scratch)
-        self.corpus: Corpus = self._in_files(
-            count_collection(
-                collection, processes=threads, counting=counting, zeros=self.files.zeros
-            )
+        corpus = count_collection(
+            collection, processes=threads, counting=counting, zeros=self.files.zeros
         )
+        columns = [*map(self.files.put_rows, corpus.counts.columns)]
+        self.corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
+        self.corpus.totals.documents = self.corpus.add_fields(self.files.stack)
         self.files.release()
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
@@ -106,12 +107,6 @@ class TrainingContext:
         self.files.release()
         self.reporter.log("featurised", seconds=time.monotonic() - began)
         return features
-
-    def _in_files(self, corpus: Corpus) -> Corpus:
-        columns = [*map(self.files.put_rows, corpus.counts.columns)]
-        corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
-        corpus.totals.documents = corpus.add_fields(self.files.stack)
-        return corpus
 
 
 def _features_key(settings: ModelSettings) -> ModelSettings:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +21,6 @@ from fullrank.progress import Reporter
 from fullrank.storage.checks import is_finite
 from fullrank_trainer.features.corpus import Counting
 from fullrank_trainer.recipes.recipe import Recipe
-from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.training import checkpoint as checkpoints
 from fullrank_trainer.training.checkpoint import Checkpoint, StoredArrays
 from fullrank_trainer.training.fitted import Arrays, Learned
@@ -160,7 +159,11 @@ class TrainingRun:
             stored = checkpoints.load(self.path, identity=identity, is_needed=not self.may_differ)
         progress = Progress()
         if stored is not None:
-            progress = _from_checkpoint(learner, stored)
+            assert isinstance(stored.arrays, StoredArrays)
+            learner.restore(stored.arrays.group("now."), stored.arrays.group("state."))
+            learner.rng.bit_generator.state = stored.facts["generator"]
+            known = {item.name for item in fields(Progress)}
+            progress = Progress(**{k: v for k, v in stored.facts.items() if k in known})
             self.reporter.log("resumed", after_epoch=progress.epoch, finished=progress.finished)
         else:
             learner.prepare()
@@ -224,16 +227,6 @@ def _path_of_best(run: TrainingRun, progress: Progress) -> Path:
     return run.path.with_name(f"{run.path.stem}.best-{progress.best_epoch}.npz")
 
 
-def _from_checkpoint(learner: Learner, stored: Checkpoint) -> Progress:
-    arrays = stored.arrays
-    assert isinstance(arrays, StoredArrays)
-    learner.restore(arrays.group("now."), arrays.group("state."))
-    facts = dict(stored.facts)
-    del facts["identity"]
-    learner.rng.bit_generator.state = facts.pop("generator")
-    return Progress(**facts)
-
-
 def _epochs(
     run: TrainingRun,
     learner: Learner,
@@ -260,11 +253,8 @@ def _epochs(
                     _raise_interrupted(run.path, saved_epoch, progress.epoch)
             progress.epoch += 1
             measured = _measure(learner, run.valid)
-            if (
-                measured is None
-                or progress.best_measure is None
-                or measured > progress.best_measure
-            ):
+            best = progress.best_measure
+            if measured is None or best is None or measured > best:
                 progress.best_measure, progress.best_epoch = measured, progress.epoch
             line: dict[str, Any] = {
                 "epoch": progress.epoch,
@@ -274,15 +264,14 @@ def _epochs(
             }
             progress.history.append(line)
             run.reporter.log(f"{run.label}epoch", **line, **run.left())
-            left = _seconds_left(train, began)
+            left = train.seconds - (time.monotonic() - began) if train.seconds else math.inf
             # Plan the rate by the clock only if time runs out before the epochs do.
             if left < line["seconds"] * (train.epochs - progress.epoch):
                 planned = progress.epoch + max(1, int(left / line["seconds"]))
             is_over = line["seconds"] > left or progress.epoch == train.epochs
             progress.finished = is_over or _is_stale(run, progress)
             if progress.finished and progress.best_epoch != progress.epoch:
-                best = checkpoints.stored_arrays(_path_of_best(run, progress))
-                learner.restore(best, {})
+                learner.restore(checkpoints.stored_arrays(_path_of_best(run, progress)), {})
             if progress.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
                 _save(run, learner, progress, identity)
                 saved, saved_epoch = time.monotonic(), progress.epoch
@@ -295,10 +284,6 @@ def _epochs(
 def _is_stale(run: TrainingRun, progress: Progress) -> bool:
     is_measured = progress.best_measure is not None
     return is_measured and progress.epoch - progress.best_epoch >= run.recipe.train.patience
-
-
-def _seconds_left(train: TrainSettings, began: float) -> float:
-    return train.seconds - (time.monotonic() - began) if train.seconds else math.inf
 
 
 def _measure(learner: Learner, valid: Validation | None) -> float | None:

@@ -328,7 +328,10 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         known = _judgements(replace(corpus, pairs=later), later.relevant, ~held, shown)
     if are_clicks:
         # People will ask new queries and click cold documents rarely, so none of them counts more than another.
-        warm, cold = (_one_by_one([_of_weight_one(j) for j in part]) for part in (warm, cold))
+        warm, cold = (
+            _one_by_one([replace(j, clicks=j.weights / j.weights.sum()) for j in part])
+            for part in (warm, cold)
+        )
         known = _one_by_one(known)
     return HoldOut(
         replace(corpus, pairs=pairs, cache={}),
@@ -362,10 +365,6 @@ def _thinned(pairs: Pairs) -> tuple[Pairs, Pairs]:
     later = replace(pairs, weights=taken)
     pairs = replace(pairs, weights=left)
     return pairs.where(left > 0), later.where(taken > 0)
-
-
-def _of_weight_one(judgement: Judgement) -> Judgement:
-    return replace(judgement, clicks=judgement.weights / judgement.weights.sum())
 
 
 def _one_by_one(judgements: Sequence[Judgement]) -> list[Judgement]:
