@@ -74,7 +74,6 @@ class SortedTexts:
 
     Args:
         keys: The folded form of each text, all different, the best text first.
-        pause: Called at intervals, to let other threads run.
 
     Example:
         >>> texts = SortedTexts(["copy files", "move", "copy"])
@@ -207,9 +206,6 @@ class Completion(NamedTuple):
 class Completions:
     """Completes texts. Immutable.
 
-    Args:
-        pause: Called at intervals while they are sorted, to let other threads run.
-
     Example:
         >>> title = Candidate("tv set", "TV set", Kind.TITLE, 0)
         >>> texts = Completions([title, Candidate("settings", "settings", Kind.WORD, 3)])
@@ -273,9 +269,6 @@ class Completions:
 
 class _Together:
     """Which words stand together in texts.
-
-    Args:
-        keys: The folded form of each text.
 
     Attributes:
         numbers: Words of at least two digits and nothing else, the most frequent first.

@@ -9,7 +9,7 @@ Encoded  B encoded texts: a dense vector, a sparse vector and a bias each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -24,6 +24,7 @@ from fullrank.kernels.arrays import Float64 as Float64
 from fullrank.kernels.arrays import Int32 as Int32
 from fullrank.kernels.arrays import Int64 as Int64
 from fullrank.kernels.arrays import Mask as Mask
+from fullrank.kernels.index import Matrix, read_only
 from fullrank.kernels.rows import largest_entries
 
 
@@ -83,15 +84,13 @@ class Rows:
     @staticmethod
     def hstack(*parts: Rows) -> Rows:
         """Put the columns of matrices of as many rows side by side."""
-        found = parts[0]
-        for part in parts[1:]:
-            width = found.width + part.width
-            if len(part.indices):
-                arrays = kernels.put_beside(*found.arrays, *part.arrays, found.width)
-                found = Rows(*arrays, width)
-            else:
-                found = replace(found, width=width)
-        return found
+        indptr = sum((part.indptr for part in parts[1:]), parts[0].indptr)
+        indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        places, width = indptr[:-1].copy(), 0
+        for part in parts:
+            kernels.put_part(*part.arrays, np.float32(1), width, places, indices, values)
+            width += part.width
+        return Rows(indptr, indices, values, width)
 
     @staticmethod
     def vstack(parts: Sequence[Rows]) -> Rows:
@@ -206,7 +205,6 @@ class Encoded:
         """Make encoded texts of their sparse parts; without `dense` they have no dense part.
 
         Args:
-            sparse: B rows.
             dense: (B, N); copied where it is not contiguous float32.
             bias: (B,), or one number for all texts.
         """
@@ -257,15 +255,14 @@ class Encoded:
         return len(self.sparse.indices)
 
     def fetch(self, rows: Int64) -> tuple[Encoded, Int64]:
-        """Return texts that include the given ones, and the places of these, for kernels."""
-        return self._contiguous, rows
+        """Return texts that include the given ones, and the places of these."""
+        return self, rows
 
     @cached_property
-    def _contiguous(self) -> Encoded:
-        """These texts, with arrays as kernels need them; those of a bundle are not copied."""
-        indptr, indices, values = map(np.ascontiguousarray, self.sparse.arrays)
-        rows = Rows(indptr, indices, values, self.sparse.width)
-        return Encoded(np.ascontiguousarray(self.dense), rows, np.ascontiguousarray(self.bias))
+    def matrix(self) -> Matrix:
+        """These texts with arrays as kernels need them; those of a bundle are not copied."""
+        arrays = map(np.ascontiguousarray, (self.dense, *self.sparse.arrays, self.bias))
+        return read_only(Matrix(*arrays))
 
     def whole(self) -> Encoded:
         """Return all texts."""

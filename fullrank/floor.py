@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # a manifest is read without kernels
-    from fullrank.encoding import Float64, Int32, Mask
+    from fullrank.encoding import Float64, Mask
 
 # A part of a score; documents that share nothing with a query have 0.
 _ANY = 1e-6
-_NO_FEATURES: Int32 = np.zeros(0, np.int32)
 _STORED = ("dense", "lexical", "unseen")
 # Absent in bundles of earlier releases.
 _OF_QUERIES = ("share", "odds", "unfamiliar")
@@ -119,14 +118,7 @@ class Floor:
         return replace(self, words=_ascending({*self.words, feature}))
 
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
-        """Return which documents reach the floor without a look at their words.
-
-        Args:
-            dense, lexical, bias: The parts of their scores, float64 (n,) each.
-
-        Returns:
-            bool (n,).
-        """
+        """Return which documents reach the floor without a look at their words."""
         if self.score is not None:
             return np.asarray(dense + lexical + bias >= self.score)
         return (dense >= self.dense) | (lexical >= self.lexical)
@@ -136,15 +128,8 @@ def _ascending(words: set[int]) -> tuple[int, ...]:
     return tuple(sorted(words))
 
 
-def floors_of(floor: Floor | None) -> tuple[Int32, float, float]:
-    """Return what kernels take: the features that are evidence, and the floors of u·v and s·t; −∞ where any will do."""
-    if floor is None or floor.score is not None:
-        return _NO_FEATURES, -math.inf, -math.inf
-    return np.array(floor.words, np.int32), floor.dense, floor.lexical
-
-
 def least_of(floor: Floor) -> tuple[float, float, float]:
     """Return the least u·v, s·t and score that are evidence; ∞ where that part never is."""
     if floor.score is not None:
-        return math.inf, math.inf, floor.score
-    return floor.dense, floor.lexical, math.inf
+        return math.inf, math.inf, float(floor.score)
+    return float(floor.dense), float(floor.lexical), math.inf

@@ -143,11 +143,7 @@ class Split(NamedTuple):
 def split_fields(
     documents: Sequence[Mapping[str, Any]], names: Sequence[str], most_chars: int
 ) -> Split:
-    """Split fields of documents into words.
-
-    Args:
-        most_chars: Number of characters of a field to read.
-    """
+    """Split fields of documents into words."""
     texts = [
         (i, name, value)
         for i, document in enumerate(documents)

@@ -70,13 +70,7 @@ class Reporter:
     def __init__(
         self, stream: IO[str] | None = None, *, quiet: bool = False, as_json: bool = False
     ) -> None:
-        """Report to a stream.
-
-        Args:
-            stream: Default: stderr.
-            quiet: Report nothing.
-            as_json: Report JSON lines, also on a terminal.
-        """
+        """Report to a stream."""
         # A process started with stderr closed has no sys.stderr.
         self._stream: IO[str] = stream or sys.stderr or io.StringIO()
         self._quiet, self._as_json = quiet, as_json

@@ -41,11 +41,6 @@ class Records:
     ) -> None:
         """Open the file; it is closed with the last reference to these documents.
 
-        Args:
-            path: The file.
-            start: Byte where the first record begins.
-            indptr, bias, n_dense, width: See the class.
-
         Raises:
             OSError: The file cannot be opened.
         """

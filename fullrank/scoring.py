@@ -15,6 +15,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.kernels.evidence import Evidence, reaching_in_order
+from fullrank.kernels.index import Vector
 from fullrank.kernels.scoring import rank_rows, score_rows
 from fullrank.records import Documents
 
@@ -80,6 +81,14 @@ class _QueryBuffer(threading.local):
             self._weights.fill(0)
 
 
+def _vector(query: Encoded) -> Vector:
+    """Return one query as kernels take it."""
+    arrays = query.row(0)[:3]
+    for view in arrays:  # as read_only does, without another view
+        view.setflags(write=False)
+    return Vector(*arrays)
+
+
 class InnerProduct:
     """dense = u·v and lexical = s·t, each a sum in an order that depends on the document's own row alone.
 
@@ -92,14 +101,13 @@ class InnerProduct:
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
-        u, words, weights, _ = query.row(0)
+        vector = _vector(query)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
         with self._buffer as scratch:
             for start in range(0, len(rows), _AT_ONCE):
                 part = slice(start, start + _AT_ONCE)
                 found, places = self.documents.fetch(rows[part])
-                arrays = found.dense, *found.sparse.arrays
-                score_rows(u, words, weights, *arrays, places, scratch, dense[part], lexical[part])
+                score_rows(vector, found.matrix, places, scratch, dense[part], lexical[part])
         return dense, lexical
 
     def rank(
@@ -113,15 +121,10 @@ class InnerProduct:
         if len(rows) > _AT_ONCE:
             dense, lexical = self.score(query, rows)
             bias = self.documents.bias.take(rows).astype(np.float64)
-            return reaching_in_order(rows, dense, lexical, bias, *evidence, offset, limit)
-        u, words, weights, _ = query.row(0)
-        found, places = self.documents.fetch(rows)
-        sparse = found.sparse
+            return reaching_in_order(rows, dense, lexical, bias, evidence, offset, limit)
+        vector, (found, places) = _vector(query), self.documents.fetch(rows)
         with self._buffer as scratch:
-            return rank_rows(
-                u, words, weights, found.dense, sparse.indptr, sparse.indices, sparse.values,
-                found.bias, places, rows, scratch, *evidence, offset, limit,
-            )  # fmt: skip
+            return rank_rows(vector, found.matrix, places, rows, scratch, evidence, offset, limit)
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

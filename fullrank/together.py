@@ -50,9 +50,6 @@ def together(
 ) -> dict[str, list[Together]]:
     """Return for each document those clicked together with it, by lift, then by number of people and id.
 
-    Args:
-        pause: Called at intervals, to let other threads run.
-
     Example:
         >>> clicks = [Click(f"u{i}", "s", document, 0.0) for i in range(3) for document in "ab"]
         >>> together(clicks)["a"]

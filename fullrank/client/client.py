@@ -33,7 +33,6 @@ class ServiceError(FullrankError):
     Attributes:
         status: of HTTP; 0 if there was no answer.
         kind: the type of the problem: "urn:fullrank:problem:invalid".
-        errors: the fields at fault, each {"field", "reason"}.
     """
 
     def __init__(

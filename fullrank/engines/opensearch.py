@@ -89,9 +89,6 @@ class Queries:
         Args:
             mode: "exact" scores every document that the filter leaves; "fast" rescores candidates of both sides.
             filter: A query of OpenSearch, such as {"term": {"fields.section": 1}}.
-
-        Raises:
-            ValueError: The mode is unknown.
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")

@@ -11,11 +11,8 @@ and the stored fields with the document's id (`_id`) as payload. Its id is the d
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ from fullrank.bundle.bundle import Bundle
 from fullrank.engines.source import EncodedQuery, Entry, Source, fields_of, is_version_of, outdated
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
-from fullrank.storage.files import sync_folder
+from fullrank.storage.files import locked, sync_folder
 
 if TYPE_CHECKING:
     import qdrant_edge as edge
@@ -85,9 +82,6 @@ class Queries:
         Args:
             mode: "exact" searches the joined vector; "fast" rescores candidates of both sides with it.
             filter: In Qdrant's form; the keys are the stored fields.
-
-        Raises:
-            ValueError: The mode is unknown.
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
@@ -137,7 +131,7 @@ def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
     import qdrant_edge as edge
 
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         for leftover in folder.glob(f".*{_PARTIAL}"):
             shutil.rmtree(leftover)
         place = folder / source.versioned
@@ -239,17 +233,6 @@ def _relink(link: Path, target: str) -> str | None:
     new.replace(link)
     sync_folder(link.parent)
     return previous
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other export writes into the folder; the lock ends with its process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # A server of Qdrant.

@@ -37,9 +37,7 @@ class Exported:
 
     Attributes:
         name: What requests of this version name: a collection, table, index or schema.
-        documents: Their number.
         is_new: False: the engine had this version, and only the name was switched to it.
-        files: The files that were written.
     """
 
     name: str

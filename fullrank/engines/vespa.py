@@ -68,9 +68,6 @@ class Queries:
         Args:
             mode: "exact" scores every document that the filter leaves; "fast" scores candidates of both sides.
             filter: A condition of YQL, such as 'stored_section = 1'.
-
-        Raises:
-            ValueError: The mode is unknown.
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")

@@ -6,7 +6,6 @@ record and doubles none.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -46,7 +45,7 @@ from fullrank.events.segments import (
     write_sealed,
 )
 from fullrank.progress import Progress, silent
-from fullrank.storage.files import replace_file, sync_folder
+from fullrank.storage.files import locked, replace_file, sync_folder
 
 WITHHELD = ".withheld"
 """File of a log; its time of modification is when a removal of too much at once was first withheld."""
@@ -100,11 +99,13 @@ def compact(
     Raises:
         SegmentError: a segment is damaged; those before it are done.
     """
-    with _alone(folder), _pruning(folder):
+    with locked(folder / _LOCK), _pruning(folder):
         _remove_leftovers(folder, now - _HOUR_S)
         sealed = recover(folder)
         expired, withheld = _expire(folder, days, now, wait_s)
-        _remove_held(folder, now - _HOUR_S)
+        for path, since in held_elsewhere(folder.glob(f"*{SEALED}")).items():
+            if since < now - _HOUR_S:  # by then, no reader expects it
+                remove_sealed(path)
         rewritten, erased = _erase(folder, progress)
         if not withheld:
             # What they hide has expired or was just erased, but for what was begun a little before.
@@ -114,13 +115,6 @@ def compact(
         return Compaction(
             len(sealed), expired, withheld, rewritten, erased, dropped, merged, size_of(folder)
         )
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / _LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager
@@ -184,13 +178,6 @@ def _remove(paths: Sequence[Path], why: str) -> None:
     )  # fmt: skip
     for path in paths:
         remove_sealed(path)
-
-
-def _remove_held(folder: Path, before: float) -> None:
-    """Remove segments whose lines are in a merged one since before a time: by then, no reader expects them."""
-    for path, since in held_elsewhere(folder.glob(f"*{SEALED}")).items():
-        if since < before:
-            remove_sealed(path)
 
 
 def _erase(folder: Path, progress: Progress) -> tuple[int, int]:

@@ -9,7 +9,6 @@ their pseudonyms.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import math
 import os
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -31,6 +30,7 @@ from fullrank.encoding import Int64
 from fullrank.events.log import ERASED, EVENTS, LISTS, EventLog
 from fullrank.events.records import PEOPLE, Event, ServedList, normalised
 from fullrank.events.segments import OPEN, begun, list_segments
+from fullrank.storage.files import locked
 
 FOLDER = ".digests"
 DAY_S = 86_400
@@ -41,7 +41,6 @@ _LOCK = ".lock"
 # A digest begins with a hash of the names of its segments; the rest is compressed JSON.
 _STATE_BYTES = 8
 _TAIL_S = 7_200
-_POLL_S = 0.05
 # Bounds of memory, for one day.
 _MAX_CLICKS, _MAX_LISTS, _MAX_REPORTED = 500_000, 500_000, 50_000
 # Impressions, and groups of them. Clicks count only with their impression, so that what is left is a fair sample.
@@ -99,10 +98,7 @@ class Days:
             yield False
             return
         self.folder.mkdir(0o700, exist_ok=True)
-        with (self.folder / _LOCK).open("a") as lock:
-            end = time.monotonic() + wait_s
-            while not (is_ours := _is_locked(lock)) and time.monotonic() < end:
-                time.sleep(_POLL_S)
+        with locked(self.folder / _LOCK, wait_s) as is_ours:
             yield is_ours
 
     def update(
@@ -145,14 +141,6 @@ class Days:
             yield day, found
             if found is None:
                 return
-
-
-def _is_locked(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def prune(folder: Path) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 
 from fullrank.errors import FullrankError
 from fullrank.events.records import MAX_AGE_S, PEOPLE, Event, ServedList, parse_list, parse_stored
 from fullrank.events.segments import SegmentError, begun, list_segments, read_all
-from fullrank.storage.files import FileFingerprint, fingerprint, replace_file, sync_folder
+from fullrank.storage.files import FileFingerprint, fingerprint, locked, replace_file, sync_folder
 
 # Where a service keeps the log and the key of its pseudonyms, and for how long: the defaults of its settings.
 
@@ -141,15 +140,11 @@ def read_erased(folder: Path) -> dict[str, float]:
 def erase(folder: Path, who: Iterable[str], at: float) -> None:
     """Hide all that some people did up to now from every reader; `compact` removes it from the disk.
 
-    Args:
-        who: Pseudonyms.
-
     Raises:
         FullrankError: The list of the erased is damaged.
     """
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    with (folder / _LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / _LOCK):
         known = read_erased(folder) | dict.fromkeys(who, at)
         replace_file(folder / ERASED, orjson.dumps(known).decode() + "\n", 0o600)
 
@@ -167,8 +162,7 @@ def drop_erased(folder: Path, before: float) -> None:
     """Forget who was erased before a time, in seconds since 1970, when no record is so old any more."""
     if not any(at < before for at in read_erased(folder).values()):
         return
-    with (folder / _LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / _LOCK):
         kept = {who: at for who, at in read_erased(folder).items() if at >= before}
         replace_file(folder / ERASED, orjson.dumps(kept).decode() + "\n", 0o600)
 
@@ -179,6 +173,7 @@ def is_erased(erased: Mapping[str, float], texts: Mapping[str, str], at: float) 
 
 
 LISTS, EVENTS = "lists", "events"
+Record = TypeVar("Record", ServedList, Event)
 _DAY_S = 86_400
 _LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
 
@@ -202,29 +197,33 @@ class EventLog:
         Args:
             since: Skip what was shown before, in seconds since 1970.
         """
-        erased = read_erased(self.folder)
-        for path, line in self._lines(LISTS, since, segments):
-            try:
-                found = parse_list(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise SegmentError(f"{path}: no served list: {line[:80]!r}") from error
-            if found.at >= since and not is_erased(erased, found.texts, found.at):
-                yield found
+        for _, found in self._records(LISTS, parse_list, since, segments):
+            yield found
 
     def events(self, since: float = 0.0, segments: Sequence[Path] | None = None) -> Iterator[Event]:
         """Yield the events, the oldest segment first; of those with one event_id, the first of each day."""
-        erased = read_erased(self.folder)
         seen = _SeenIds()
-        for path, line in self._lines(EVENTS, since, segments):
-            try:
-                found = parse_stored(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise SegmentError(f"{path}: no event: {line[:80]!r}") from error
-            if found.at < since or is_erased(erased, found.texts, found.at):
-                continue
+        for path, found in self._records(EVENTS, parse_stored, since, segments):
             event_id = found.texts.get("event_id")
             if event_id is None or seen.add(event_id, found.at, path):
                 yield found
+
+    def _records(
+        self,
+        kind: str,
+        parse: Callable[[bytes], Record],
+        since: float,
+        segments: Sequence[Path] | None,
+    ) -> Iterator[tuple[Path, Record]]:
+        erased = read_erased(self.folder)
+        for path, line in self._lines(kind, since, segments):
+            try:
+                found = parse(line)
+            except (ValueError, KeyError, TypeError) as error:
+                what = "served list" if kind == LISTS else "event"
+                raise SegmentError(f"{path}: no {what}: {line[:80]!r}") from error
+            if found.at >= since and not is_erased(erased, found.texts, found.at):
+                yield path, found
 
     def _lines(
         self, kind: str, since: float, segments: Sequence[Path] | None

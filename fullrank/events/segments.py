@@ -453,20 +453,15 @@ def _is_whole(path: Path, file: BufferedReader) -> bool:
     found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
     stored = checksum_file(path)
-    wanted = _checksums(stored)
+    wanted: list[str] = []
+    with suppress(FileNotFoundError):
+        wanted = [line.split(" ")[0] for line in stored.read_text("utf-8").splitlines()]
     if found in wanted:
         return True
     if path.stat().st_ino != os.fstat(file.fileno()).st_ino:
         return False
     how = "differs from" if wanted else "is missing:"
     raise SegmentError(f"{path}: damaged: its checksum {how} {stored.name}")
-
-
-def _checksums(stored: Path) -> list[str]:
-    try:
-        return [line.split(" ")[0] for line in stored.read_text("utf-8").splitlines()]
-    except FileNotFoundError:
-        return []
 
 
 def size_of(folder: Path) -> int:

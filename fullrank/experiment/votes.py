@@ -21,7 +21,6 @@ class Vote(NamedTuple):
 
     Attributes:
         at: When it was first cast, in seconds since 1970.
-        wins: Whether it is for the candidate.
     """
 
     at: float

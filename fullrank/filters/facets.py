@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -102,8 +101,7 @@ def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") 
         own = column.parts[kind].values
         values[kind] = [_json_value(kind, own[code]) for code in codes.tolist()]
         counts[kind] = found[codes]
-    missing = int(np.count_nonzero(matching & ~column.has_value()))
-    return FacetCounts(values, counts, missing)
+    return FacetCounts(values, counts, _missing(column, matching))
 
 
 def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
@@ -114,20 +112,16 @@ def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
         >>> merged([counted(one, "tag", np.ones(one.documents, bool)) for one in columns], 1).values
         (ValueCount(value='a', count=2),)
     """
-    total: Counter[tuple[int, Value]] = Counter()
-    for part in parts:
-        for kind, values in part.values.items():
-            number = KINDS.index(kind)
-            for value, count in zip(values, part.counts[kind].tolist(), strict=True):
-                total[number, value] += count
-    best = nsmallest(limit, ((-count, *key) for key, count in total.items()))
-    numbers = [float(value) for kind, value in total if KINDS[kind] == "number"]
-    return Facet(
-        values=tuple(ValueCount(value, -count) for count, _, value in best),
-        distinct=len(total),
-        missing=sum(part.missing for part in parts),
-        minimum=_json_number(min(numbers)) if numbers else None,
-        maximum=_json_number(max(numbers)) if numbers else None,
+    return _facet(
+        [
+            (
+                {kind: ColumnPart(own, _NO_CODES) for kind, own in part.values.items()},
+                part.counts,
+                part.missing,
+            )
+            for part in parts
+        ],
+        limit,
     )
 
 
@@ -144,40 +138,43 @@ def facet_over(
     Raises:
         FilterError: The field is unknown or cannot be a column.
     """
-    columns = [column_of(columns, field, path) for columns, _ in parts]
-    masks = [matching for _, matching in parts]
-    counts = [_counts(column, mask) for column, mask in zip(columns, masks, strict=True)]
-    first, first_counts = columns[0], counts[0]
+    found = []
+    for columns, matching in parts:
+        column = column_of(columns, field, path)
+        found.append((column.parts, _counts(column, matching), _missing(column, matching)))
+    return _facet(found, limit)
+
+
+_NO_CODES = np.zeros(0, np.int8)
+_Counted = tuple[Mapping[Kind, ColumnPart], Mapping[Kind, Int64], int]
+"""Of one set of documents: the values by kind, how many documents have each, and how many have none."""
+
+
+def _facet(parts: Sequence[_Counted], limit: int) -> Facet:
+    own, own_counts, _ = parts[0]
+    first = {kind: own[kind] for kind in KINDS if kind in own}
+    first_counts = {kind: own_counts[kind].copy() for kind in first}
     others: Counter[tuple[int, Value]] = Counter()
-    for column, found in zip(columns[1:], counts[1:], strict=True):
-        for kind, part in column.parts.items():
+    for columns, found, _ in parts[1:]:
+        for kind, part in columns.items():
             code_in_first = np.full(len(part.values), -1)
-            if kind in first.parts:
-                code_in_first = _codes_in(first.parts[kind], part)
+            if kind in first:
+                code_in_first = _codes_in(first[kind], part)
                 known = code_in_first >= 0
                 np.add.at(first_counts[kind], code_in_first[known], found[kind][known])
             for code in np.flatnonzero((code_in_first < 0) & (found[kind] > 0)).tolist():
                 value = _json_value(kind, part.values[code])
                 others[KINDS.index(kind), value] += int(found[kind][code])
     all_counts = np.concatenate([*first_counts.values(), np.zeros(0, np.int64)])
-    best = [
-        (int(all_counts[place]), *_value_at(first, place))
-        for place in _largest(all_counts, limit).tolist()
-    ]
+    places = _largest(all_counts, limit).tolist()
+    best = [(int(all_counts[place]), *_value_at(first, place)) for place in places]
     best += [(count, kind, value) for (kind, value), count in others.items()]
     best.sort(key=lambda entry: (-entry[0], *entry[1:]))
-    bounds = [
-        bound
-        for column, found in zip(columns, counts, strict=True)
-        for bound in _bounds(column, found)
-    ]
+    bounds = [bound for columns, found, _ in parts for bound in _bounds(columns, found)]
     return Facet(
         values=tuple(ValueCount(value, count) for count, _, value in best[:limit]),
         distinct=int(np.count_nonzero(all_counts)) + len(others),
-        missing=sum(
-            int(np.count_nonzero(mask & ~column.has_value()))
-            for column, mask in zip(columns, masks, strict=True)
-        ),
+        missing=sum(missing for _, _, missing in parts),
         minimum=_json_number(min(bounds)) if bounds else None,
         maximum=_json_number(max(bounds)) if bounds else None,
     )
@@ -205,11 +202,15 @@ def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:
     return {kind: part.counts(matching) for kind, part in column.parts.items()}
 
 
-def _bounds(column: Column, counts: Mapping[Kind, Int64]) -> list[float]:
+def _missing(column: Column, matching: Mask) -> int:
+    return int(np.count_nonzero(matching & ~column.has_value()))
+
+
+def _bounds(parts: Mapping[Kind, ColumnPart], counts: Mapping[Kind, Int64]) -> list[float]:
     if "number" not in counts:
         return []
     counted = np.flatnonzero(counts["number"])
-    values = column.parts["number"].values
+    values = parts["number"].values
     return [float(values[counted[0]]), float(values[counted[-1]])] if len(counted) else []
 
 
@@ -224,9 +225,9 @@ def _largest(counts: Int64, limit: int) -> Int64:
     return places[np.argsort(-counts[places], kind="stable")]
 
 
-def _value_at(column: Column, place: int) -> tuple[int, Value]:
+def _value_at(parts: Mapping[Kind, ColumnPart], place: int) -> tuple[int, Value]:
     """Return (index of the kind in KINDS, value) at a position in the concatenated dictionaries of all parts."""
-    for kind, part in column.parts.items():
+    for kind, part in parts.items():
         if place < len(part.values):
             return KINDS.index(kind), _json_value(kind, part.values[place])
         place -= len(part.values)

@@ -67,9 +67,6 @@ def kept(function: Function, sources: str, *signature: Any, **options: Any) -> F
     machine code too. So the name, by which numba finds it, has a fingerprint of theirs.
 
     Args:
-        function: To compile.
-        sources: The fingerprint.
-        signature: Its types; without any it is compiled when it is called first, for the types of that call.
         options: Of numba.
     """
     function.__qualname__ = f"{function.__qualname__}_{sources}"

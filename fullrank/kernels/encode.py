@@ -8,65 +8,49 @@ from __future__ import annotations
 import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
-from fullrank.kernels.rows import Arrays, add_row, keep_largest, sort_row
+from fullrank.kernels.compiler import FLOAT64, INT64, array, helper, kernel, output, several
+from fullrank.kernels.rows import Arrays, add_row, keep_largest, normalise, sort_row
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 
 
 @helper
 def _longest(indptr: Int64) -> int:
-    """Return the entries of the longest row."""
     longest = 0
     for row in range(len(indptr) - 1):
         longest = max(longest, indptr[row + 1] - indptr[row])
     return longest
 
 
-@helper
-def _normalise(values: Float32, size: int) -> None:
-    """Divide the first values by their Euclidean norm, as rows.unit_rows does."""
-    total = 0.0
-    for p in range(size):
-        total += values[p] * values[p]
-    norm = np.sqrt(np.float32(total))
-    if norm != 0:
-        for p in range(size):
-            values[p] /= norm
-
-
 @kernel(
     several(output("float32", 2), output("int64")),
-    *_ROWS, array("int32"), array("float32"), array("float32"), array("float32", 2),
-    array("float32", 2), INT64, INT64,
+    several(*_ROWS), array("int32"), several(array("float32"), array("float32", 2)),
+    several(array("float32"), array("float32", 2)), INT64, INT64,
 )  # fmt: skip
 def embed(
-    indptr: Int64,
-    indices: Int32,
-    weights: Float32,
+    counts: Arrays,
     target: Int32,
-    factor: Float32,
-    late_factor: Float32,
-    table: Float32,
-    late_table: Float32,
+    words: tuple[Float32, Float32],
+    unseen: tuple[Float32, Float32],
     keep: int,
     is_unit: int,
 ) -> tuple[Float32, Int64]:
     """Compute u of queries: U φ.
 
     Args:
-        indptr, indices, weights: The queries over typed words; a weight is a damped count.
-        target: int32, the row of each typed word: of `table`, then of `late_table`; -1 drops it.
-        factor: float32 (W,), of each row of `table`.
-        late_factor: float32, of each row of `late_table`.
-        table: float32 (W, N).
-        late_table: float32 (words, N), the vectors of unknown words.
+        counts: The queries over typed words; a weight is a damped count.
+        target: int32, the row of each typed word: of `words`, then of `unseen`; -1 drops it.
+        words: The factor of each word of the model, float32 (W,), and its vector, float32 (W, N).
+        unseen: The same of the unknown words.
         keep: Entries of φ with the largest absolute values to keep; 0 keeps all.
         is_unit: 1 to divide φ by its norm, before and after that; 0 to keep it.
 
     Returns:
         u, float32 (B, N), and the number of entries of each φ.
     """
+    indptr, indices, weights = counts
+    factor, table = words
+    late_factor, late_table = unseen
     known = len(factor)
     count, width = len(indptr) - 1, table.shape[1]
     u, sizes = np.zeros((count, width), np.float32), np.zeros(count, np.int64)
@@ -86,10 +70,10 @@ def embed(
             column = columns[p]
             values[p] *= factor[column] if column < known else late_factor[column - known]
         if is_unit:
-            _normalise(values, size)
+            normalise(values, size)
         size = keep_largest(columns, values, size, keep)
         if is_unit:
-            _normalise(values, size)
+            normalise(values, size)
         sizes[row] = size
         total = u[row]
         first_late = 0
@@ -110,12 +94,12 @@ def embed(
 
 
 @helper
-def _saturate(tf: np.float32, k3: np.float32, k3_and_1: np.float32) -> np.float32:
+def _saturate(tf: np.float32, k3: float) -> np.float32:
     """Weigh a count as text.features.saturate does."""
     if np.isinf(k3):
         return tf
-    divisor = tf + k3
-    return tf * k3_and_1 / divisor if divisor != 0 else np.float32(0)
+    divisor = tf + np.float32(k3)
+    return tf * np.float32(k3 + 1) / divisor if divisor != 0 else np.float32(0)
 
 
 @helper
@@ -131,47 +115,37 @@ def _variants(
 
 @kernel(
     several(output("int64"), output("int32"), output("float32")),
-    *_ROWS, array("int32"), array("int64"), array("int32"), array("float64"), *_ROWS, *_ROWS,
-    array("float32"), FLOAT32, FLOAT32, INT64, INT64,
+    several(*_ROWS), array("int32"), several(array("int64"), array("int32"), array("float64")),
+    several(*_ROWS), several(*_ROWS), array("float32"), FLOAT64, several(INT64, INT64),
 )  # fmt: skip
 def weigh_lexical(
-    indptr: Int64,
-    indices: Int32,
-    counts: Float32,
+    typed: Arrays,
     target: Int32,
-    form_indptr: Int64,
-    form_columns: Int32,
-    forms: Float64,
-    late_indptr: Int64,
-    late_columns: Int32,
-    late: Float32,
-    more_indptr: Int64,
-    more_columns: Int32,
-    more: Float32,
+    known_forms: tuple[Int64, Int32, Float64],
+    late_forms: Arrays,
+    added_words: Arrays,
     idf: Float32,
-    k3: np.float32,
-    k3_and_1: np.float32,
-    keep: int,
-    most_words: int,
+    k3: float,
+    most: tuple[int, int],
 ) -> Arrays:
     """Compute s of queries under BM25: saturated counts, words and phrases of the order of words, variants.
 
     Args:
-        indptr, indices, counts: The queries over typed words.
+        typed: Counts of the queries over typed words.
         target: int32, the row of each typed word; -1 for unknown words.
-        form_indptr, form_columns, forms: Of each known word, its variants and their shares of its weight; shares are
-            rounded to float32.
-        late_indptr, late_columns, late: The same of each typed word that is unknown, or is known but has none there.
-        more_indptr, more_columns, more: Of each query, what the order of its words adds: weights of words (columns
-            below W), counts of phrases (from W on).
-        idf: float32 (W,).
-        k3, k3_and_1: k3 and k3 + 1.
-        keep: Words to keep of a query, those of the largest weight times idf; 0 keeps all.
-        most_words: Queries of more words have no variants.
-
-    Returns:
-        The rows of s.
+        known_forms: Rows of the variants of each known word, and their shares of its weight; shares are rounded to
+            float32.
+        late_forms: The same of each typed word that is unknown, or is known but has none there.
+        added_words: Rows of what the order of the words of each query adds: weights of words (columns below W), counts
+            of phrases (from W on).
+        most: Words to keep of a query, those of the largest weight times idf, 0 keeps all; and the words of the longest
+            query that has variants.
     """
+    indptr, indices, counts = typed
+    form_indptr, form_columns, forms = known_forms
+    late_indptr, late_columns, late = late_forms
+    more_indptr, more_columns, more = added_words
+    keep, most_words = most
     width, count = len(idf), len(indptr) - 1
     longest = _longest(indptr)
     n_entries, longest_added = len(indices) + len(more_columns), 0
@@ -200,7 +174,7 @@ def weigh_lexical(
                 size += 1
         size = sort_row(found, weights, 0, size)
         for p in range(size):
-            weights[p] = _saturate(weights[p], k3, k3_and_1)
+            weights[p] = _saturate(weights[p], k3)
         is_cut = 0 < keep < size
         if keep:
             for p in range(size):
@@ -216,7 +190,7 @@ def weigh_lexical(
                 begin, end, is_late = _variants(word, target, form_indptr, late_indptr)
                 if begin == end:
                     continue
-                weight, column = _saturate(counts[p], k3, k3_and_1), target[word]
+                weight, column = _saturate(counts[p], k3), target[word]
                 if is_cut and column >= 0:
                     place = np.searchsorted(found[:size], column)
                     if place == size or found[place] != column:
@@ -251,7 +225,7 @@ def weigh_lexical(
                 stop += 1
         for p in range(phrases, more_indptr[row + 1]):
             out[stop] = more_columns[p]
-            out_weights[stop] = _saturate(more[p], k3, k3_and_1)
+            out_weights[stop] = _saturate(more[p], k3)
             stop += 1
         ends[row + 1] = stop
     return ends, out[:stop], out_weights[:stop]

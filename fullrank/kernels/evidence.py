@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
+from fullrank.kernels.arrays import Float64, Int32, Int64, Mask, UInt8
 from fullrank.kernels.compiler import (
-    FLOAT32,
     FLOAT64,
     INT64,
     array,
@@ -19,8 +18,20 @@ from fullrank.kernels.compiler import (
     output,
     several,
 )
+from fullrank.kernels.index import (
+    LIMITS,
+    QUERY,
+    SLACK,
+    TABLES,
+    CodedQuery,
+    Limits,
+    Slack,
+    Tables,
+    read_only,
+    record,
+)
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import BLOCK, add_block, lists_of, minus, read_block, word_tables
+from fullrank.kernels.scan import BLOCK, add_block, lists_of, read_block, thresholds, word_tables
 from fullrank.kernels.select import RANKED, in_order
 
 # Which words of a query each document has, as bits, the first word lowest.
@@ -38,9 +49,7 @@ def words_had(
     Args:
         indptr, entries: Posting lists by feature.
         rows: int32 (count,), the document of each entry; empty where an entry is a document.
-        features: int32 (m,).
         words: int64 (m,), the word of each feature.
-        count: Number of documents.
 
     Raises:
         IndexError: A list ends outside the file, or has an entry that does not exist.
@@ -72,8 +81,6 @@ def choose_words(bits: Int64, weights: Float64, removed: Mask, deleted: Mask) ->
     """Return the words that documents have, and those of the document whose words weigh most.
 
     Args:
-        bits: int64 (n,); bits beyond those of the weights do not count.
-        weights: float64 (words,).
         removed, deleted: bool (n,), documents without a say in the first and in the second; empty: all have one.
     """
     present = best = 0
@@ -95,10 +102,7 @@ def lack_words(bits: Int64, weights: Float64, wanted: int, least: float, deleted
 
     Args:
         bits: int64 (n,); a document with a bit beyond those of the weights lacks none.
-        weights: float64 (words,).
         wanted: The words to have; 0: words that weigh at least ``least``.
-        least: See there.
-        deleted: bool (n,), or empty.
     """
     lacks = np.empty(len(bits), np.bool_)
     for row in range(len(bits)):
@@ -115,51 +119,22 @@ def lack_words(bits: Int64, weights: Float64, wanted: int, least: float, deleted
 
 @kernel(
     several(array("int64"), array("int64")),
-    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
-    array("int8"), FLOAT32, array("int8", 2), array("float32"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"),
-    array("int32"), array("boolean"),
-    FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+    TABLES, QUERY, array("int32"), array("float64"), array("boolean"), LIMITS, SLACK, INT64,
 )  # fmt: skip
 def slots_with_evidence(
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    code: Int8,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
+    tables: Tables,
+    query: CodedQuery,
     words: Int32,
     weights: Float64,
-    rows: Int32,
     deleted: Mask,
-    dense: float,
-    lexical: float,
-    over: float,
-    error: float,
-    off: float,
+    limits: Limits,
+    slack: Slack,
     most: int,
 ) -> tuple[Int64, Int64]:
-    """Find all slots whose u·v or s·t reaches a floor.
+    """Find all slots whose u·v or s·t reaches a floor; stop where more than `most` do for certain.
 
-    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide.
-
-    Args:
-        dense, lexical: The floors of u·v and of s·t; ∞ for one that nothing reaches.
-        over: How far u·v may be above its outline and ‖p‖ ‖r‖.
-        error: How far u·v may be from û·v̂.
-        off: How far s·t may be from Σ s_w t̂_w.
-        most: Stop where more slots than this reach a floor for certain.
-
-    The other arguments are those of ``scan_slots``.
+    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide. The arguments are
+    those of ``scan_slots``.
 
     Returns:
         The slots that reach a floor for certain, and those that may.
@@ -167,21 +142,20 @@ def slots_with_evidence(
     Raises:
         IndexError: A list ends outside the file.
     """
-    count = len(scales)
-    shift = code_shift(code)
-    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
+    rows, codes, scales = tables.cells.rows, tables.codes.codes, tables.codes.scales
+    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
+    count, at = len(scales), thresholds(limits, slack)
+    bound, near, far = at.bound, at.near, at.far
+    lexical_near, lexical_far = at.lexical_near, at.lexical_far
+    added, place, stop = word_tables(tables.postings, words, weights)
     certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
     products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
     sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
     n_certain = n_open = 0
-    bound, near, far = minus(dense, over), minus(dense, error), -minus(-dense, error)
-    lexical_near, lexical_far = minus(lexical, off), -minus(-lexical, off)
     for start in range(0, count, BLOCK):
         end = min(start + BLOCK, count)
-        read_block(
-            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
-        )  # fmt: skip
-        add_block(tables, place, stop, slots, impacts, end, sums)
+        read_block(query, tables.outline, start, end, products, bounds)
+        add_block(added, place, stop, tables.postings, end, sums)
         n_reaching = 0
         for j in range(end - start):
             reaching[n_reaching] = j
@@ -223,11 +197,7 @@ def is_in_lists(slot: int, place: Int64, stop: Int64, slots: Int32) -> bool:
 
 @helper
 def mark_lists(indptr: Int64, slots: Int32, words: Int32, value: np.uint8, marked: UInt8) -> None:
-    """Set the mark of each slot in the lists of some words.
-
-    Raises:
-        IndexError: A list ends outside the file, or has a slot that does not exist.
-    """
+    """Set the mark of each slot in the lists of some words."""
     place, stop = lists_of(indptr, len(slots), words)
     for k in range(len(words)):
         for p in range(place[k], stop[k]):
@@ -255,53 +225,39 @@ class Evidence(NamedTuple):
 
 
 _NO_SLOTS: Int32 = np.zeros(0, np.int32)
-NOTHING_NEEDED = Evidence(
-    -math.inf, -math.inf, -math.inf, np.zeros(1, np.int64), _NO_SLOTS, _NO_SLOTS, _NO_SLOTS
+NOTHING_NEEDED = read_only(
+    Evidence(
+        -math.inf, -math.inf, -math.inf, np.zeros(1, np.int64), _NO_SLOTS, _NO_SLOTS, _NO_SLOTS
+    )
 )
-
-REACHED = several(RANKED, INT64)
-"""The type of what ``in_order`` returns, and of how many documents have evidence."""
-EVIDENCE = (
+EVIDENCE = record(
+    Evidence,
     FLOAT64, FLOAT64, FLOAT64, array("int64"), array("int32"), array("int32"), array("int32"),
 )  # fmt: skip
+REACHED = several(RANKED, INT64)
+"""The type of what ``in_order`` returns, and of how many documents have evidence."""
 
 
 @kernel(
     REACHED,
-    array("int64"), array("float64"), array("float64"), array("float64"), *EVIDENCE, INT64, INT64,
+    array("int64"), array("float64"), array("float64"), array("float64"), EVIDENCE, INT64, INT64,
 )  # fmt: skip
 def reaching_in_order(
     rows: Int64,
     dense: Float64,
     lexical: Float64,
     bias: Float64,
-    least_dense: float,
-    least_lexical: float,
-    least: float,
-    indptr: Int64,
-    slots: Int32,
-    words: Int32,
-    slot_of: Int32,
+    evidence: Evidence,
     offset: int,
     limit: int,
 ) -> tuple[tuple[Int64, Float64, Float64, Float64, Float64], int]:
-    """Order the documents that have evidence, as ``in_order`` does.
-
-    Args:
-        rows, dense, lexical, bias, offset, limit: As for ``in_order``.
-        least_dense, least_lexical, least, indptr, slots, words, slot_of: An ``Evidence``.
-
-    Returns:
-        What ``in_order`` returns, and how many documents have evidence.
-
-    Raises:
-        IndexError: A list ends outside the file.
-    """
-    place, stop = lists_of(indptr, len(slots), words)
+    """Order the documents that have evidence, and count them; the other arguments are those of ``in_order``."""
+    slots, slot_of = evidence.slots, evidence.slot_of
+    place, stop = lists_of(evidence.indptr, len(slots), evidence.words)
     kept, size = np.empty(len(rows), np.int64), 0
     for i in range(len(rows)):
-        has = dense[i] >= least_dense or lexical[i] >= least_lexical
-        has = has or dense[i] + lexical[i] + bias[i] >= least
+        has = dense[i] >= evidence.dense or lexical[i] >= evidence.lexical
+        has = has or dense[i] + lexical[i] + bias[i] >= evidence.score
         if not has and len(place):
             slot = int(slot_of[rows[i]]) if len(slot_of) else int(rows[i])
             has = is_in_lists(slot, place, stop, slots)

@@ -8,23 +8,22 @@ from numba import types
 from fullrank.kernels.arrays import (
     Float32,
     Float64,
-    Int8,
     Int32,
     Int64,
     Mask,
-    UInt8,
     prefetch,
     rounding_in_kernel,
 )
-from fullrank.kernels.compiler import (
-    FLOAT32,
-    FLOAT64,
-    INT64,
-    array,
-    check_inside,
-    helper,
-    kernel,
-    several,
+from fullrank.kernels.compiler import FLOAT64, INT64, array, check_inside, helper, kernel, several
+from fullrank.kernels.index import (
+    LIMITS,
+    QUERY,
+    TABLES,
+    CodedQuery,
+    Limits,
+    Reads,
+    Slack,
+    Tables,
 )
 from fullrank.kernels.scan import LEVELS, plan_words, scan_slots
 
@@ -42,40 +41,26 @@ _AHEAD = 32
 
 @helper
 def read_heads(
-    words: Int32,
-    weights: Float32,
-    depth: int,
-    floor: float,
-    head_indptr: Int64,
-    head_slots: Int32,
-    head_impacts: UInt8,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
-    signed: Int32,
-    rest: Float64,
-    scores: Float32,
+    tables: Tables, words: Int32, weights: Float32, reads: Reads, scores: Float32
 ) -> tuple[Int32, Int64, Float32]:
-    """Add up the heads of the lists of a query's words.
+    """Add up the heads of the lists of a query's words, int32 and float32 (m,).
 
     Args:
-        words, weights: The query's words, int32 and float32 (m,).
-        depth: Entries to read of a word of the signatures that is frequent or light; other lists are read in full.
-        floor: Stop where the word contributes less than this share of the largest contribution of any word.
-        head_indptr, head_slots, head_impacts: The short lists (Shortlists).
-        indptr, slots, impacts, limits: The postings, for words without a short list.
-        signed: The words of the signatures, int32 ascending.
-        rest: The mean impact of each behind its head, float64.
         scores: float32 (n,), zero before; not zero afterwards where a slot was read.
 
     Returns:
         The slots read, each once; the signature bits of words read in part; what each bit adds to an estimate. A head's
         contribution leaves that out, so that a document gets the sum of both.
-
-    Raises:
-        IndexError: A list has a slot that does not exist.
     """
+    lists, postings, rest = tables.shortlists, tables.postings, reads.rest
+    head_indptr, head_slots, head_impacts = lists.indptr, lists.slots, lists.impacts
+    indptr, slots, impacts, limits = (
+        postings.indptr,
+        postings.slots,
+        postings.impacts,
+        postings.limits,
+    )
+    signed, depth = lists.signed, reads.depth
     count = len(words)
     start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
     from_heads, cut = np.empty(count, np.bool_), np.empty(count, np.bool_)
@@ -113,7 +98,7 @@ def read_heads(
         if not from_heads[i]:
             start[i], stop[i] = indptr[word], indptr[word + 1]
         n_entries += stop[i] - start[i]
-    least = floor * largest
+    least = reads.floor * largest
     found = np.empty(n_entries, np.int32)
     size = 0
     for i in range(count):
@@ -172,63 +157,31 @@ def _with_short_lists(planned: Int32, indptr: Int64, added: int) -> int:
     several(
         types.boolean, array("int64"), array("float32"), FLOAT64, FLOAT64, INT64, array("int64")
     ),
-    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
-    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float32"),
-    array("int32"), array("boolean"),
-    array("int32"), FLOAT64, FLOAT64,
-    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+    TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, FLOAT64,
 )  # fmt: skip
 def rows_in_reach(
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    code: Int8,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    bias: Float32,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
+    tables: Tables,
+    query: CodedQuery,
     words: Int32,
     weights: Float32,
-    rows: Int32,
     deleted: Mask,
-    features: Int32,
-    dense: float,
-    lexical: float,
-    wanted: int,
-    least: float,
-    query_error: float,
-    outline_error: float,
-    size: float,
+    limits: Limits,
     most_left_out: float,
-    counted: int,
 ) -> tuple[bool, Int64, Float32, float, float, int, Int64]:
     """Find the rows that may be among the best `wanted` with evidence.
 
     Args:
         words, weights: The query's words in any order, int32 and float32 (m,).
-        query_error, outline_error: What u·v may be off by, as in ``CodedQuery``.
-        size: The largest absolute value of u·v + b, and on the way to it.
         most_left_out: The largest contribution of words left out, as a share of that of all words.
-
-    The other arguments are those of ``scan_slots``.
 
     Returns:
         Whether the bounds hold; if not, all rows may be. The rows; their g; how far the score may be below and above
         g. How many slots have evidence for certain, and the rows of the others that may have it.
-
-    Raises:
-        IndexError: A list ends outside the file.
     """
-    planned, s, below, above, errors = plan_words(indptr, limits, words, weights)
+    rows, size = tables.cells.rows, query.size + tables.codes.largest_bias
+    query_error, outline_error = query.error, query.outline_error
+    postings = tables.postings
+    planned, s, below, above, errors = plan_words(postings.indptr, postings.limits, words, weights)
     widths = above - below
     rounded = rounding_in_kernel(len(planned) + _ROUNDINGS, size + widths[0])
     error, over = query_error + rounded, outline_error + rounded
@@ -236,30 +189,21 @@ def rows_in_reach(
     if not max(error, over) < np.inf:
         return False, nothing, no_scores, error, error, 0, nothing
     added = _first_below(widths, max(2 * query_error, most_left_out * widths[0]))
-    added = _with_short_lists(planned, indptr, added)
-    if counted >= 0:
+    added = _with_short_lists(planned, postings.indptr, added)
+    if limits.counted >= 0:
         added = len(planned)
     while True:
-        most = max(MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted)
+        most = max(MIN_REFINED, MAX_CANDIDATES_PER_HIT * limits.wanted)
         if added == len(planned):
             most = len(rows)
         off = errors[added] + rounded
+        slack = Slack(over, error, off, below[added], above[added])
         found, scores, too_many, n_certain, open_slots = scan_slots(
-            outline, outline_scale, outlines, outline_scales, left, rest,
-            code, scale, codes, scales, bias, indptr, slots, impacts, limits,
-            planned[:added], s[:added], rows, deleted, features, dense, lexical,
-            wanted, least, over, error, off, below[added], above[added], most, counted,
-        )  # fmt: skip
+            tables, query, planned[:added], s[:added], deleted, limits, slack, most
+        )
         if not too_many:
             may_be, open_rows = rows[found].astype(np.int64), rows[open_slots].astype(np.int64)
             off += error
-            return (
-                True,
-                may_be,
-                scores,
-                off - below[added],
-                off + above[added],
-                n_certain,
-                open_rows,
-            )
+            below_g, above_g = off - below[added], off + above[added]
+            return True, may_be, scores, below_g, above_g, n_certain, open_rows
         added = max(min(added + 1, len(planned)), _first_below(widths, widths[added] / 2))

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fullrank.kernels.arrays import (
     Float32,
-    Float64,
-    Int8,
     Int32,
     Int64,
     Mask,
     UInt8,
-    UInt16,
     prefetch,
     prefetch_row,
 )
-from fullrank.kernels.compiler import (
-    FLOAT32,
-    FLOAT64,
-    INT64,
-    array,
-    check_inside,
-    helper,
-    kernel,
-    output,
-)
+from fullrank.kernels.compiler import array, check_inside, helper, kernel, output
 from fullrank.kernels.evidence import mark_lists
 from fullrank.kernels.exact import read_heads
+from fullrank.kernels.index import (
+    LIMITS,
+    QUERY,
+    READS,
+    TABLES,
+    Cells,
+    CodedQuery,
+    Limits,
+    Reads,
+    Tables,
+    record,
+)
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import keep_from
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
@@ -52,11 +54,9 @@ _ROOM = 128
 def likely_slots(
     near: Float32,
     steps: Float32,
-    cell_of: UInt16,
-    distances: UInt8,
+    cells: Cells,
     read: Int32,
     scores: Float32,
-    rows: Int32,
     deleted: Mask,
     sparse: int,
 ) -> tuple[Int64, Float32]:
@@ -65,15 +65,12 @@ def likely_slots(
     Args:
         near: What a document at the centre of each cell has, float32 (C,).
         steps: What each step of its distance from the centre may add, float32 (C,).
-        cell_of, distances: Of the slots, uint16 and uint8 (n,).
-        read: Slots.
-        scores: What was read of each slot, float32 (n,).
-        rows, deleted: As scan_slots.
         sparse: How many; some more may be returned, because they tie, or nearly do.
 
     Returns:
         These slots, and the most that each slot read may have, float32 (read,).
     """
+    cell_of, distances, rows = cells.of, cells.distances, cells.rows
     reaches = np.empty(len(read), np.float32)
     room = 2 * sparse + _ROOM
     found, estimates = np.empty(room, np.int64), np.empty(room, np.float32)
@@ -108,11 +105,7 @@ def likely_slots(
 
 @helper
 def slots_in(chosen: Mask, starts: Int64, slots: int) -> int:
-    """Return how many slots the chosen cells have.
-
-    Raises:
-        IndexError: A cell begins or ends at a slot that does not exist.
-    """
+    """Return how many slots the chosen cells have."""
     count = 0
     for cell in range(len(chosen)):
         if chosen[cell]:
@@ -131,12 +124,7 @@ def far_enough(
     step: np.float32,
     least: np.float32 | float,
 ) -> int:
-    """Return the end of the slots first..stop of a cell that may reach a score; the farthest come first.
-
-    Args:
-        near, step: As of `likely_slots`, of the cell.
-        least: The score.
-    """
+    """Return the end of the slots first..stop of a cell that may reach a score; the farthest come first."""
     while first < stop:
         middle = (first + stop) // 2
         if near + step * distances[middle] >= least:
@@ -164,10 +152,9 @@ def not_done(found: Int64, size: int, scores: Float32, rows: Int32, deleted: Mas
 
 
 @helper
-def slots_of_cells(
-    chosen: Mask, starts: Int64, scores: Float32, rows: Int32, deleted: Mask
-) -> Int64:
+def slots_of_cells(chosen: Mask, cells: Cells, scores: Float32, deleted: Mask) -> Int64:
     """Return the slots of the chosen cells that are not estimated yet."""
+    starts, rows = cells.starts, cells.rows
     found = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
     size = 0
     for cell in range(len(chosen)):
@@ -180,16 +167,11 @@ def slots_of_cells(
 
 @helper
 def slots_reaching(
-    least: np.float32,
-    read: Int32,
-    reaches: Float32,
-    chosen: Mask,
-    cell_of: UInt16,
-    scores: Float32,
-    rows: Int32,
+    least: np.float32, read: Int32, reaches: Float32, chosen: Mask, cells: Cells, scores: Float32,
     deleted: Mask,
-) -> Int64:
+) -> Int64:  # fmt: skip
     """Return the slots read outside the chosen cells that may reach a score and are neither estimated nor deleted."""
+    cell_of, rows = cells.of, cells.rows
     found = np.empty(len(read), np.int64)
     size = 0
     for i in range(len(read)):
@@ -234,27 +216,38 @@ def largest_sum(values: Float32) -> np.float32:
     return total
 
 
+class Buffers(NamedTuple):
+    """float32 and uint8 (n,), zero between searches: what was read of each slot, and which have a feature."""
+
+    scores: Float32
+    marked: UInt8
+
+
+class Heap(NamedTuple):
+    """The best estimates and their slots, and the signature bits of words with what each adds to an estimate."""
+
+    best: Float32
+    found: Int64
+    bits: Int64
+    values: Float32
+
+
 @helper
 def estimate(
     pool: Int64,
-    code: Int8,
-    shift: np.int32,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    bias: Float32,
-    signatures: UInt8,
-    bits: Int64,
-    values: Float32,
-    marked: UInt8,
-    dense: float,
-    lexical: float,
-    scores: Float32,
-    best: Float32,
-    found: Int64,
+    tables: Tables,
+    query: CodedQuery,
+    limits: Limits,
+    buffers: Buffers,
+    heap: Heap,
     size: int,
 ) -> int:
     """Estimate the scores of slots, and put the best with evidence into a heap; return its size."""
+    codes, scales, bias = tables.codes.codes, tables.codes.scales, tables.codes.bias
+    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
+    signatures, dense, lexical = tables.shortlists.signatures, limits.dense, limits.lexical
+    scores, marked = buffers.scores, buffers.marked
+    best, found, bits, values = heap.best, heap.found, heap.bits, heap.values
     most = largest_sum(values)
     for i in range(len(pool)):
         if i + _AHEAD < len(pool):
@@ -284,39 +277,15 @@ def kth_estimate(best: Float32, size: int, wanted: int, known: float) -> np.floa
 
 @helper
 def estimate_cells(
-    chosen: Mask,
-    starts: Int64,
-    near: Float32,
-    centre_bias: Float32,
-    steps: Float32,
-    distances: UInt8,
-    rows: Int32,
-    deleted: Mask,
-    least: np.float32,
-    code: Int8,
-    shift: np.int32,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    bias: Float32,
-    signatures: UInt8,
-    bits: Int64,
-    values: Float32,
-    marked: UInt8,
-    dense: float,
-    lexical: float,
-    scores: Float32,
-    best: Float32,
-    found: Int64,
-    size: int,
-) -> int:
+    chosen: Mask, near: Float32, steps: Float32, least: np.float32, deleted: Mask,
+    tables: Tables, query: CodedQuery, limits: Limits, buffers: Buffers, heap: Heap, size: int,
+) -> int:  # fmt: skip
     """Estimate the slots of the chosen cells that by their distance may be among the best with evidence.
 
     Where u·v can be no evidence, these are the marked ones: what was read of the others is estimated already.
-
-    Returns:
-        The heap's size.
     """
+    cells, scores, marked = tables.cells, buffers.scores, buffers.marked
+    starts, distances, rows, centre_bias = cells.starts, cells.distances, cells.rows, cells.bias
     pool = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
     waiting, last = 0, len(chosen) - 1
     for cell in range(len(chosen)):
@@ -324,74 +293,32 @@ def estimate_cells(
             first, step = starts[cell], steps[cell]
             stop = far_enough(first, starts[cell + 1], distances, near[cell], step, least)
             product = near[cell] - centre_bias[cell]
-            may_suffice = far_enough(first, stop, distances, product, step, dense)
+            may_suffice = far_enough(first, stop, distances, product, step, limits.dense)
             for slot in range(first, may_suffice):
                 pool[waiting] = slot
                 waiting += 1
             waiting = unread_marked(may_suffice, stop, marked, scores, pool, waiting)
         if waiting >= _TOGETHER or (cell == last and waiting):
             waiting = not_done(pool, waiting, scores, rows, deleted)
-            size = estimate(
-                pool[:waiting], code, shift, scale, codes, scales, bias, signatures, bits, values,
-                marked, dense, lexical, scores, best, found, size,
-            )  # fmt: skip
+            size = estimate(pool[:waiting], tables, query, limits, buffers, heap, size)
             waiting = 0
     return size
 
 
 @kernel(
     array("int64"),
-    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, INT64, FLOAT64,
-    array("int64"), array("int32"), array("uint8"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"), array("uint8", 2),
-    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
-    array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
-    array("uint8"),
-    array("int32"), array("boolean"), array("int64"),
-    array("int32"), FLOAT64, FLOAT64, output("uint8"), output("float32"),
+    TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, READS,
+    record(Buffers, output("float32"), output("uint8")),
 )  # fmt: skip
 def best_estimated(
+    tables: Tables,
+    query: CodedQuery,
     words: Int32,
     weights: Float32,
-    depth: int,
-    floor: float,
-    nprobe: int,
-    spread: float,
-    sparse: int,
-    rescored: int,
-    wanted: int,
-    known: float,
-    head_indptr: Int64,
-    head_slots: Int32,
-    head_impacts: UInt8,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
-    signed: Int32,
-    rest: Float64,
-    signatures: UInt8,
-    code: Int8,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    bias: Float32,
-    centres: Int8,
-    centre_scales: Float32,
-    centre_bias: Float32,
-    longest: Float32,
-    starts: Int64,
-    cell_of: UInt16,
-    distances: UInt8,
-    rows: Int32,
     deleted: Mask,
-    asked: Int64,
-    features: Int32,
-    dense: float,
-    lexical: float,
-    marked: UInt8,
-    scores: Float32,
+    limits: Limits,
+    reads: Reads,
+    buffers: Buffers,
 ) -> Int64:
     """Return at most `rescored` candidates with evidence, those with the best estimates, as slots in no order.
 
@@ -399,54 +326,29 @@ def best_estimated(
     u · centre + the mean b + spread · its distance from the centre, and the impacts read on top.
 
     Args:
-        words, weights, depth, floor: As read_heads.
-        nprobe: How many of the nearest cells are estimated in any case.
-        spread: A share of the distance, times ‖u‖.
-        sparse: How many of the slots read are estimated first.
-        rescored: How many candidates to return.
-        wanted: k.
-        known: A score that all wanted documents reach; −∞ if none is known.
-        head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
-        signatures: uint8 (n, ⌈signed / 8⌉).
-        code, scale, codes, scales, bias: As scan_slots.
-        centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
-        centre_bias, longest: float32 (C,), the mean b of a cell, and its largest ‖v − centre‖.
-        starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
-        cell_of: uint16 (n,), the cell of each slot.
-        distances: uint8 (n,), ‖v − centre‖ in 255ths of the longest of the cell, which descend within a cell.
-        rows, deleted: As scan_slots.
-        asked: Slots to estimate in place of any others; empty for none.
-        features, dense, lexical: As scan_slots. Estimates of u·v and s·t decide here.
-        marked: uint8 (n,), zero before and afterwards.
-        scores: float32 (n,), zero before and afterwards.
-
-    Raises:
-        IndexError: A list has a slot or a cell that does not exist.
+        limits: Estimates of u·v and s·t decide about evidence.
+        buffers: Zero before and afterwards.
     """
-    shift = code_shift(code)
-    read, bits, values = read_heads(
-        words, weights, depth, floor, head_indptr, head_slots, head_impacts,
-        indptr, slots, impacts, limits, signed, rest, scores,
-    )  # fmt: skip
+    cells, postings, asked = tables.cells, tables.postings, reads.asked
+    scores, marked, features = buffers.scores, buffers.marked, limits.features
+    read, bits, values = read_heads(tables, words, weights, reads, scores)
     # Of many slots that are estimated, a mark tells sooner than a search in the lists.
-    mark_lists(indptr, slots, features, np.uint8(1), marked)
-    best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
-    size = 0
-    near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
-    steps = np.empty(len(centres), np.float32)
-    chosen = np.zeros(len(centres), np.bool_)
-    opened = np.zeros(len(centres), np.bool_)
+    mark_lists(postings.indptr, postings.slots, features, np.uint8(1), marked)
+    best, found = np.empty(reads.rescored, np.float32), np.empty(reads.rescored, np.int64)
+    heap, size, count = Heap(best, found, bits, values), 0, len(cells.scales)
+    near, reach = np.empty(count, np.float32), np.empty(count, np.float32)
+    steps = np.empty(count, np.float32)
+    chosen, opened = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     pool, reaches, nearest = asked, near, np.float32(0)
     if len(asked) == 0:
-        for cell in range(len(centres)):
-            product = code_product(code, shift, centres, cell) * scale
-            near[cell] = product * centre_scales[cell] + centre_bias[cell]
-            steps[cell] = np.float32(spread / DISTANCES) * longest[cell]
+        shift, scale = code_shift(query.code), np.float32(query.scale)
+        for cell in range(count):
+            product = code_product(query.code, shift, cells.centres, cell) * scale
+            near[cell] = product * cells.scales[cell] + cells.bias[cell]
+            steps[cell] = np.float32(reads.spread / DISTANCES) * cells.longest[cell]
             reach[cell] = near[cell] + steps[cell] * np.float32(DISTANCES)
-        pool, reaches = likely_slots(
-            near, steps, cell_of, distances, read, scores, rows, deleted, sparse
-        )
-        nearest = about_kth_largest(near, max(nprobe, 1))
+        pool, reaches = likely_slots(near, steps, cells, read, scores, deleted, reads.sparse)
+        nearest = about_kth_largest(near, max(reads.nprobe, 1))
     # The likely slots, the nearest cells, then the other slots that may reach the k-th best estimate so far.
     for turn in range(3):
         if turn == 1:
@@ -454,29 +356,24 @@ def best_estimated(
                 break
             mark(pool, scores)
             for cell in range(len(near)):
-                chosen[cell] = nprobe > 0 and near[cell] >= nearest
-            pool = slots_of_cells(chosen, starts, scores, rows, deleted)
+                chosen[cell] = reads.nprobe > 0 and near[cell] >= nearest
+            pool = slots_of_cells(chosen, cells, scores, deleted)
         elif turn == 2:
-            least = kth_estimate(best, size, wanted, known)
-            pool = slots_reaching(least, read, reaches, chosen, cell_of, scores, rows, deleted)
-        size = estimate(
-            pool, code, shift, scale, codes, scales, bias, signatures, bits, values,
-            marked, dense, lexical, scores, best, found, size,
-        )  # fmt: skip
+            least = kth_estimate(best, size, limits.wanted, limits.least)
+            pool = slots_reaching(least, read, reaches, chosen, cells, scores, deleted)
+        size = estimate(pool, tables, query, limits, buffers, heap, size)
     # Then the other cells that may: some near ones, because they raise that estimate, and all.
     if len(asked) == 0:
         mark(pool, scores)
         for nearest in (about_kth_largest(near, min(_NEXT, len(near))), np.float32(-np.inf)):
-            least = kth_estimate(best, size, wanted, known)
+            least = kth_estimate(best, size, limits.wanted, limits.least)
             for cell in range(len(near)):
                 opened[cell] = not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
                 chosen[cell] |= opened[cell]
             size = estimate_cells(
-                opened, starts, near, centre_bias, steps, distances, rows, deleted, least,
-                code, shift, scale, codes, scales, bias, signatures, bits, values,
-                marked, dense, lexical, scores, best, found, size,
-            )  # fmt: skip
+                opened, near, steps, least, deleted, tables, query, limits, buffers, heap, size
+            )
     for i in range(len(read)):
         scores[read[i]] = 0
-    mark_lists(indptr, slots, features, np.uint8(0), marked)
+    mark_lists(postings.indptr, postings.slots, features, np.uint8(0), marked)
     return found[:size]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float64, Int32, Int64, UInt8, UInt64, stable_order
-from fullrank.kernels.compiler import FLOAT64, INT64, array, helper, kernel, output, several
+from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
+from fullrank.kernels.compiler import INT64, array, helper, kernel, output, several
 from fullrank.kernels.rows import Arrays, sort_row
 from fullrank.kernels.words import (
     CRC_START,
@@ -15,7 +15,6 @@ from fullrank.kernels.words import (
     add_bytes,
     empty_slots,
     end_crc,
-    find,
     has_bytes,
     put,
     row_of,
@@ -61,11 +60,7 @@ def _slot_of(
 
 @kernel(output("uint64"), array("uint8"), array("int64"))
 def hash_beginnings(blob: UInt8, offsets: Int64) -> UInt64:
-    """Make the slots of phrases.
-
-    Args:
-        blob, offsets: The phrases, distinct; words are joined by single spaces.
-    """
+    """Make the slots of phrases."""
     most, count = len(offsets) - 1, 0
     for byte in blob:
         if byte == _SPACE:
@@ -101,12 +96,6 @@ def count_phrases(
     blob: UInt8, offsets: Int64, slots: UInt64, names: UInt8, bounds: Int64, first_column: int
 ) -> Arrays:
     """Count the phrases in a sequence of words, overlapping ones too.
-
-    Args:
-        blob, offsets, slots: The phrases.
-        names: The bytes of the words, a space behind each.
-        bounds: int64 (words + 1,), where each word begins.
-        first_column: Of the phrases.
 
     Returns:
         One sparse row: the column of each phrase that was found, and its count.
@@ -151,18 +140,14 @@ def find_whole(blob: UInt8, offsets: Int64, slots: UInt64, names: UInt8, bounds:
     return rows
 
 
-# The neighbouring words of a query, joined.
-#
-# find_joined    which of them may be a form of a known word: a key that some table has by its CRC-32 alone passes, so a
-#                few others pass too; `fullrank.text.forms` looks up what passes
-# weigh_buckets  which buckets of unknown words they have (fullrank.models.unseen.keys)
+# The neighbouring words of a query that, joined, may be a form of a known word. A key passes that some table has by its
+# CRC-32 alone, so a few others pass too; `fullrank.text.forms` looks up what passes.
 
 _E, _I, _S, _U, _X, _Z, _O, _H, _C, _Y = (np.uint8(ord(letter)) for letter in "eisuxzohcy")
 
 
 @helper
 def _has(slots: UInt64, crc: np.uint64) -> bool:
-    """Return whether a table has a string with a CRC-32."""
     mask = np.uint64(len(slots) - 1)
     place = crc & mask
     for _ in range(len(slots)):
@@ -176,7 +161,6 @@ def _has(slots: UInt64, crc: np.uint64) -> bool:
 
 @helper
 def _is_word(key: UInt8, size: int) -> bool:
-    """Return whether a key has four ASCII letters or more, and nothing else."""
     for place in range(size):
         if not (97 <= key[place] <= 122 or 65 <= key[place] <= 90):
             return False
@@ -210,10 +194,13 @@ def _cut_plural(key: UInt8, size: int) -> int:
     return _cut_e(key, size)
 
 
+Slots = tuple[UInt64, UInt64, UInt64, UInt64]
+"""The slots of known words, of their folded forms, of their singulars, and of irregular plurals."""
+
+
 @helper
-def _may_be_form(
-    key: UInt8, size: int, words: UInt64, folded: UInt64, singulars: UInt64, irregular: UInt64
-) -> bool:
+def _may_be_form(key: UInt8, size: int, tables: Slots) -> bool:
+    words, folded, singulars, irregular = tables
     crc = end_crc(add_bytes(CRC_START, key, 0, size))
     if _has(words, crc) or _has(folded, crc) or _has(singulars, crc) or _has(irregular, crc):
         return True
@@ -235,38 +222,31 @@ def _join(names: UInt8, bounds: Int64, first: int, last: int, key: UInt8) -> int
     return size
 
 
-@kernel(
-    output("int32", 2),
-    array("uint8"), array("int64"), array("uint8"), array("int64"), array("uint64"),
-    array("uint64"), array("uint64"), array("uint64"), INT64, INT64,
-)  # fmt: skip
+_NAMES = several(array("uint8"), array("int64"))
+
+
+@kernel(output("int32", 2), _NAMES, _NAMES, several(*[array("uint64")] * 4), INT64, INT64)
 def find_joined(
-    plain: UInt8,
-    plain_bounds: Int64,
-    spelled: UInt8,
-    spelled_bounds: Int64,
-    words: UInt64,
-    folded: UInt64,
-    singulars: UInt64,
-    irregular: UInt64,
+    folded: tuple[UInt8, Int64],
+    spelled_out: tuple[UInt8, Int64],
+    tables: Slots,
     most: int,
     is_simple: int,
 ) -> Int32:
     """Find neighbouring words that, joined, may be a form of a known word.
 
     Args:
-        plain, plain_bounds: The folded letters of the words of a query, a space behind each word.
-        spelled, spelled_bounds: The same with umlauts spelled out.
-        words: The slots of the known words.
-        folded: The slots of the keys of their folded forms.
-        singulars: The slots of their keys in the singular.
-        irregular: The slots of irregular plurals.
+        folded: The folded letters of the words of a query, a space behind each word, and where each begins.
+        spelled_out: The same with umlauts spelled out.
+        tables: What is known.
         most: Words that are joined at most.
-        is_simple: 1 if `spelled` is `plain`.
+        is_simple: 1 if `spelled_out` is `folded`.
 
     Returns:
         int32 (m, 2), the first word of each, and the one after its last; two words come before three.
     """
+    plain, plain_bounds = folded
+    spelled, spelled_bounds = spelled_out
     count = len(plain_bounds) - 1
     found, stop = np.empty((count * most, 2), np.int32), 0
     key = np.empty(max(len(plain), len(spelled)), np.uint8)
@@ -276,118 +256,13 @@ def find_joined(
             # Where folding keeps no letter, the key is the words as they are.
             is_form = letters == 0
             if not is_form:
-                is_form = _may_be_form(key, letters, words, folded, singulars, irregular)
+                is_form = _may_be_form(key, letters, tables)
             if not is_form and not is_simple:
                 letters = _join(spelled, spelled_bounds, first, first + size, key)
                 crc = end_crc(add_bytes(CRC_START, key, 0, letters))
-                is_form = _has(words, crc) or _has(folded, crc)
+                is_form = _has(tables[0], crc) or _has(tables[1], crc)
             if is_form:
                 found[stop, 0] = first
                 found[stop, 1] = first + size
                 stop += 1
     return found[:stop].copy()
-
-
-@helper
-def _make_singular(
-    key: UInt8,
-    size: int,
-    plurals: UInt8,
-    plural_offsets: Int64,
-    plural_slots: UInt64,
-    stems: UInt8,
-    stem_offsets: Int64,
-) -> int:
-    """Make the singular of a key in place, as fullrank.text.folding.singular does; return its size."""
-    crc = end_crc(add_bytes(CRC_START, key, 0, size))
-    row = find(plurals, plural_offsets, plural_slots, crc, key, 0, size)
-    if row < 0:
-        return _cut_plural(key, size)
-    if not _is_word(key, size):
-        return size
-    start, stop = stem_offsets[row], stem_offsets[row + 1]
-    for place in range(start, stop):
-        key[place - start] = stems[place]
-    return _cut_e(key, stop - start)
-
-
-@kernel(
-    several(output("int64"), output("int32"), output("float32")),
-    array("int32"), array("float64"),
-    array("uint8"), array("int64"), array("uint8"), array("int64"),
-    array("uint8"), array("int64"), array("uint64"), array("uint8"), array("int64"),
-    INT64, INT64, INT64, INT64, FLOAT64, FLOAT64,
-)  # fmt: skip
-def weigh_buckets(
-    buckets: Int32,
-    amounts: Float64,
-    names: UInt8,
-    bounds: Int64,
-    plain: UInt8,
-    plain_bounds: Int64,
-    plurals: UInt8,
-    plural_offsets: Int64,
-    plural_slots: UInt64,
-    stems: UInt8,
-    stem_offsets: Int64,
-    most: int,
-    rows: int,
-    folded: int,
-    singular: int,
-    folded_share: float,
-    singular_share: float,
-) -> Arrays:
-    """Add up the weights of a query by bucket: those of its words, and of its neighbouring words as one word.
-
-    Args:
-        buckets, amounts: Of its words, in any order; int32 and float64 (m,).
-        names, bounds: The words in order, a space behind each.
-        plain, plain_bounds: Their folded letters, a space behind each.
-        plurals, plural_offsets, plural_slots: A table of irregular plurals.
-        stems, stem_offsets: The singular of each.
-        most: Words that are joined at most.
-        rows: R, the number of buckets.
-        folded, singular: The byte that begins each of the two keys of a word.
-        folded_share, singular_share: What each key of neighbouring words weighs; 0: they have no such key.
-
-    Returns:
-        One sparse row; the amounts of a bucket are added in float64, in their order.
-    """
-    count, total = len(bounds) - 1, len(buckets)
-    for size in range(2, most + 1):
-        total += 2 * max(count - size + 1, 0)
-    found, weights = np.empty(total, np.int32), np.empty(total, np.float64)
-    found[: len(buckets)] = buckets
-    weights[: len(amounts)] = amounts
-    stop = len(buckets)
-    # The first byte says which of the two keys it is. A stem may be longer than the plural.
-    key = np.empty(1 + max(len(plain), len(names)) + len(stems), np.uint8)
-    for size in range(2, most + 1):
-        for first in range(count - size + 1):
-            letters = _join(plain, plain_bounds, first, first + size, key[1:])
-            if letters == 0:  # folding keeps no letter
-                letters = _join(names, bounds, first, first + size, key[1:])
-            if folded_share != 0:
-                key[0] = folded
-                crc = end_crc(add_bytes(CRC_START, key, 0, 1 + letters))
-                found[stop], weights[stop] = crc % np.uint64(rows), folded_share
-                stop += 1
-            if singular_share != 0:
-                letters = _make_singular(
-                    key[1:], letters, plurals, plural_offsets, plural_slots, stems, stem_offsets
-                )
-                key[0] = singular
-                crc = end_crc(add_bytes(CRC_START, key, 0, 1 + letters))
-                found[stop], weights[stop] = crc % np.uint64(rows), singular_share
-                stop += 1
-    columns, sums = np.empty(stop, np.int32), np.empty(stop, np.float32)
-    size = start = 0
-    order = stable_order(found[:stop])
-    while start < stop:
-        bucket, amount = found[order[start]], 0.0
-        while start < stop and found[order[start]] == bucket:
-            amount += weights[order[start]]
-            start += 1
-        columns[size], sums[size] = bucket, amount
-        size += 1
-    return np.array([0, size]), columns[:size], sums[:size]

@@ -37,8 +37,6 @@ def has_vnni() -> bool:
 
 
 class _Products:
-    """Write the instructions that multiply codes, both from an address on."""
-
     def __init__(self, builder: Any, codes: Any, code: Any) -> None:
         self.builder, self._begins = builder, (codes, code)
 
@@ -201,7 +199,6 @@ def _add_plain(builder: Any, sums: Any, codes: Any, four: Any) -> Any:
 
 
 def _spread(builder: Any, word: Any) -> Any:
-    """Copy a word to all places of a vector."""
     vector = builder.insert_element(_GROUP_ZEROS, word, _WORD(0))
     return builder.shuffle_vector(vector, vector, _GROUP_ZEROS)
 
@@ -255,15 +252,7 @@ _products: Callable[..., None] = _typed_products
 
 @helper
 def group_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
-    """Write the products of a code and of the 16 codes of a group, with 128 Σ q on top (sum_shift).
-
-    Args:
-        code: int8 (H,), H divisible by 4.
-        groups: uint8 (groups, 16 H), as ``in_groups`` orders them.
-        group: Which of them.
-        found: int32, written from ``place`` on.
-        place: Of the first product.
-    """
+    """Write the products of a code and of the 16 codes of a group, with 128 Σ q on top (sum_shift)."""
     width = len(code)
     _products(groups, group * width * GROUP, code, width // TOGETHER, found, place)
 
@@ -289,10 +278,6 @@ _LEAST_SCALE = np.finfo(np.float32).tiny
 @helper
 def code_vector(vector: Float32, codes: Int8) -> tuple[np.float32, float, float]:
     """Code v as a scale times int8: the scale is max |v_j| / 127.
-
-    Args:
-        vector: float32 (N,).
-        codes: int8, the first N are written.
 
     Returns:
         The scale, ‖v − v̂‖² and ‖v̂‖².
@@ -323,11 +308,6 @@ def code_vector(vector: Float32, codes: Int8) -> tuple[np.float32, float, float]
 )  # fmt: skip
 def code_vectors(vectors: Float32, codes: Int8, scales: Float32) -> tuple[float, float]:
     """Code each row.
-
-    Args:
-        vectors: float32 (B, N).
-        codes: int8 (B, N), written.
-        scales: float32 (B,), written.
 
     Returns:
         max ‖v − v̂‖ and max ‖v̂‖ over the rows.

@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 
 from fullrank.kernels.arrays import Float32, Int32, Int64, UInt8
 from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output, several
+from fullrank.kernels.index import MATRIX, Matrix
 
 # Read records of documents from a file: the vector v, then the columns and the weights of t, 4 bytes each.
 
@@ -49,13 +50,6 @@ _pread: Callable[..., int] = _typed_pread
 )  # fmt: skip
 def read_records(file: int, start: int, width: int, indptr: Int64, rows: Int64) -> Arrays:
     """Read the records of some documents, each with one system call.
-
-    Args:
-        file: Descriptor of the open file.
-        start: Byte of the file where the first record begins.
-        width: N, the numbers of v.
-        indptr: int64 (n + 1,); t of document i has indptr[i + 1] − indptr[i] entries.
-        rows: int64 (k,), the documents.
 
     Returns:
         dense (k, N), indptr (k + 1,), indices and values of these documents, in the given order.
@@ -113,41 +107,32 @@ def make_records(dense: Float32, indptr: Int64, indices: Int32, values: Float32)
 
 @kernel(
     types.void,
-    array("float32", 2), array("int64"), array("int32"), array("float32"),
-    array("int64"), array("int64"), array("int32"),
-    output("float32", 2), array("int64"), output("int32"), output("float32"),
+    MATRIX, array("int64"), array("int64"), array("int32"),
+    several(output("float32", 2), array("int64"), output("int32"), output("float32")),
 )  # fmt: skip
 def copy_documents(
-    dense: Float32,
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    rows: Int64,
-    places: Int64,
-    target: Int32,
-    to_dense: Float32,
-    to_indptr: Int64,
-    to_indices: Int32,
-    to_values: Float32,
+    documents: Matrix, rows: Int64, places: Int64, target: Int32, to: Arrays
 ) -> None:
     """Copy documents to places of a larger set.
 
     Args:
-        dense, indptr, indices, values: The documents to copy from, as in Encoded.
-        rows: Which of them, int64 (k,).
-        places: Where each goes, int64 (k,).
+        documents: The documents to copy from.
+        rows, places: int64 (k,), which of them, and where each goes.
         target: The new number of each feature, ascending; empty if features keep their numbers.
-        to_dense, to_indptr, to_indices, to_values: The larger set; all but the ends of its rows are written.
+        to: dense, indptr, indices and values of the larger set; all but the ends of its rows are written.
     """
+    to_dense, to_indptr, to_indices, to_values = to
+    dense, indptr = documents.dense, documents.indptr
+    indices, values = documents.indices, documents.values
     for i in range(len(rows)):
         row, place = rows[i], places[i]
         for j in range(dense.shape[1]):
             to_dense[place, j] = dense[row, j]
-        to = to_indptr[place]
+        at = to_indptr[place]
         for p in range(indptr[row], indptr[row + 1]):
-            to_indices[to] = target[indices[p]] if len(target) else indices[p]
-            to_values[to] = values[p]
-            to += 1
+            to_indices[at] = target[indices[p]] if len(target) else indices[p]
+            to_values[at] = values[p]
+            at += 1
 
 
 @kernel(
@@ -158,12 +143,6 @@ def copy_strings(
     blob: UInt8, offsets: Int64, rows: Int64, places: Int64, bounds: Int64, out: UInt8
 ) -> None:
     """Copy strings of a table into another one.
-
-    Args:
-        blob, offsets: The table, as fullrank.storage.strings describes it.
-        rows, places: int64 (B,), the strings to copy, and the place of each in the other table.
-        bounds: int64, the offsets of the other table.
-        out: uint8, its bytes.
 
     Raises:
         IndexError: A string does not fit the table.

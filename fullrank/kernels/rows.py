@@ -51,45 +51,29 @@ def sort_row(indices: Int32, values: Float32, start: int, stop: int) -> int:
     return last + 1
 
 
-@kernel(_NEW_ROWS, *_ROWS)
-def sort_rows(indptr: Int64, indices: Int32, values: Float32) -> Arrays:
-    """Sort the entries of each row by index and add up equal ones in the order they had."""
-    ends = np.zeros(len(indptr), np.int64)
-    columns = np.empty(len(indices), np.int32)
-    weights = np.empty(len(indices), np.float32)
-    stop = 0
-    for row in range(len(indptr) - 1):
-        start = stop
-        for p in range(indptr[row], indptr[row + 1]):
-            columns[stop] = indices[p]
-            weights[stop] = values[p]
-            stop += 1
-        stop = sort_row(columns, weights, start, stop)
-        ends[row + 1] = stop
-    return ends, columns[:stop], weights[:stop]
-
-
-@kernel(_NEW_ROWS, *_ROWS, array("int32"))
-def remap_columns(indptr: Int64, indices: Int32, values: Float32, target: Int32) -> Arrays:
-    """Move column j to target[j]; -1 drops it, columns with one target are added up.
+@kernel(_NEW_ROWS, *_ROWS, array("int32"), INT64, INT64)
+def pick_columns(
+    indptr: Int64, indices: Int32, values: Float32, target: Int32, first: int, last: int
+) -> Arrays:
+    """Move column j to target[j], and copy columns first..last of that, renumbered from zero.
 
     Args:
-        indptr, indices, values: The rows; their entries may have any order, and repeats.
-        target: int32, one number per column.
+        indptr, indices, values: The rows; their entries may have any order. Equal columns are added up in that order.
+        target: int32, one number per column, -1 drops it; empty: columns keep their numbers.
+        first, last: Not negative.
     """
     size = 0
     for p in range(len(indices)):
-        size += target[indices[p]] >= 0
+        size += first <= (target[indices[p]] if len(target) else indices[p]) < last
     ends = np.zeros(len(indptr), np.int64)
-    columns = np.empty(size, np.int32)
-    weights = np.empty(size, np.float32)
+    columns, weights = np.empty(size, np.int32), np.empty(size, np.float32)
     stop = 0
     for row in range(len(indptr) - 1):
         start = stop
         for p in range(indptr[row], indptr[row + 1]):
-            column = target[indices[p]]
-            if column >= 0:
-                columns[stop] = column
+            column = target[indices[p]] if len(target) else indices[p]
+            if first <= column < last:
+                columns[stop] = column - first
                 weights[stop] = values[p]
                 stop += 1
         stop = sort_row(columns, weights, start, stop)
@@ -97,51 +81,22 @@ def remap_columns(indptr: Int64, indices: Int32, values: Float32, target: Int32)
     return ends, columns[:stop], weights[:stop]
 
 
-@kernel(_NEW_ROWS, *_ROWS, INT64, INT64)
+_AS_THEY_ARE, _ANY = np.zeros(0, np.int32), 1 << 31
+
+
+def sort_rows(indptr: Int64, indices: Int32, values: Float32) -> Arrays:
+    """Sort the entries of each row by index and add up equal ones in the order they had."""
+    return pick_columns(indptr, indices, values, _AS_THEY_ARE, 0, _ANY)
+
+
+def remap_columns(indptr: Int64, indices: Int32, values: Float32, target: Int32) -> Arrays:
+    """Move column j to target[j]; -1 drops it, columns with one target are added up."""
+    return pick_columns(indptr, indices, values, target, 0, _ANY)
+
+
 def cut_columns(indptr: Int64, indices: Int32, values: Float32, first: int, last: int) -> Arrays:
     """Copy columns first..last, renumbered from zero."""
-    size = 0
-    for p in range(len(indices)):
-        size += first <= indices[p] < last
-    ends = np.zeros(len(indptr), np.int64)
-    columns = np.empty(size, np.int32)
-    weights = np.empty(size, np.float32)
-    stop = 0
-    for row in range(len(indptr) - 1):
-        for p in range(indptr[row], indptr[row + 1]):
-            if first <= indices[p] < last:
-                columns[stop] = indices[p] - first
-                weights[stop] = values[p]
-                stop += 1
-        ends[row + 1] = stop
-    return ends, columns, weights
-
-
-@kernel(_NEW_ROWS, *_ROWS, *_ROWS, INT64)
-def put_beside(
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    other_indptr: Int64,
-    other_indices: Int32,
-    other_values: Float32,
-    width: int,
-) -> Arrays:
-    """Put the columns of as many other rows to the right of `width` columns."""
-    ends = indptr + other_indptr
-    columns = np.empty(ends[-1], np.int32)
-    weights = np.empty(ends[-1], np.float32)
-    stop = 0
-    for row in range(len(indptr) - 1):
-        for p in range(indptr[row], indptr[row + 1]):
-            columns[stop] = indices[p]
-            weights[stop] = values[p]
-            stop += 1
-        for p in range(other_indptr[row], other_indptr[row + 1]):
-            columns[stop] = other_indices[p] + width
-            weights[stop] = other_values[p]
-            stop += 1
-    return ends, columns, weights
+    return pick_columns(indptr, indices, values, _AS_THEY_ARE, first, last)
 
 
 @kernel(
@@ -161,11 +116,8 @@ def put_part(
     """Put rows, times a factor, into wider ones.
 
     Args:
-        indptr, indices, values: The rows.
-        factor: Multiplies their values.
         first: The column that their first column becomes.
         places: int64 (B,), where the next entry of each row goes; moved behind the entries of this part.
-        out_indices, out_values: The entries of the wider rows.
     """
     for row in range(len(places)):
         place = places[row]
@@ -291,19 +243,24 @@ def sum_rows(indptr: Int64, values: Float32) -> Float32:
     return sums
 
 
+@helper
+def normalise(values: Float32, size: int) -> None:
+    """Divide the first values by their Euclidean norm, unless that is zero."""
+    total = 0.0
+    for p in range(size):
+        total += values[p] * values[p]
+    norm = np.sqrt(np.float32(total))
+    if norm != 0:
+        for p in range(size):
+            values[p] /= norm
+
+
 @kernel(output("float32"), array("int64"), array("float32"))
 def unit_rows(indptr: Int64, values: Float32) -> Float32:
     """Divide each row by its Euclidean norm; an all-zero row stays zero. Return the new values."""
-    found = np.empty(len(values), np.float32)
+    found = values.copy()
     for row in range(len(indptr) - 1):
-        total = 0.0
-        for p in range(indptr[row], indptr[row + 1]):
-            total += values[p] * values[p]
-        norm = np.sqrt(np.float32(total))
-        if norm == 0:
-            norm = np.float32(1)
-        for p in range(indptr[row], indptr[row + 1]):
-            found[p] = values[p] / norm
+        normalise(found[indptr[row] :], indptr[row + 1] - indptr[row])
     return found
 
 
@@ -331,12 +288,7 @@ def largest_weights(indices: Int32, values: Float32, width: int) -> Float64:
 
 @kernel(several(array("int32"), array("float32")), array("int32"), array("int32"), array("float32"))
 def find_columns(features: Int32, indices: Int32, values: Float32) -> tuple[Int32, Float32]:
-    """Number the entries of a row by their places among some features; leave out all others.
-
-    Args:
-        features: int32, ascending.
-        indices, values: Of the row, int32 ascending and float32.
-    """
+    """Number the entries of a row by their places among some features; leave out all others."""
     places, kept = np.empty(len(indices), np.int32), np.empty(len(indices), np.float32)
     size = 0
     for i in range(len(indices)):
@@ -397,9 +349,6 @@ def widen_row(
 def number_values(values: Int32) -> tuple[Int32, Int32]:
     """Number different values in the order of their first use.
 
-    Args:
-        values: int32, at least 0.
-
     Returns:
         The different values in that order, and the number of each value.
     """
@@ -442,13 +391,8 @@ def keep_largest(columns: Int32, values: Float32, size: int, keep: int) -> int:
     return stop
 
 
-@kernel(
-    several(output("int64"), output("int32"), output("float32")),
-    array("int64"), array("int32"), array("float32"), INT64,
-)  # fmt: skip
-def largest_entries(
-    indptr: Int64, indices: Int32, values: Float32, keep: int
-) -> tuple[Int64, Int32, Float32]:
+@kernel(_NEW_ROWS, *_ROWS, INT64)
+def largest_entries(indptr: Int64, indices: Int32, values: Float32, keep: int) -> Arrays:
     """Keep the `keep` entries of each row with the largest absolute values, ties by place; 0 keeps all."""
     ends = np.zeros(len(indptr), np.int64)
     columns, weights = indices.copy(), values.copy()
@@ -475,8 +419,6 @@ def count_entries(indices: Int32, values: Float32, counts: Int64, limits: Float3
     """Count the entries of each word, and find its least and largest weight.
 
     Args:
-        indices, values: Words and weights, int32 and float32 (entries,).
-        counts: int64 (F,), added to.
         limits: float32 (F, 2), of the entries counted before; updated.
     """
     for p in range(len(indices)):
@@ -491,31 +433,23 @@ def count_entries(indices: Int32, values: Float32, counts: Int64, limits: Float3
 
 @kernel(
     types.void,
-    array("int64"), array("int32"), array("float32"), array("int32"), INT64, INT64,
+    several(*_ROWS), array("int32"), INT64, INT64,
     array("float32", 2), output("int64"), output("int32"), output("uint8"),
 )  # fmt: skip
 def fill_lists(
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    order: Int32,
-    start: int,
-    stop: int,
-    limits: Float32,
-    following: Int64,
-    slots: Int32,
-    impacts: UInt8,
-) -> None:
+    documents: Arrays, order: Int32, start: int, stop: int,
+    limits: Float32, following: Int64, slots: Int32, impacts: UInt8,
+) -> None:  # fmt: skip
     """Append the documents of slots start..stop to the lists of their words.
 
     Args:
-        indptr, indices, values: Words and weights of the documents, as in Rows.
-        order: int32 (n,), the document of each slot.
-        start, stop: Slots.
+        documents: Words and weights.
+        order, start, stop: int32 (n,), the document of each slot, and which slots.
         limits: float32 (F, 2), the least and the largest weight of a word.
         following: int64 (F,), where the next entry of each word goes; updated.
         slots, impacts: int32 and uint8 (entries,), written.
     """
+    indptr, indices, values = documents
     for slot in range(start, stop):
         row = order[slot]
         for p in range(indptr[row], indptr[row + 1]):
@@ -535,12 +469,7 @@ def fill_lists(
     several(array("int32"), array("float32")), array("int64"), array("int32"), array("float32")
 )  # fmt: skip
 def with_entries(indptr: Int64, words: Int32, weights: Float32) -> tuple[Int32, Float32]:
-    """Return the words whose list has an entry, and their weights.
-
-    Args:
-        indptr: Of the lists, int64 (F + 1,).
-        words, weights: int32 and float32 (m,).
-    """
+    """Return the words whose list has an entry, and their weights."""
     for i in range(len(words)):
         prefetch(indptr, words[i])
     found, own = np.empty(len(words), np.int32), np.empty(len(words), np.float32)

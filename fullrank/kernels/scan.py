@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import (
-    Float32,
-    Float64,
-    Int8,
-    Int32,
-    Int64,
-    Mask,
-    UInt8,
-    prefetch_row,
-    stable_order,
-)
-from fullrank.kernels.compiler import (
-    FLOAT32,
-    FLOAT64,
-    INT64,
-    array,
-    check_inside,
-    helper,
-    kernel,
-    output,
-    several,
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, Mask, prefetch_row, stable_order
+from fullrank.kernels.compiler import INT64, array, check_inside, helper, kernel, output, several
+from fullrank.kernels.index import (
+    LIMITS,
+    QUERY,
+    SLACK,
+    TABLES,
+    CodedQuery,
+    Limits,
+    Outline,
+    Postings,
+    Slack,
+    Tables,
+    record,
 )
 from fullrank.kernels.products import GROUP, code_product, code_shift, group_products, sum_shift
 from fullrank.kernels.select import push
@@ -63,11 +58,7 @@ def keep_from(slots: Int64, scores: Float32, count: int, threshold: np.float32) 
 
 @helper
 def lists_of(indptr: Int64, entries: int, words: Int32) -> tuple[Int64, Int64]:
-    """Return where the list of each word begins and ends.
-
-    Raises:
-        IndexError: A list ends outside the file.
-    """
+    """Return where the list of each word begins and ends."""
     place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
     for i in range(len(words)):
         place[i], stop[i] = indptr[words[i]], indptr[words[i] + 1]
@@ -77,35 +68,24 @@ def lists_of(indptr: Int64, entries: int, words: Int32) -> tuple[Int64, Int64]:
 
 
 @helper
-def word_tables(
-    indptr: Int64, entries: int, limits: Float32, words: Int32, weights: Float64
-) -> tuple[Float32, Int64, Int64]:
-    """Return s_w t̂_w of each word for each impact, float32 (m, 256), and where its list begins and ends.
-
-    Raises:
-        IndexError: A list ends outside the file.
-    """
-    tables = np.empty((len(words), LEVELS + 1), np.float32)
+def word_tables(postings: Postings, words: Int32, weights: Float64) -> tuple[Float32, Int64, Int64]:
+    """Return s_w t̂_w of each word for each impact, float32 (m, 256), and where its list begins and ends."""
+    tables, limits = np.empty((len(words), LEVELS + 1), np.float32), postings.limits
     for i in range(len(words)):
         low = np.float64(limits[words[i], 0])
         step = (np.float64(limits[words[i], 1]) - low) / LEVELS
         for level in range(LEVELS + 1):
             tables[i, level] = np.float32((low + step * level) * weights[i])
-    place, stop = lists_of(indptr, entries, words)
+    place, stop = lists_of(postings.indptr, len(postings.slots), words)
     return tables, place, stop
 
 
 @helper
 def add_block(
-    tables: Float32,
-    place: Int64,
-    stop: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    end: int,
-    sums: Float32,
+    tables: Float32, place: Int64, stop: Int64, postings: Postings, end: int, sums: Float32
 ) -> None:
     """Set the sums of a block to what the words add to its slots; move each list on to ``end``."""
+    slots, impacts = postings.slots, postings.impacts
     if len(place):
         sums[:] = 0
     for i in range(len(place)):
@@ -132,25 +112,17 @@ def mark_block(place: Int64, stop: Int64, slots: Int32, end: int, marks: Mask) -
 
 @helper
 def read_block(
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    start: int,
-    end: int,
-    products: Int32,
-    bounds: Float32,
+    query: CodedQuery, outlines: Outline, start: int, end: int, products: Int32, bounds: Float32
 ) -> None:
     """Set the bounds of a block to (outlines) + ‖p‖ ‖r‖ of its slots; `products` is a buffer."""
+    outline, codes = query.outline, outlines.codes
     for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
-        group_products(outline, outlines, group, products, group * GROUP - start)
-    shift = sum_shift(outline)
+        group_products(outline, codes, group, products, group * GROUP - start)
+    shift, scale, left = sum_shift(outline), np.float32(query.outline_scale), np.float32(query.left)
     # Slices of one length, so that the compiler reads several slots at once.
-    own_scales, own_rest = outline_scales[start:end], rest[start:end]
+    own_scales, own_rest = outlines.scales[start:end], outlines.rest[start:end]
     for j in range(len(own_scales)):
-        product = np.float32(np.int32(products[j] - shift)) * outline_scale
+        product = np.float32(np.int32(products[j] - shift)) * scale
         bounds[j] = product * own_scales[j] + left * own_rest[j]
 
 
@@ -178,45 +150,52 @@ def places_reaching(
     return size
 
 
+class Thresholds(NamedTuple):
+    """From where on a slot may have evidence (bound, near, lexical_near), and has it for certain."""
+
+    bound: np.float32
+    near: np.float32
+    far: np.float32
+    lexical_near: np.float32
+    lexical_far: np.float32
+
+
+@helper
+def thresholds(limits: Limits, slack: Slack) -> Thresholds:
+    """Return the thresholds of the floors under these bounds."""
+    return Thresholds(
+        minus(limits.dense, slack.outline_error),
+        minus(limits.dense, slack.error),
+        -minus(-limits.dense, slack.error),
+        minus(limits.lexical, slack.off + slack.left_above),
+        -minus(-limits.lexical, slack.off - slack.left_below),
+    )
+
+
+class Block(NamedTuple):
+    """Of the slots of a block: whether each is in the list of a feature, what the words add, its bound on u·v."""
+
+    marks: Mask
+    sums: Float32
+    bounds: Float32
+
+
 @helper
 def count_block(
-    marks: Mask,
-    sums: Float32,
-    bounds: Float32,
-    lexical_far: np.float32,
-    lexical_near: np.float32,
-    bound: np.float32,
-    near: np.float32,
-    far: np.float32,
-    code: Int8,
-    shift: np.int32,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    rows: Int32,
-    deleted: Mask,
-    start: int,
-    end: int,
-    open_ones: Int64,
-    n_open: int,
-) -> tuple[int, int]:
+    block: Block, at: Thresholds, query: CodedQuery, shift: np.int32, tables: Tables,
+    deleted: Mask, start: int, end: int, open_ones: Int64, n_open: int,
+) -> tuple[int, int]:  # fmt: skip
     """Count the slots of a block that have evidence for certain, and list the others that may have it.
 
     Args:
-        marks, sums, bounds: Of the slots from `start` on: whether a slot is in the list of a feature, what the words
-            add to it, and its bound on u·v; (BLOCK,), overwritten behind `end`.
-        lexical_far, lexical_near: The sums from which a slot has evidence for certain, and from which it may have it.
-        bound: The bound from which it may have it.
-        near, far: The û·v̂ from which it may have it, and from which it has it for certain.
-        start, end: The slots of the block.
-        open_ones, n_open: The slots that may have evidence, int64, and how many are listed.
-
-    The other arguments are those of ``scan_slots``.
-
-    Returns:
-        How many slots of the block have evidence for certain, and the new `n_open`.
+        block: (BLOCK,) each, overwritten behind `end`.
     """
     n_certain, size = 0, end - start
+    code, scale, rows = query.code, np.float32(query.scale), tables.cells.rows
+    codes, scales = tables.codes.codes, tables.codes.scales
+    marks, sums, bounds = block.marks, block.sums, block.bounds
+    bound, near, far = at.bound, at.near, at.far
+    lexical_near, lexical_far = at.lexical_near, at.lexical_far
     # Nothing behind the last slot reaches anything, so the compiler knows the length of each step.
     marks[size:], sums[size:], bounds[size:] = False, np.nan, np.nan
     for begin in range(0, size, _LANES):
@@ -255,76 +234,27 @@ def count_block(
 
 
 @kernel(
-    several(array("int64"), array("float32"), types.boolean, types.int64, array("int64")),
-    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
-    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"),
-    array("int32"), array("boolean"),
-    array("int32"), FLOAT64, FLOAT64,
-    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64, INT64,
+    several(array("int64"), array("float32"), types.boolean, INT64, array("int64")),
+    TABLES, QUERY, array("int32"), array("float64"), array("boolean"), LIMITS, SLACK, INT64,
 )  # fmt: skip
 def scan_slots(
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    code: Int8,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    bias: Float32,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
+    tables: Tables,
+    query: CodedQuery,
     words: Int32,
     weights: Float64,
-    rows: Int32,
     deleted: Mask,
-    features: Int32,
-    dense: float,
-    lexical: float,
-    wanted: int,
-    least: float,
-    outline_error: float,
-    error: float,
-    off: float,
-    left_below: float,
-    left_above: float,
+    limits: Limits,
+    slack: Slack,
     most: int,
-    counted: int,
 ) -> tuple[Int64, Float32, bool, int, Int64]:
     """Find the slots that may be among the best `wanted` with evidence, by bounds from outlines and then by codes.
 
-    u·v ≤ (outlines) + ‖p‖ ‖r‖ + outline_error      and      |u·v − û·v̂| ≤ error
-    left_below − off ≤ s·t − Σ s_w t̂_w ≤ left_above + off
-
     It reads all outlines once, a block at a time, and the codes of those whose bound reaches the score asked for: the
     k-th best score so far that a slot with evidence has for certain, or `least` if that is more. The scores of a block
-    stay in the first cache, where the posting lists add to them. A slot has evidence if it is in the list of a feature,
-    or u·v or s·t reaches its floor.
+    stay in the first cache, where the posting lists add to them.
 
     Args:
-        outline, outline_scale: The query's, int8 (H,), and its scale.
-        outlines, outline_scales: Of the slots, uint8 (⌈n / 16⌉, 16 H), in groups, and float32 (n,).
-        left, rest: ‖p‖, and ‖r‖ of the slots, float32 (n,).
-        code, scale: The query's code, int8 (N,), and its scale.
-        codes, scales, bias: Of the slots, int8 (n, N) and float32 (n,) each.
-        indptr, slots, impacts, limits: As in Postings.
-        words, weights: int32 and float64 (m,), s_w.
-        rows: int32 (n,), the document of each slot.
-        deleted: bool (n,), by document; empty for none.
-        features: int32, the words whose documents have evidence.
-        dense, lexical: The floors of u·v and of s·t; −∞ if any slot reaches it, ∞ if none does.
-        wanted: k.
-        least: A score that all wanted documents reach; −∞ if none is known.
-        outline_error, error, off, left_below, left_above: As above; left_below is not positive, the others are not
-            negative.
         most: Stop where more slots than this reach the score asked for so far.
-        counted: Count the slots with evidence until there are more than this for certain; −1: count none.
 
     Returns:
         The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete. How many slots
@@ -333,36 +263,36 @@ def scan_slots(
     Raises:
         IndexError: A list ends outside the file.
     """
-    count = len(scales)
-    shift = code_shift(code)
-    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
-    mark_place, mark_stop = lists_of(indptr, len(slots), features)
-    marks = np.zeros(BLOCK, np.bool_)
+    postings, rows, bias = tables.postings, tables.cells.rows, tables.codes.bias
+    codes, scales = tables.codes.codes, tables.codes.scales
+    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
+    count, wanted, counted = len(scales), limits.wanted, limits.counted
+    added, place, stop = word_tables(postings, words, weights)
+    mark_place, mark_stop = lists_of(postings.indptr, len(postings.slots), limits.features)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
     kept, kept_scores = np.empty(most + BLOCK, np.int64), np.empty(most + BLOCK, np.float32)
-    products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
-    sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
+    products, reaching = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int64)
+    marks, sums = np.zeros(BLOCK, np.bool_), np.zeros(BLOCK, np.float32)
+    bounds = np.empty(BLOCK, np.float32)
+    block, at = Block(marks, sums, bounds), thresholds(limits, slack)
     open_ones = np.empty(count if counted >= 0 else 0, np.int64)
     size = n_kept = n_certain = n_open = 0
-    over, above = outline_error + off + left_above, error + off + left_above
-    below = error + off - left_below
-    reached, threshold = minus(least, over), minus(least, above)
-    bound, near, far = minus(dense, outline_error), minus(dense, error), -minus(-dense, error)
-    lexical_near = minus(lexical, off + left_above)
-    lexical_far = -minus(-lexical, off - left_below)
+    over = slack.outline_error + slack.off + slack.left_above
+    above = slack.error + slack.off + slack.left_above
+    below = slack.error + slack.off - slack.left_below
+    reached, threshold = minus(limits.least, over), minus(limits.least, above)
+    bound, near, far = at.bound, at.near, at.far
+    lexical_near, lexical_far = at.lexical_near, at.lexical_far
     for start in range(0, count, BLOCK):
         end = min(start + BLOCK, count)
-        read_block(
-            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
-        )  # fmt: skip
+        read_block(query, tables.outline, start, end, products, bounds)
         own_bias = bias[start:end]
-        add_block(tables, place, stop, slots, impacts, end, sums)
-        mark_block(mark_place, mark_stop, slots, end, marks)
+        add_block(added, place, stop, postings, end, sums)
+        mark_block(mark_place, mark_stop, postings.slots, end, marks)
         if n_certain <= counted:
             n_sure, n_open = count_block(
-                marks, sums, bounds, lexical_far, lexical_near, bound, near, far,
-                code, shift, scale, codes, scales, rows, deleted, start, end, open_ones, n_open,
-            )  # fmt: skip
+                block, at, query, shift, tables, deleted, start, end, open_ones, n_open
+            )
             n_certain += n_sure
         n_reaching = places_reaching(reached, bounds, own_bias, sums, reaching)
         for i in range(n_reaching):
@@ -387,7 +317,7 @@ def scan_slots(
             if is_certain and (size < wanted or score > best[0]):
                 size = push(best, best_slots, size, score, start + j)
                 if size == wanted:
-                    worst = max(least, np.float64(best[0]) - below)
+                    worst = max(limits.least, np.float64(best[0]) - below)
                     reached, threshold = minus(worst, over), minus(worst, above)
         if n_kept > most:
             n_kept = keep_from(kept, kept_scores, n_kept, threshold)
@@ -411,24 +341,30 @@ def add_weights(
             scores[rows[p]] += weights[i] * values[p]
 
 
+class Plan(NamedTuple):
+    """The words of one query that have postings, in the order to add them.
+
+    Attributes:
+        words: int32 (m,).
+        weights: float64 (m,), s_w.
+        below: float64 (m + 1,), the least that the words from i on can contribute; 0 at m.
+        above: float64 (m + 1,), the most.
+        errors: float64 (m + 1,), Σ |s_w| step_w / 2 of the first i words: the largest error of what they contribute.
+    """
+
+    words: Int32
+    weights: Float64
+    below: Float64
+    above: Float64
+    errors: Float64
+
+
 @kernel(
-    several(
-        array("int32"), array("float64"), array("float64"), array("float64"), array("float64")
-    ),
+    record(Plan, output("int32"), *[output("float64")] * 4),
     array("int64"), array("float32", 2), array("int32"), array("float32"),
 )  # fmt: skip
-def plan_words(
-    indptr: Int64, limits: Float32, words: Int32, weights: Float32
-) -> tuple[Int32, Float64, Float64, Float64, Float64]:
-    """Order the words of a query that have postings by the width of their contribution per posting, widest first.
-
-    Args:
-        indptr, limits: As in Postings.
-        words, weights: The query's words, int32 and float32 (m,).
-
-    Returns:
-        words, weights, below, above and errors, as in Plan.
-    """
+def plan_words(indptr: Int64, limits: Float32, words: Int32, weights: Float32) -> Plan:
+    """Order the words of a query that have postings by the width of their contribution per posting, widest first."""
     count = 0
     kept = np.empty(len(words), np.int64)
     low, high = np.empty(len(words), np.float64), np.empty(len(words), np.float64)
@@ -456,4 +392,4 @@ def plan_words(
     for place in range(count - 1, -1, -1):
         below[place] = below[place + 1] + low[order[place]]
         above[place] = above[place + 1] + high[order[place]]
-    return planned, s, below, above, errors
+    return Plan(planned, s, below, above, errors)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, prefetch, prefetch_row
+from fullrank.kernels.arrays import Float64, Int64, prefetch, prefetch_row
 from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output
-from fullrank.kernels.evidence import EVIDENCE, REACHED, reaching_in_order
+from fullrank.kernels.evidence import EVIDENCE, REACHED, Evidence, reaching_in_order
+from fullrank.kernels.index import MATRIX, VECTOR, Matrix, Vector
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32
@@ -15,23 +16,13 @@ _LANES = 32
 _AHEAD, _LINE, _ENTRIES = 8, 16, 64
 
 
-_QUERY = array("float32"), array("int32"), array("float32")
-_DOCUMENTS = array("float32", 2), array("int64"), array("int32"), array("float32")
-
-
 @kernel(
     types.void,
-    *_QUERY, *_DOCUMENTS,
-    array("int64"), output("float64"), output("float64"), output("float64"),
+    VECTOR, MATRIX, array("int64"), output("float64"), output("float64"), output("float64"),
 )  # fmt: skip
 def score_rows(
-    u: Float32,
-    words: Int32,
-    weights: Float32,
-    dense: Float32,
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
+    query: Vector,
+    documents: Matrix,
     rows: Int64,
     scratch: Float64,
     dense_scores: Float64,
@@ -43,22 +34,18 @@ def score_rows(
     document's own row alone.
 
     Args:
-        u: float32 (N,).
-        words, weights: s, int32 and float32 (m,).
-        dense: v of all documents, float32 (n, N).
-        indptr, indices, values: t of all documents, as in Rows.
-        rows: int64 (k,).
         scratch: float64 (F,), zero before and afterwards.
-        dense_scores, sparse_scores: float64 (k,), written.
 
     Raises:
         IndexError: A document or the query has a feature that does not exist. Then the scratch is not zero.
     """
+    words, weights, dense = query.words, query.weights, documents.dense
+    indptr, indices, values = documents.indptr, documents.indices, documents.values
     for i in range(len(words)):
         check_inside(words[i], len(scratch))
         scratch[words[i]] = weights[i]
+    u = query.u.astype(np.float64)
     width = len(u)
-    query = u.astype(np.float64)
     whole = width - width % _LANES
     sums = np.empty(_LANES)
     for i in range(len(rows)):
@@ -77,9 +64,9 @@ def score_rows(
             sums[lane] = 0.0
         for start in range(0, whole, _LANES):
             for lane in range(_LANES):
-                sums[lane] += query[start + lane] * v[start + lane]
+                sums[lane] += u[start + lane] * v[start + lane]
         for j in range(whole, width):
-            sums[j - whole] += query[j] * v[j]
+            sums[j - whole] += u[j] * v[j]
         for lane in range(16):
             sums[lane] += sums[lane + 16]
         for lane in range(8):
@@ -100,59 +87,27 @@ def score_rows(
 
 @kernel(
     REACHED,
-    *_QUERY, *_DOCUMENTS, array("float32"),
-    array("int64"), array("int64"), output("float64"), *EVIDENCE, INT64, INT64,
+    VECTOR, MATRIX, array("int64"), array("int64"), output("float64"), EVIDENCE, INT64, INT64,
 )  # fmt: skip
 def rank_rows(
-    u: Float32,
-    words: Int32,
-    weights: Float32,
-    dense: Float32,
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    bias: Float32,
+    query: Vector,
+    documents: Matrix,
     places: Int64,
     rows: Int64,
     scratch: Float64,
-    least_dense: float,
-    least_lexical: float,
-    least: float,
-    lists: Int64,
-    slots: Int32,
-    evident: Int32,
-    slot_of: Int32,
+    evidence: Evidence,
     offset: int,
     limit: int,
 ) -> tuple[tuple[Int64, Float64, Float64, Float64, Float64], int]:
     """Score documents as `score_rows` does, and order them as `reaching_in_order` does.
 
     Args:
-        u, words, weights, dense, indptr, indices, values, scratch: As for `score_rows`.
-        bias: b of all documents, float32 (n,).
         places: Where the documents are in these arrays, int64 (k,).
         rows: Their numbers in the ranking, int64 (k,).
-        least_dense, least_lexical, least, lists, slots, evident, slot_of: An ``Evidence``.
-        offset, limit: As for `in_order`.
     """
-    dense_scores, sparse_scores = np.empty(len(places)), np.empty(len(places))
-    score_rows(
-        u,
-        words,
-        weights,
-        dense,
-        indptr,
-        indices,
-        values,
-        places,
-        scratch,
-        dense_scores,
-        sparse_scores,
-    )
-    own_bias = np.empty(len(places))
+    dense, sparse = np.empty(len(places)), np.empty(len(places))
+    score_rows(query, documents, places, scratch, dense, sparse)
+    bias = np.empty(len(places))
     for i in range(len(places)):
-        own_bias[i] = bias[places[i]]
-    return reaching_in_order(
-        rows, dense_scores, sparse_scores, own_bias,
-        least_dense, least_lexical, least, lists, slots, evident, slot_of, offset, limit,
-    )  # fmt: skip
+        bias[i] = documents.bias[places[i]]
+    return reaching_in_order(rows, dense, sparse, bias, evidence, offset, limit)

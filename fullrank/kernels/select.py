@@ -24,7 +24,6 @@ def push(
 
     Args:
         best, rows: float32 or float64, and int64 (wanted,), the heap.
-        size: How many of its places are taken.
         score, row: The new score; a full heap drops it unless it is above the root. Compare with the root
             before calling: most scores are below it, and the comparison alone is many times as fast.
     """
@@ -70,10 +69,6 @@ def about_kth_largest(values: Float32, k: int) -> np.float32:
 
     A histogram has no branch to mispredict; a quickselect takes several times as long. Subnormal differences may be
     lost.
-
-    Args:
-        values: float32 (n,).
-        k: 1..n.
     """
     least, largest = values[0], values[0]
     for value in values:
@@ -97,13 +92,7 @@ def about_kth_largest(values: Float32, k: int) -> np.float32:
 
 @kernel(array("int64"), array("float32"), array("boolean"), INT64)
 def best_rows(scores: Float32, deleted: Mask, wanted: int) -> Int64:
-    """Return the rows of the largest scores, in no order.
-
-    Args:
-        scores: float32 (n,).
-        deleted: bool (n,), rows to leave out; empty for none.
-        wanted: How many rows; fewer where fewer remain.
-    """
+    """Return the rows of the largest scores, in no order."""
     best = np.empty(wanted, np.float32)
     rows = np.empty(wanted, np.int64)
     size = 0
@@ -125,13 +114,7 @@ def best_rows(scores: Float32, deleted: Mask, wanted: int) -> Int64:
 
 @kernel(array("int64"), array("float32"), array("boolean"), FLOAT32)
 def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int64:
-    """Return the rows whose score is at least the threshold, ascending.
-
-    Args:
-        scores: float32 (n,).
-        deleted: bool (n,), rows to leave out; empty for none.
-        threshold: The least score.
-    """
+    """Return the rows whose score is at least the threshold, ascending."""
     blocks = (len(scores) + _BLOCK - 1) // _BLOCK
     counts = np.empty(blocks, np.int64)
     total = 0
@@ -158,8 +141,6 @@ def places_left(words: UInt64, deleted: Mask, count: int) -> Int64:
 
     Args:
         words: The first ⌊n / 8⌋ · 8 bytes of `deleted`, eight in a number.
-        deleted: bool (n,).
-        count: How many are left.
     """
     found, size = np.empty(count + 1, np.int64), 0
     whole = len(words) - len(words) % _STEP
@@ -192,16 +173,7 @@ RANKED = several(array("int64"), *(array("float64"),) * 4)
 def in_order(
     rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
 ) -> tuple[Int64, Float64, Float64, Float64, Float64]:
-    """Order documents by score, best first, ties by row, and keep places offset..offset + limit.
-
-    Args:
-        rows: int64 (k,).
-        dense, lexical, bias: float64 (k,); a score is their sum.
-        offset, limit: Not negative.
-
-    Returns:
-        rows, scores, dense, lexical and bias.
-    """
+    """Order documents by score, best first, ties by row, and keep places offset..offset + limit."""
     scores = dense + lexical + bias
     kept = np.arange(len(rows))
     wanted = offset + limit

@@ -49,7 +49,6 @@ def _find_tokens(blob: UInt8, ends: Int64, table: UInt8) -> tuple[Int64, Int64, 
 
 @helper
 def _is_equal(blob: UInt8, start: int, other: int, size: int) -> bool:
-    """Compare two runs of `size` bytes."""
     same = 0
     while same < size and blob[np.uint64(start + same)] == blob[np.uint64(other + same)]:
         same += 1
@@ -101,7 +100,6 @@ def split_tokens(blob: UInt8, ends: Int64, table: UInt8) -> tuple[Int64, Int32, 
     """Split texts into tokens, maximal runs of bytes that `table` does not map to a space.
 
     Args:
-        blob: uint8, the texts in UTF-8 one after another; mapped by `table` in place.
         ends: int64 (B,), where each text ends; its last byte is a space.
         table: uint8 (256,), what replaces each byte.
 
@@ -155,15 +153,7 @@ def split_tokens(blob: UInt8, ends: Int64, table: UInt8) -> tuple[Int64, Int32, 
 def replace_tokens(
     indptr: Int64, numbers: Int32, word_indptr: Int64, words: Int32
 ) -> tuple[Int64, Int32]:
-    """Replace each token of texts by its words, none or several.
-
-    Args:
-        indptr, numbers: The tokens of each text.
-        word_indptr, words: The words of each token, numbers.
-
-    Returns:
-        The words of each text, as the tokens were given.
-    """
+    """Replace each token of texts by its words, none or several."""
     total = 0
     for p in range(len(numbers)):
         total += word_indptr[numbers[p] + 1] - word_indptr[numbers[p]]
@@ -184,10 +174,6 @@ def replace_tokens(
 )  # fmt: skip
 def count_numbers(indptr: Int64, numbers: Int32, width: int) -> tuple[Int64, Int32, Int32]:
     """Count the different numbers of each text.
-
-    Args:
-        indptr, numbers: The numbers of each text, below `width`.
-        width: Of the numbers.
 
     Returns:
         sizes, int64 (B,): how many different numbers each text has; the numbers of each text in the order of their

@@ -155,45 +155,6 @@ def find_strings(blob: UInt8, offsets: Int64, slots: UInt64, names: UInt8, bound
     return rows
 
 
-@kernel(
-    output("int64"),
-    array("uint8"), array("int64"), array("int64"), array("int32"), array("int64"), array("uint8"),
-    array("int64"),
-)  # fmt: skip
-def find_hashed(
-    blob: UInt8,
-    offsets: Int64,
-    known: Int64,
-    rows: Int32,
-    hashes: Int64,
-    names: UInt8,
-    bounds: Int64,
-) -> Int64:
-    """Find names in a table by hashes of any kind, in sorted order.
-
-    Args:
-        blob, offsets: The table.
-        known, rows: The hash of each of its strings, int64 ascending, and the row of that string, int32.
-        hashes: int64 (B,), of the names.
-        names, bounds: As for ``find_strings``.
-
-    Returns:
-        int64, the rows of the names that the table has, in the order of the names.
-    """
-    found, count = np.empty(len(hashes), np.int64), 0
-    for i in range(len(hashes)):
-        place, start, stop = np.searchsorted(known, hashes[i]), bounds[i], bounds[i + 1]
-        while place < len(known) and known[place] == hashes[i]:
-            row = rows[place]
-            is_as_long = offsets[row + 1] - offsets[row] == stop - start
-            if is_as_long and has_bytes(blob, offsets[row], names, start, stop):
-                found[count] = row
-                count += 1
-                break
-            place += 1
-    return found[:count].copy()
-
-
 @kernel(INT64, array("uint8"), array("int64"), array("uint64"), array("uint8"))
 def find_string(blob: UInt8, offsets: Int64, slots: UInt64, name: UInt8) -> int:
     """Return the row of a name, -1 where the table does not have it; arguments as for ``find_strings``."""

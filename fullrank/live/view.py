@@ -29,7 +29,7 @@ from fullrank.search.part import Part
 from fullrank.search.query import Analyzer
 from fullrank.search.searchable import Searchable, Selection, gather_facts, gather_in_model_features
 from fullrank.storage.documents import Document
-from fullrank.storage.strings import Names, hashes_of
+from fullrank.storage.strings import Names
 
 # One write of the log.
 
@@ -141,8 +141,7 @@ class View(Searchable):
         if seq == self.seq:
             return self
         ids = Names(latest)
-        hashes = hashes_of(ids)
-        base, *added = [part.remove(part.live_rows(ids, hashes)) for part in self.parts]
+        base, *added = [part.remove(part.live_rows(ids)) for part in self.parts]
         new = {id: fields for id, fields in latest.items() if fields is not None}
         if new:
             if self.bundle.live_model is None:
@@ -174,7 +173,7 @@ class View(Searchable):
             if removed is not None and removed is not old.removed:
                 rows = np.flatnonzero(removed if old.removed is None else removed & ~old.removed)
                 gone += [old.store.ids[row] for row in rows.tolist()]
-        part = merged.part.remove(merged.part.live_rows(gone, hashes_of(gone)))
+        part = merged.part.remove(merged.part.live_rows(gone))
         return replace(self, added=(*([part] if part.n_live else []), *now.values()))
 
     def settled(self) -> View:

@@ -69,31 +69,23 @@ class Groups:
         return found
 
 
-def within(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
-    """Return the places of the documents that leave their groups within the limit, given the groups of each."""
-    counts: Counter[Group] = Counter()
-    kept = []
-    for place, groups in enumerate(documents):
-        if all(counts[group] < limit for group in groups):
-            counts.update(groups)
-            kept.append(place)
-    return kept
-
-
-def possible(documents: Iterable[Sequence[Group]], limit: int, unordered: int = 0) -> list[int]:
-    """Return the places of the documents that may be kept when others, unknown here, come between these.
-
-    A group is full, whatever the others are, after `limit` documents of no other group: each of them is kept and
-    counts, or is left out because the group is full already.
+def within(
+    documents: Iterable[Sequence[Group]], limit: int, unordered: int | None = None
+) -> list[int]:
+    """Return the places of the documents that leave their groups within the limit.
 
     Args:
-        unordered: So many of the first documents may change places with each other, so any of them may be kept.
+        documents: The groups of each.
+        limit: Of a group.
+        unordered: Return those that may be kept when others, unknown here, come between these, and so many of the
+            first may change places with each other. A group is full, whatever the others are, after `limit` documents
+            of no other group: each of them is kept and counts, or is left out because the group is full already.
     """
     counts: Counter[Group] = Counter()
     kept = []
     for place, groups in enumerate(documents):
-        if place < unordered or all(counts[group] < limit for group in groups):
-            if len(groups) == 1:
+        if place < (unordered or 0) or all(counts[group] < limit for group in groups):
+            if unordered is None or len(groups) == 1:
                 counts.update(groups)
             kept.append(place)
     return kept
@@ -159,10 +151,6 @@ class Ordering:
     """The order of hits.
 
     Attributes:
-        sort: Fields to order by in place of the score.
-        boosts: What to add to the score.
-        group_by: Most hits of a group.
-        diversity: From 0 to 1.
         now: Seconds since 1970, the origin "now" of boosts.
     """
 
@@ -240,7 +228,7 @@ class Order:
         masks = self._masks(deleted)
         query = Query.from_encoded(query, is_reordered=False)
         read = partial(self._read, query, masks=masks, mode=mode)
-        keep = partial(self._possible, unordered=unordered)
+        keep = partial(self._in_groups, unordered=unordered)
         found, hits, is_all = self._deepened(read, count, keep)
         return replace(found, hits=hits[:count]), is_all and len(hits) <= count
 
@@ -317,17 +305,10 @@ class Order:
         hits.sort(key=lambda hit: (hit.keys or (), hit.id))
         return Hits(hits[:count], True, total)
 
-    def _in_groups(self, hits: list[Hit]) -> list[Hit]:
+    def _in_groups(self, hits: list[Hit], unordered: int | None = None) -> list[Hit]:
         if self._asked.group_by is None:
             return hits
-        kept = within(map(self.groups_of, hits), self._asked.group_by.limit)
-        return [hits[place] for place in kept]
-
-    def _possible(self, hits: list[Hit], unordered: int) -> list[Hit]:
-        """Return those hits that their groups may keep, whatever other views have; see ``first``."""
-        if self._asked.group_by is None:
-            return hits
-        kept = possible(map(self.groups_of, hits), self._asked.group_by.limit, unordered)
+        kept = within(map(self.groups_of, hits), self._asked.group_by.limit, unordered)
         return [hits[place] for place in kept]
 
     def _diverse(self, query: Encoded, hits: list[Hit]) -> list[Hit]:

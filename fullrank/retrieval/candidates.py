@@ -9,17 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
-from fullrank.floor import Floor, floors_of
-from fullrank.kernels.arrays import UInt8, rounding
+from fullrank.floor import Floor
+from fullrank.kernels.arrays import rounding
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
 from fullrank.kernels.exact import rows_in_reach
-from fullrank.kernels.fast import best_estimated
+from fullrank.kernels.fast import Buffers, best_estimated
+from fullrank.kernels.index import CodedQuery, Limits, Reads, Slack
 from fullrank.kernels.rows import largest_weights
-from fullrank.kernels.scan import add_weights
+from fullrank.kernels.scan import add_weights, plan_words
 from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
-from fullrank.retrieval.index.codes import CodedQuery
-from fullrank.retrieval.ranking import NONE_DELETED, remaining
+from fullrank.retrieval.ranking import mask_of, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
@@ -27,21 +27,15 @@ from fullrank.scoring import InnerProduct, Ranked, Scorer
 
 
 class Scratch(threading.local):
-    """Buffers with an entry per document; each thread has its own. All are zero between queries.
-
-    Attributes:
-        scores: float32 (n,).
-        marked: uint8 (n,).
-    """
+    """Buffers of n documents; each thread has its own. All are zero between queries."""
 
     def __init__(self, count: int) -> None:
-        self.scores: Float32 = np.zeros(count, np.float32)
-        self.marked: UInt8 = np.zeros(count, np.uint8)
+        self.buffers = Buffers(np.zeros(count, np.float32), np.zeros(count, np.uint8))
 
     def clear(self) -> None:
         """Set all entries to zero, after a query that failed."""
-        self.scores.fill(0)
-        self.marked.fill(0)
+        for buffer in self.buffers:
+            buffer.fill(0)
 
 
 # Approximate scores of all documents from their encoded form, in float32, with a bound on the error.
@@ -61,7 +55,6 @@ class FullScan:
     """Scores of encoded documents.
 
     Args:
-        documents: n documents.
         scorer: Replaces u·v + s·t. Its scan is the float64 score itself, rounded to float32.
     """
 
@@ -128,7 +121,7 @@ class FullScan:
         if isinstance(self.scorer, InnerProduct):
             return self.scorer.rank(query, rows, evidence, offset, limit)
         dense, lexical, bias = self.score_parts(query, rows)
-        return reaching_in_order(rows, dense, lexical, bias, *evidence, offset, limit)
+        return reaching_in_order(rows, dense, lexical, bias, evidence, offset, limit)
 
     @np.errstate(over="ignore", invalid="ignore")
     def scan(self, queries: Encoded) -> Float32:
@@ -165,6 +158,18 @@ class FullScan:
         return rounding(len(u) + min(len(indices), longest) + 4, size)
 
 
+_NO_FEATURES: Int32 = np.zeros(0, np.int32)
+
+
+def limits_of(floor: Floor | None, wanted: int, least: float, counted: int = -1) -> Limits:
+    """Return what kernels take; −∞ for a part of a score where any will do."""
+    if floor is None or floor.score is not None:
+        return Limits(_NO_FEATURES, -math.inf, -math.inf, wanted, float(least), counted)
+    features = np.array(floor.words, np.int32)
+    dense, lexical = float(floor.dense), float(floor.lexical)
+    return Limits(features, dense, lexical, wanted, float(least), counted)
+
+
 # Candidates of the exact mode, by approximate scores from an index and bounds on their error.
 #
 # The outlines bound every score from above; the codes of the documents that may still be among the best give g = û·v̂
@@ -195,13 +200,6 @@ def index_candidates(
     """Find the rows that may be among the top `wanted` and reach `least`; no other row can be.
 
     Args:
-        index: The index.
-        query: Its u, coded.
-        words: The query's words, int32 (m,).
-        weights: float32 (m,).
-        wanted: k.
-        score_parts: Scores given rows in float64.
-        deleted: bool (n,), rows that must not be returned.
         least: A score that every wanted document reaches; −∞ if none is known.
         floor: Only documents that reach it are wanted.
         counted: Count the documents that reach the floor, up to one more than this; None: do not.
@@ -213,18 +211,12 @@ def index_candidates(
         least, floor = max(least, floor.score), None
     if floor is None:
         counted = None
-    features, dense, lexical = floors_of(floor)
-    codes, lists, cells, outline = index.codes, index.postings, index.cells, index.outline
+    limits = limits_of(floor, wanted, least, -1 if counted is None else counted)
     has_bounds, rows, scores, below, above, n_certain, open_rows = rows_in_reach(
-        query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
-        query.code, query.scale, codes.codes, codes.scales, codes.bias,
-        lists.indptr, lists.slots, lists.impacts, lists.limits, words, weights,
-        cells.rows, NONE_DELETED if deleted is None else deleted, features, dense, lexical,
-        wanted, least, query.error, query.outline_error, query.size + codes.largest_bias,
-        _MAX_LEFT_OUT, -1 if counted is None else counted,
-    )  # fmt: skip
+        index.tables, query, words, weights, mask_of(deleted), limits, _MAX_LEFT_OUT
+    )
     if not has_bounds:
-        return remaining(len(cells.rows), deleted), None
+        return remaining(len(index.cells.rows), deleted), None
     found = None
     if floor is not None and counted is not None:
         found = n_certain
@@ -279,34 +271,24 @@ def fast_candidates(
     """Return the rows to score in float64, distinct, in no order.
 
     Args:
-        index, scratch, effort: Of the documents.
-        query, words, weights: u, coded, and s.
-        wanted: k.
-        deleted: bool (n,), rows that must not be returned.
         share: How many of the documents are not deleted.
-        least: A score that every wanted document reaches; −∞ if none is known.
-        floor: Only documents that reach it are wanted.
     """
-    features, dense, lexical = floors_of(floor)
-    lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
-    mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
-    nprobe = min(effort.nprobe, cells.count) if query.length else 0
+    cells, mask, asked = index.cells, mask_of(deleted), _NO_SLOTS
+    nprobe = min(effort.nprobe, cells.n_cells) if query.length else 0
     if deleted is not None and share < 1:
-        nprobe = min(round(nprobe * share**-0.5), cells.count)
-        if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.count):
+        nprobe = min(round(nprobe * share**-0.5), cells.n_cells)
+        if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.n_cells):
             asked = cells.slots[remaining(len(mask), mask)].astype(np.int64)
+    limits = limits_of(floor, wanted, least)
+    limits = limits._replace(dense=limits.dense - query.error)
+    reads = Reads(
+        effort.depth, float(effort.floor), nprobe, effort.margin * query.length, effort.sparse,
+        effort.rescored, index.rest(effort.depth), asked,
+    )  # fmt: skip
     try:
         slots = best_estimated(
-            words, weights, effort.depth, effort.floor,
-            nprobe, effort.margin * query.length, effort.sparse, effort.rescored, wanted, least,
-            lists.indptr, lists.slots, lists.impacts,
-            postings.indptr, postings.slots, postings.impacts, postings.limits,
-            lists.signed, lists.rest(postings, effort.depth), lists.signatures,
-            query.code, query.scale, codes.codes, codes.scales, codes.bias,
-            cells.centres, cells.scales, cells.bias, cells.longest, cells.starts, cells.of, cells.distances,
-            cells.rows, mask, asked, features, dense - query.error, lexical,
-            scratch.marked, scratch.scores,
-        )  # fmt: skip
+            index.tables, query, words, weights, mask, limits, reads, scratch.buffers
+        )
     except BaseException:  # a MemoryError, too, can come after sums were written
         scratch.clear()
         raise
@@ -339,38 +321,24 @@ def rows_reaching(
     """Return the rows that reach the floor without a look at their words, in no order.
 
     If these are more than ``most``, more than ``most`` of them.
-
-    Args:
-        index: The index.
-        query: Its u, coded.
-        words: The query's words, int32 (m,).
-        weights: float32 (m,).
-        floor: The floor.
-        score_parts: Scores given rows in float64.
-        deleted: bool (n,), rows to leave out.
-        most: Stop beyond this number.
     """
-    codes, postings, outline, rows = index.codes, index.postings, index.outline, index.cells.rows
-    count = len(rows)
-    plan = postings.plan(words, weights)
+    postings, rows = index.postings, index.cells.rows
+    plan = plan_words(postings.indptr, postings.limits, words, weights)
     width = float(plan.above[0] - plan.below[0])
     off = rounding(len(plan.words) + _ROUNDINGS, width) + float(plan.errors[-1])
     rounded = rounding(_ROUNDINGS, query.size)
+    slack = Slack(query.outline_error + rounded, query.error + rounded, off)
     certain: Int64 = np.zeros(0, np.int64)
-    if not max(off, query.error + rounded, query.outline_error + rounded) < np.inf:
-        may_be = remaining(count, deleted)
+    if not max(slack) < np.inf:
+        may_be = remaining(len(rows), deleted)
     elif floor.score is not None:
         may_be, _ = index_candidates(
-            index, query, words, weights, count, score_parts, deleted, floor.score
+            index, query, words, weights, len(rows), score_parts, deleted, floor.score
         )
     else:
         slots, open_slots = slots_with_evidence(
-            query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
-            query.code, query.scale, codes.codes, codes.scales,
-            postings.indptr, postings.slots, postings.impacts, postings.limits,
-            plan.words, plan.weights, rows, NONE_DELETED if deleted is None else deleted,
-            floor.dense, floor.lexical, query.outline_error + rounded, query.error + rounded, off,
-            most,
+            index.tables, query, plan.words, plan.weights, mask_of(deleted),
+            limits_of(floor, 1, -math.inf), slack, most,
         )  # fmt: skip
         certain = rows[slots].astype(np.int64)
         if len(certain) > most:

@@ -48,7 +48,6 @@ class Required(NamedTuple):
 
     Attributes:
         words: The features of each word, ascending; a document that has one of them has the word.
-        weights: Of the words.
         is_auto: Whether fewer words are required where no document has all.
         kept: The features of documents that need no word, ascending.
         is_strict: Whether every word is required, even one that no document has.
@@ -64,12 +63,11 @@ class Required(NamedTuple):
         """Return the choice of one part of the documents.
 
         Args:
-            bits: int64 (n,), the words of each document, as ``Retriever.words_had`` returned them.
             removed: bool (n,), documents that are gone; None: no document is.
             deleted: bool (n,), these and documents that the search may not return; None: it may return all.
         """
-        masks = (NONE_DELETED if mask is None else mask for mask in (removed, deleted))
-        return Choice(*choose_words(bits, np.array(self.weights), *masks))
+        weights = np.array(self.weights)
+        return Choice(*choose_words(bits, weights, mask_of(removed), mask_of(deleted)))
 
     def together(self, choices: Iterable[Choice]) -> Choice:
         """Return the choice of all documents, given those of their parts."""
@@ -84,17 +82,20 @@ class Required(NamedTuple):
             return deleted
         wanted = every if is_all else 0
         least = _SHARE * self._weigh(choice.best)
-        mask = NONE_DELETED if deleted is None else deleted
-        return lack_words(bits, np.array(self.weights), wanted, least, mask)
+        return lack_words(bits, np.array(self.weights), wanted, least, mask_of(deleted))
 
     def _weigh(self, bits: int) -> float:
         return sum(weight for place, weight in enumerate(self.weights) if bits >> place & 1)
 
 
-NONE_DELETED: Mask = np.zeros(0, np.bool_)
-"""For kernels, which take no None."""
+_NONE_DELETED: Mask = np.zeros(0, np.bool_)
 # Where at most one document in so many is left, most groups of 32 have none, and a kernel finds them sooner than numpy.
 _FEW_LEFT = 20
+
+
+def mask_of(deleted: Mask | None) -> Mask:
+    """Return a mask for kernels, which take no None."""
+    return _NONE_DELETED if deleted is None else deleted
 
 
 def remaining(count: int, deleted: Mask | None) -> Int64:

@@ -22,6 +22,8 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask
 from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
+from fullrank.kernels.index import CodedQuery, read_only
+from fullrank.kernels.rows import with_entries
 from fullrank.records import Documents, Records
 from fullrank.retrieval.candidates import (
     FullScan,
@@ -31,7 +33,7 @@ from fullrank.retrieval.candidates import (
     rows_reaching,
 )
 from fullrank.retrieval.index import Effort, Index
-from fullrank.retrieval.index.codes import CodedQuery, coded
+from fullrank.retrieval.index.codes import coded
 from fullrank.retrieval.ranking import Ranking, Required, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import Ranked, Scorer, TermShare, WordScore
@@ -51,7 +53,6 @@ class _Found(NamedTuple):
     """Candidates of the fast mode.
 
     Attributes:
-        rows: To score in float64.
         is_full: Whether there may be more that were left out for their number.
     """
 
@@ -63,7 +64,6 @@ class Retriever:
     """Search over encoded documents, whose rows ascend by document id.
 
     Args:
-        documents: n documents.
         scorer: Replaces u·v + s·t for a model that is no inner product; such a search reads no index.
         index: Compact copies of the documents: exact search reads less, and fast search is possible.
     """
@@ -110,15 +110,12 @@ class Retriever:
         """Return places offset..offset + limit of each query's ranking.
 
         Args:
-            queries: B encoded queries.
             limit: At least 1; a ranking is shorter where fewer documents remain.
-            offset: How many of the best documents to skip.
             deleted: bool (n,), or (B, n) per query; True means never return this document.
             scanned: The result of `scores` for these queries, if the caller has it already.
             mode: "exact", or "fast" where the index has that mode (otherwise the search is exact).
             effort: Of the fast mode, in place of the index's own.
             least: The caller needs no document that scores less, so these may be left out.
-            floor: Only documents that reach it are ranked.
             counted: Count the documents that reach the floor, up to one more than this, unless a fast search looks at
                 some documents only; None: do not count.
 
@@ -153,9 +150,6 @@ class Retriever:
         """Return the rows of the documents that reach a floor, in no order.
 
         Args:
-            query: One encoded query.
-            floor: What they must reach.
-            deleted: bool (n,), documents to leave out.
             most: Where more documents than this reach it, any more than this many of them will do.
         """
         parts, count = partial(self.score_parts, query), len(self.documents)
@@ -167,7 +161,7 @@ class Retriever:
         if len(having) > most:
             return having
         u, words, weights, _ = query.row(0)
-        own = coded(u, self.index.codes, self.index.outline)
+        own = coded(u, self.index.tables.codes, self.index.tables.outline)
         found = rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
         if not len(having):
             return found
@@ -222,7 +216,7 @@ class Retriever:
         else:
             assert self.index is not None
             u, words, weights, _ = one.row(0)
-            query = coded(u, self.index.codes, self.index.outline)
+            query = coded(u, self.index.tables.codes, self.index.tables.outline)
             look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf
             found = None if effort is None else look(effort, least, floor)
@@ -230,7 +224,7 @@ class Retriever:
                 ranked, _ = self._rank(one, found.rows, floor, offset, limit)
                 if len(ranked[0]) == limit or (is_known and not found.is_full):
                     return Ranking(*ranked, certified=False, total=total)
-            elif self.index.cells.count > 1 and not is_known:
+            elif self.index.cells.n_cells > 1 and not is_known:
                 found = look(_FIRST_LOOK, least, floor)
                 if found is not None and len(found.rows) >= wanted:
                     kth, _ = self._rank(one, found.rows, floor, wanted - 1, 1)
@@ -256,16 +250,17 @@ class Retriever:
         return self._full_scan.rank(query, rows, self._evidence(floor), offset, limit)
 
     def _evidence(self, floor: Floor) -> Evidence:
-        """Return what a floor asks for, with the posting lists of these documents."""
         dense, lexical, score = least_of(floor)
         if not floor.words or not self._full_scan.is_inner_product:
             return NOTHING_NEEDED._replace(dense=dense, lexical=lexical, score=score)
         words = np.array(floor.words, np.int32)
         if self.index is None:
             lists = self._full_scan.postings
-            return Evidence(dense, lexical, score, lists.indptr, lists.indices, words, words[:0])
-        own, slot_of = self.index.postings, self.index.cells.slots
-        return Evidence(dense, lexical, score, own.indptr, own.slots, words, slot_of)
+            arrays = lists.indptr, lists.indices, words, words[:0]
+            return read_only(Evidence(dense, lexical, score, *arrays))
+        words.setflags(write=False)
+        own = self.index.postings
+        return Evidence(dense, lexical, score, own.indptr, own.slots, words, self.index.cells.slots)
 
     def _fast(
         self,
@@ -283,7 +278,7 @@ class Retriever:
         assert self.index is not None
         assert self._scratch is not None
         # In compacted bundles many words of a query have a column that no document has; these decide nothing.
-        words, weights = self.index.postings.present(words, weights)
+        words, weights = with_entries(self.index.postings.indptr, words, weights)
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return None
@@ -305,9 +300,9 @@ def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) ->
     """Return the rows of the documents that have one of some features, ascending, without those to leave out."""
     if not features:
         return np.zeros(0, np.int64)
-    mask = np.zeros(len(index.cells.rows), np.bool_)
+    mask, slots, indptr = np.zeros(len(index.cells.rows), np.bool_), *index.postings[1::-1]
     for feature in features:
-        mask[index.cells.rows[index.postings.slots_of(feature)]] = True
+        mask[index.cells.rows[slots[indptr[feature] : indptr[feature + 1]]]] = True
     if deleted is not None:
         mask &= ~deleted
     return np.flatnonzero(mask)
@@ -339,10 +334,6 @@ def explain(
     The contributions of all words add up to the dense and the lexical part.
 
     Args:
-        terms: The query as `model.query_terms(text)` splits it.
-        retriever: Over the document.
-        query: The same query, encoded.
-        row: The document.
         limit: The number of words to return at most; words without a contribution are left out.
     """
     words = retriever.scorer.explain(terms, query, row)

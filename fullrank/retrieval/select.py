@@ -18,7 +18,7 @@ import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64, Mask
 from fullrank.kernels.select import best_rows, rows_at_least
-from fullrank.retrieval.ranking import NONE_DELETED, remaining
+from fullrank.retrieval.ranking import mask_of, remaining
 
 # (dense, lexical, bias) of the given rows, float64 each.
 ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]
@@ -38,18 +38,11 @@ class Scanned(NamedTuple):
 def candidates(
     scanned: Scanned, wanted: int, score_parts: ScoreParts, deleted: Mask | None
 ) -> Int64:
-    """Return the rows that may be among the top `wanted`, ascending; no other row can be.
-
-    Args:
-        scanned: Approximate scores and their bounds.
-        wanted: k.
-        score_parts: Scores given rows in float64.
-        deleted: bool (n,), rows that must not be returned.
-    """
+    """Return the rows that may be among the top `wanted`, ascending; no other row can be."""
     scores = scanned.scores
     if scanned.above == math.inf:
         return remaining(len(scores), deleted)
-    mask = NONE_DELETED if deleted is None else deleted
+    mask = mask_of(deleted)
     best = best_rows(scores, mask, wanted)
     theta = float(np.sum(score_parts(best), axis=0).min())
     # float32() may round the threshold up, so compare with the next number below it.

@@ -94,7 +94,7 @@ def tune(
         return float(found.mean()) if len(found) else 0.0
 
     index = retriever.index
-    ladder = efforts(0 if index is None else index.cells.count)
+    ladder = efforts(0 if index is None else index.cells.n_cells)
     steps = len(ladder) + len(_LOWERED) + 2
     step = 0
     while step < len(ladder) - 1 and measured(ladder[step], 0, AIMED_RECALL) < AIMED_RECALL:
@@ -119,7 +119,6 @@ def tune(
 
 
 def _lowered(effort: Effort, name: str) -> Iterator[Effort]:
-    """Yield the effort with one number lowered, lowest first."""
     if name == "floor":
         yield from (replace(effort, floor=floor) for floor in _FLOORS if floor > effort.floor)
         return

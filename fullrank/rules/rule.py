@@ -54,8 +54,6 @@ class Rule:
     """A rule.
 
     Attributes:
-        filter: JSON of a filter, or None.
-        pins: By place.
         synonyms: Groups of texts, each of at least two.
         begins, ends: In seconds since 1970; None for no bound. A rule applies from `begins` on and before `ends`.
     """

@@ -28,7 +28,7 @@ from fullrank.retrieval.ranking import Choice
 from fullrank.retrieval.retriever import Explanation, explain, largest
 from fullrank.scoring import InnerProduct, TermShare, WordScore
 from fullrank.storage.documents import DocumentStore
-from fullrank.storage.strings import IdIndex, Lexicon, Names, hashes_of
+from fullrank.storage.strings import Lexicon, Names
 
 # A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.
 _MAX_EXTRA_HITS = 64
@@ -57,12 +57,12 @@ class Part:
     features: Int32 | None = None
     removed: Mask | None = None
     facts: DocumentFacts | None = None
-    ids: IdIndex | None = None
+    ids: Lexicon | None = None
     new_words: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.ids is None:
-            object.__setattr__(self, "ids", IdIndex(self.store.ids))
+            object.__setattr__(self, "ids", Lexicon.of(self.store.ids))
 
     def __len__(self) -> int:
         """Number of documents, with those removed."""
@@ -89,10 +89,11 @@ class Part:
             return None
         return None if self.removed is not None and self.removed[row] else row
 
-    def live_rows(self, ids: Sequence[str], hashes: Int64) -> Int64:
-        """Return the rows of those ids that are in this part and not removed; the arguments are those of IdIndex."""
+    def live_rows(self, ids: Sequence[str]) -> Int64:
+        """Return the rows of those ids that are in this part and not removed, in the order of the ids."""
         assert self.ids is not None
-        rows = self.ids.rows(ids, hashes)
+        found = self.ids.find_all(ids)
+        rows = found[found >= 0].astype(np.int64)
         return rows if self.removed is None else rows[~self.removed[rows]]
 
     def remove(self, rows: Int64) -> Part:
@@ -494,7 +495,7 @@ class NewClicks:
         found = self._popular.get(part.key)
         if found is None:
             weight, start = self.parts.popularity
-            rows = np.sort(part.live_rows(*self._ids)) if weight else np.zeros(0, np.int64)
+            rows = np.sort(part.live_rows(self._ids)) if weight else np.zeros(0, np.int64)
             counts = [self.of_document[part.store.ids[row]] for row in rows.tolist()]
             n = self.parts.learned(part.retriever.documents, rows, features=part.features)
             # One that nobody had clicked before has the bias of a document without clicks instead of ln 1.
@@ -506,9 +507,8 @@ class NewClicks:
         return found
 
     @cached_property
-    def _ids(self) -> tuple[Names, Int64]:
-        ids = Names(self.of_document)
-        return ids, hashes_of(ids)
+    def _ids(self) -> Names:
+        return Names(self.of_document)
 
     def clicked(self, key: str) -> Mapping[str, int]:
         """Return the new clicks after a query, by id of the document."""

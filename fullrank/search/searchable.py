@@ -72,9 +72,8 @@ def gather(
         if len(here):
             found, rows = part.fetch(selected.row[here])
             copy_documents(
-                found.dense, *found.sparse.arrays,
-                rows, here, _EVERY_FEATURE if target is None else target,
-                dense, indptr, indices, values,
+                found.matrix, rows, here, _EVERY_FEATURE if target is None else target,
+                (dense, indptr, indices, values),
             )  # fmt: skip
     return Encoded(dense, Rows(indptr, indices, values, width), bias)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import math
 import os
 import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+_POLL_S = 0.05
 FileFingerprint = tuple[int, int, int, int] | None
 """Changes whenever a file is replaced or written; None: there is no file."""
 
@@ -53,6 +57,31 @@ def fingerprint(path: Path) -> FileFingerprint:
     except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
+
+
+@contextmanager
+def locked(path: Path, wait_s: float = math.inf) -> Iterator[bool]:
+    """Hold the lock of a file, which is created, or of a folder; it ends with the process at the latest.
+
+    Yields:
+        Whether it was free within `wait_s`.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if path.is_dir() else os.O_CREAT)
+    descriptor, end = os.open(path, flags, 0o644), time.monotonic() + wait_s
+    try:
+        is_ours = wait_s == math.inf
+        if is_ours:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not is_ours:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = True
+            if is_ours or time.monotonic() >= end:
+                break
+            time.sleep(_POLL_S)
+        yield is_ours
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

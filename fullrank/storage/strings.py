@@ -18,7 +18,7 @@ import numpy as np
 
 from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
 from fullrank.kernels.records import copy_strings
-from fullrank.kernels.words import find_hashed, find_string, find_strings, hash_strings
+from fullrank.kernels.words import find_string, find_strings, hash_strings
 
 _CHUNK = 4096
 _PIECE = 1 << 20  # offsets, or bytes, checked in one step
@@ -266,9 +266,12 @@ class Lexicon(StringTable):
         names = Names.of(names)
         rows = names.found.get(self)
         if rows is None:
-            rows = find_strings(self.blob, self.offsets, self.slots, *names.packed)
-            names.found[self] = rows
+            rows = names.found[self] = self.find_all(names)
         return rows
+
+    def find_all(self, names: Sequence[str]) -> Int32:
+        """Return what ``rows`` does; nothing is remembered."""
+        return find_strings(self.blob, self.offsets, self.slots, *Names.of(names).packed)
 
     def find(self, name: str) -> int:
         """Return the row of a string; -1 if the table does not have it."""
@@ -287,33 +290,3 @@ def unknown_to(names: Names | NameTable, lexicons: Iterable[Lexicon]) -> list[in
             return missing
         places = missing if places is None else sorted({*places}.intersection(missing))
     return [*range(len(names))] if places is None else places
-
-
-# Rows by id for many ids at once: a sorted array of hashes in place of a binary search over strings for each.
-
-
-def hashes_of(ids: Sequence[str]) -> Int64:
-    """Return the hash of each id, int64; equal in one process only."""
-    return np.fromiter(map(hash, ids), np.int64, len(ids))
-
-
-class IdIndex:
-    """The rows of distinct ids; made on first use, 12 bytes an id."""
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._ids = ids
-        self._made: tuple[StringTable, Int64, Int32] | None = None
-
-    def rows(self, ids: Sequence[str], hashes: Int64) -> Int64:
-        """Return the rows of those ids that are here, int64, in the order of the ids.
-
-        Args:
-            ids: Ids to look up; as Names, their bytes are made once for several tables.
-            hashes: What ``hashes_of`` returned for them.
-        """
-        if self._made is None:
-            table, own = StringTable.of(self._ids), hashes_of(self._ids)
-            order = np.argsort(own, kind="stable").astype(np.int32)
-            self._made = table, own[order], order
-        table, known, order = self._made
-        return find_hashed(table.blob, table.offsets, known, order, hashes, *Names.of(ids).packed)

@@ -196,10 +196,6 @@ def tfidf(counts: Rows, idf: Float32) -> Rows:
 
 def damped(tf: Float32) -> Float32:
     """Return 1 + ln tf, and a tf below 1 as it is."""
-    # Most queries have each word once; of so few numbers, a list tells the largest sooner than numpy.
-    largest = max(tf.tolist(), default=0) if len(tf) <= _FEW else tf.max()
-    if largest <= 1:
-        return tf
     return (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
 
 

@@ -19,10 +19,10 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
-from fullrank.kernels.joined import find_joined, weigh_buckets
+from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.joined import find_joined
 from fullrank.storage.checks import ascends
-from fullrank.storage.strings import Lexicon, Names, StringTable
+from fullrank.storage.strings import Lexicon, Names
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, key_of, parts_of, split_digits
 from fullrank.text.features import Vocabulary
@@ -160,7 +160,7 @@ _MAX_JOINED = 16
 # Words of queries whose forms are remembered.
 _CACHED = 1 << 14
 
-_IRREGULAR, _STEMS = Lexicon.of(IRREGULAR), StringTable.of(IRREGULAR.values())
+_IRREGULAR = Lexicon.of(IRREGULAR)
 
 
 def spaced(sequence: Sequence[str]) -> Names:
@@ -219,42 +219,13 @@ class Neighbours:
         found = self._found.get(lexicons)
         if found is None:
             plain, spelled = self._letters
+            folded, singulars = tables.folded.keys.slots, tables.singulars.keys.slots
+            slots = known.slots, folded, singulars, _IRREGULAR.slots
             found = find_joined(
-                *plain.packed,
-                *spelled.packed,
-                known.slots,
-                tables.folded.keys.slots,
-                tables.singulars.keys.slots,
-                _IRREGULAR.slots,
-                MAX_PARTS,
-                plain is spelled,
+                plain.packed, spelled.packed, slots, MAX_PARTS, plain is spelled
             ).tolist()
             self._found[lexicons] = found
         return found
-
-    def weigh_buckets(
-        self,
-        buckets: Sequence[int],
-        amounts: Sequence[float],
-        most: int,
-        rows: int,
-        keys: tuple[str, str],
-        shares: tuple[float, float],
-    ) -> Rows:
-        """Add up weights by bucket, and those of up to `most` neighbours as one word, (1, rows).
-
-        Args:
-            keys: What the folded key of a word begins with, an ASCII character, and what its singular does.
-            shares: What each key of neighbours weighs; 0: they have no such key.
-        """
-        folded, singular = map(ord, keys)
-        found = weigh_buckets(
-            np.array(buckets, np.int32), np.array(amounts, np.float64),
-            *self._sequence.packed, *self._letters[0].packed,
-            _IRREGULAR.blob, _IRREGULAR.offsets, _IRREGULAR.slots, _STEMS.blob, _STEMS.offsets,
-            most, rows, folded, singular, shares[0], shares[1],
-        )  # fmt: skip
-        return Rows(*found, rows)
 
 
 @dataclass(frozen=True, eq=False)

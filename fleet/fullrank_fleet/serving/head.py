@@ -19,7 +19,6 @@ from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
 from fullrank.search.part import Part
 from fullrank.storage.documents import Document, DocumentStore
-from fullrank.storage.strings import hashes_of
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets import SetManifest, fetch_shard, shard_folder
 from fullrank_fleet.sets.manifest import model_id
@@ -217,7 +216,7 @@ class HeadView(View):
         if view is self or self.of_set is None:
             return view
         ids = list({operation.id for operation in operations if operation.seq > self.seq})
-        rows = self.of_set.live_rows(ids, hashes_of(ids))
+        rows = self.of_set.live_rows(ids)
         return replace(view, of_set=self.of_set.remove(rows))
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:

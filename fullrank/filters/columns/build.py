@@ -102,16 +102,7 @@ def _fits(text: str) -> bool:
         return False
 
 
-class _Cells:
-    """The values of one kind in order of arrival: the row and the value (or provisional code) of each."""
-
-    def __init__(self, typecode: str) -> None:
-        self.rows = array("i")
-        self.values: array[Any] = array(typecode)
-
-    def add(self, row: int, value: float) -> None:
-        self.rows.append(row)
-        self.values.append(value)
+_TYPECODES: dict[Kind, str] = {"boolean": "b", "number": "d", "keyword": "i"}
 
 
 class _Field:
@@ -119,7 +110,8 @@ class _Field:
 
     def __init__(self) -> None:
         self.refused: str | None = None
-        self._cells: dict[Kind, _Cells] = {}
+        # The rows and the values, or provisional codes, of each kind in order of arrival.
+        self._cells: dict[Kind, tuple[array[int], array[Any]]] = {}
         self._keywords: dict[str, int] = {}
 
     @property
@@ -144,26 +136,27 @@ class _Field:
             code = self._keywords.setdefault(item, len(self._keywords))
             if code >= MAX_KEYWORDS:
                 return f"it holds more than {MAX_KEYWORDS} different texts"
-            self._cells_of("keyword", "i").add(row, code)
+            self._put("keyword", row, code)
         elif isinstance(item, bool):
-            self._cells_of("boolean", "b").add(row, item)
+            self._put("boolean", row, item)
         elif isinstance(item, int):
             if abs(item) > MAX_INTEGER:
                 return "it holds an integer beyond 2^53; store such numbers as text"
-            self._cells_of("number", "d").add(row, item)
+            self._put("number", row, item)
         elif isinstance(item, float):
             if not isfinite(item):
                 return "it holds a number that is not finite"
-            self._cells_of("number", "d").add(row, item)
+            self._put("number", row, item)
         else:
             return "it holds objects or lists of lists"
         return None
 
-    def _cells_of(self, kind: Kind, typecode: str) -> _Cells:
-        cells = self._cells.get(kind)
-        if cells is None:
-            cells = self._cells[kind] = _Cells(typecode)
-        return cells
+    def _put(self, kind: Kind, row: int, value: float) -> None:
+        if kind not in self._cells:
+            self._cells[kind] = array("i"), array(_TYPECODES[kind])
+        rows, values = self._cells[kind]
+        rows.append(row)
+        values.append(value)
 
     def write(
         self, prefix: str, documents: int, create: Create, strings: Strings
@@ -171,8 +164,8 @@ class _Field:
         """Write the parts; return for each its number of values and whether it has lists."""
         facts: dict[Kind, dict[str, Any]] = {}
         for kind in sorted(self._cells):
-            cells = self._cells.pop(kind)
-            raw = np.frombuffer(cells.values, cells.values.typecode)
+            arrived, given = self._cells.pop(kind)
+            raw = np.frombuffer(given, given.typecode)
             name = f"{prefix}{kind}."
             match kind:
                 case "boolean":
@@ -191,7 +184,7 @@ class _Field:
                     codes = place[raw]
                     self._keywords = {}
                     strings(name + "values", texts)
-            rows = np.frombuffer(cells.rows, np.int32)
+            rows = np.frombuffer(arrived, np.int32)
             lists = _write_codes(name, rows, codes, distinct, documents, create)
             facts[kind] = {"values": distinct, "lists": lists}
         return facts

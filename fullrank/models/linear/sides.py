@@ -223,17 +223,9 @@ class DenseSide:
         if unseen:
             late_factor, late = self._late_factor(unseen), self.rows_for(unseen)
         dense, sizes = kernels.embed(
-            counts.indptr,
-            counts.indices,
-            weights,
-            target,
-            self._factor,
-            late_factor,
-            self.table,
-            late,
-            self.terms,
-            int(not self.counted),
-        )
+            (counts.indptr, counts.indices, weights), target, (self._factor, self.table),
+            (late_factor, late), self.terms, int(not self.counted),
+        )  # fmt: skip
         return self._finish(dense, sizes)
 
     def _finish(self, dense: Float32, sizes: Int64) -> Float32:
@@ -352,18 +344,14 @@ class SparseSide:
         if self.scheme == "bm25":
             # A variant gets its share of the weight that the word itself has, or would have.
             late = variant_shares(words, counts, self.sources, width, self._late(words))
-            given = (*counts.arrays, target, *self._known_forms, *late.arrays, *sequences.arrays)
-            found = weigh_lexical(*given, self.idf, *self._k3, self.terms, MAX_WORDS)
+            given = counts.arrays, target, self._known_forms, late.arrays, sequences.arrays
+            found = weigh_lexical(*given, self.idf, self.k3, (self.terms, MAX_WORDS))
             return Rows(*found, self.width)
         known = counts.remap_columns(target, width)
         joined, phrases = sequences.columns(0, width), sequences.columns(width, self.width)
         added = weigh_variants(words, short_queries(counts), self.sources, width)
         rows = self._top(tfidf(Rows.add([known, joined, added]), self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
-
-    @cached_property
-    def _k3(self) -> tuple[np.float32, np.float32]:
-        return np.float32(self.k3), np.float32(self.k3 + 1)
 
     @cached_property
     def _known_forms(self) -> tuple[Int64, Int32, Float64]:

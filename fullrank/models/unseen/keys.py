@@ -122,16 +122,10 @@ class Keys:
 
     def _query(self, reading: Reading) -> Rows:
         """Return s′ of one query, (1, R)."""
-        names, weights, split = self._words(reading)
-        buckets: list[int] = []
-        amounts: list[float] = []
-        for name, amount in zip(names, weights, strict=True):
-            for bucket, share in split(name):
-                buckets.append(bucket)
-                amounts.append(amount * share)
-        neighbours, keys = reading.neighbours, (_FOLDED, _SINGULAR)
-        most, shares = _MOST_JOINED, self._key_shares
-        return neighbours.weigh_buckets(buckets, amounts, most, self.rows, keys, shares)
+        found: dict[int, float] = {}
+        for _, amount, features in self._split(reading):
+            _add(found, amount, features)
+        return Rows.from_lists([([*found], [*found.values()])], self.rows)
 
     def terms(self, text: str) -> dict[str, dict[int, float]]:
         """Split s′ of one query: bucket → weight of each word, and of each compound."""

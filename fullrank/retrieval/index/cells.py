@@ -11,16 +11,16 @@ less in the same time.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import faiss
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Int64
-from fullrank.kernels.arrays import Int8, UInt8, UInt16
+from fullrank.encoding import Float32, Int64
+from fullrank.kernels.arrays import UInt8, UInt16
 from fullrank.kernels.fast import DISTANCES
+from fullrank.kernels.index import Cells, read_only
 from fullrank.progress import Progress, silent
-from fullrank.retrieval.index.codes import Create, encode
+from fullrank.retrieval.index.codes import Create, encode, made
 
 # Centres of many cells by k-means in three passes.
 #
@@ -120,37 +120,6 @@ _MAX_CELLS = 1 << 16
 _MAX_LENGTH = 1e18
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The slots of n documents in C cells.
-
-    Attributes:
-        rows: int32 (n,), the document of each slot; within a cell by distance, descending, then ascending.
-        slots: int32 (n,), the slot of each document.
-        of: uint16 (n,), the cell of each slot.
-        distances: uint8 (n,), ‖v − centre‖ of each slot in 255ths of the longest of its cell, rounded up.
-        starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
-        centres, scales: int8 (C, N) and float32 (C,), coded as documents are (codes.py).
-        bias: float32 (C,), the mean b of each cell.
-        longest: float32 (C,), the largest ‖v − centre‖ of each cell.
-    """
-
-    rows: Int32
-    slots: Int32
-    of: UInt16
-    distances: UInt8
-    starts: Int64
-    centres: Int8
-    scales: Float32
-    bias: Float32
-    longest: Float32
-
-    @property
-    def count(self) -> int:
-        """The number of cells."""
-        return len(self.scales)
-
-
 def build_cells(
     vectors: Float32,
     bias: Float32,
@@ -162,16 +131,11 @@ def build_cells(
     """Group documents into at most `wanted` cells.
 
     Args:
-        vectors: v, float32 (n, N); equal vectors give equal cells.
-        bias: b, float32 (n,).
-        wanted: The largest number of cells.
-        create: Makes each array.
-        progress: Receives the number of documents done.
         known: Cells of documents of the same model, whose centres are used in place of new ones.
     """
     count, width = vectors.shape
     progress("cells", 0, count)
-    cells = min(wanted, count // 8, _MAX_CELLS) if known is None else known.count
+    cells = min(wanted, count // 8, _MAX_CELLS) if known is None else known.n_cells
     if cells < 2 or not width or not _longest(vectors) < _MAX_LENGTH:
         centres, cell_of = np.zeros((1, width), np.float32), np.zeros(count, np.uint16)
     elif known is not None:
@@ -180,45 +144,24 @@ def build_cells(
     else:
         centres, cell_of = _clusters(vectors, cells, progress)
     distances, longest = _distances(vectors, centres, cell_of)
-    rows, slots = (
-        create("cells.rows", (count,), np.int32),
-        create("cells.slots", (count,), np.int32),
+    made_cells = Cells(
+        *made(create, Cells, n=count, N=width, C=len(centres), **{"C+1": len(centres) + 1})
     )
+    rows, starts = made_cells.rows, made_cells.starts
     rows[:] = np.argsort(
         cell_of * np.uint32(DISTANCES + 1) + (DISTANCES - distances), kind="stable"
     )
-    slots[rows] = np.arange(count, dtype=np.int32)
-    of = create("cells.of", (count,), np.uint16)
-    of[:] = cell_of[rows]
-    stored_distances = create("cells.distances", (count,), np.uint8)
-    stored_distances[:] = distances[rows]
-    starts = create("cells.starts", (len(centres) + 1,), np.int64)
+    made_cells.slots[rows] = np.arange(count, dtype=np.int32)
+    made_cells.of[:] = cell_of[rows]
+    made_cells.distances[:] = distances[rows]
     np.cumsum(np.bincount(cell_of, minlength=len(centres)), out=starts[1:])
-    if known is not None and len(centres) == known.count:
-        # The same memory: a search of a segment then finds in the caches what the search of the bundle has just read.
-        stored, stored_scales = known.centres, known.scales
-    else:
-        codes, scales, _, _ = encode(centres)
-        stored = create("cells.centres", codes.shape, np.int8)
-        stored_scales = create("cells.scales", scales.shape, np.float32)
-        stored[:], stored_scales[:] = codes, scales
-    stored_bias = create("cells.bias", stored_scales.shape, np.float32)
-    stored_longest = create("cells.longest", stored_scales.shape, np.float32)
-    stored_bias[:] = np.bincount(cell_of, bias, minlength=len(centres)) / np.maximum(
-        np.diff(starts), 1
-    )
-    stored_longest[:] = longest
-    return Cells(
-        rows,
-        slots,
-        of,
-        stored_distances,
-        starts,
-        stored,
-        stored_scales,
-        stored_bias,
-        stored_longest,
-    )
+    is_known = known is not None and known.n_cells == len(centres)
+    own = known[5:7] if is_known and known is not None else encode(centres)[:2]
+    made_cells.centres[:], made_cells.scales[:] = own
+    sums = np.bincount(cell_of, bias, minlength=len(centres))
+    made_cells.bias[:] = sums / np.maximum(np.diff(starts), 1)
+    made_cells.longest[:] = longest
+    return read_only(made_cells)
 
 
 def _distances(vectors: Float32, centres: Float32, cell_of: UInt16) -> tuple[UInt8, Float32]:
@@ -254,11 +197,6 @@ def _longest(vectors: Float32) -> float:
 
 def _clusters(vectors: Float32, cells: int, progress: Progress) -> tuple[Float32, UInt16]:
     """Return centres, float32 (cells, N), and a near one of each vector, uint16 (n,)."""
-    # Imported here: only building an index needs it.
-    import faiss
-
-    from fullrank.retrieval.index.cells import train_cells
-
     count = len(vectors)
     sample = np.linspace(0, count - 1, min(count, cells * _POINTS_PER_CELL)).astype(np.int64)
     centres, index = train_cells(np.ascontiguousarray(vectors[np.unique(sample)]), cells)

@@ -10,15 +10,15 @@ and Schwarz its error is at most
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32
-from fullrank.kernels.arrays import UNIT_ROUNDOFF, Int8, UInt8
+from fullrank.kernels.arrays import UNIT_ROUNDOFF, Int8
+from fullrank.kernels.index import STORED, CodedQuery, Codes, Outline, read_only
 from fullrank.kernels.products import (
     CODE_LEVELS,
     GROUP,
@@ -34,25 +34,16 @@ Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 _CHUNK = 1 << 16
 
 
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """Coded vectors, by slot.
+def made(create: Create, part: type[Any], **sizes: int) -> list[npt.NDArray[Any]]:
+    """Create the arrays of a part of an index, in the order of its fields."""
+    return [
+        create(name, shape_of(shape, sizes), dtype) for name, (dtype, shape) in STORED[part].items()
+    ]
 
-    Attributes:
-        codes: int8 (n, N).
-        scales: float32 (n,).
-        bias: float32 (n,), b.
-        error: max_d ‖v_d − v̂_d‖, rounded up.
-        length: max_d ‖v̂_d‖, rounded up.
-        largest_bias: max_d |b_d|.
-    """
 
-    codes: Int8
-    scales: Float32
-    bias: Float32
-    error: float
-    length: float
-    largest_bias: float
+def shape_of(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return a shape that ``STORED`` names by its sizes."""
+    return tuple(sizes[size] if size in sizes else int(size) for size in shape.split())
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
@@ -66,8 +57,8 @@ def build_codes(
     vectors: Float32, bias: Float32, rows: Int32, create: Create, progress: Progress = silent
 ) -> Codes:
     """Code all documents in the order of the slots, a chunk at a time."""
-    codes = create("codes", vectors.shape, np.int8)
-    scales = create("scales", (len(vectors),), np.float32)
+    count, width = vectors.shape
+    codes, scales, by_slot = made(create, Codes, n=count, N=width)
     error = length = 0.0
     for start in range(0, len(vectors), _CHUNK):
         chunk = np.asarray(vectors[rows[start : start + _CHUNK]])
@@ -76,10 +67,9 @@ def build_codes(
         scales[start : start + len(chunk)] = part_scales
         error, length = max(error, off), max(length, longest)
         progress("codes", start + len(chunk), len(vectors))
-    by_slot = create("bias", bias.shape, np.float32)
     by_slot[:] = bias[rows]
     largest = float(np.abs(by_slot).max(initial=0.0))
-    return Codes(codes, scales, by_slot, _up(error), _up(length), largest)
+    return read_only(Codes(codes, scales, by_slot, _up(error), _up(length), largest))
 
 
 def _up(value: float) -> float:
@@ -112,44 +102,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 _MOST = _LARGEST / 4
 
 
-@dataclass(frozen=True, eq=False)
-class Outline:
-    """Outlines of n vectors, by slot.
-
-    Attributes:
-        directions: B, float32 (N, H); (N, 0) where h is v, and zeros up to a width that 4 divides.
-        codes: uint8 (⌈n / 16⌉, 16 H), in the order of fullrank.kernels.products.
-        scales: float32 (n,).
-        rest: ‖r‖, rounded up, float32 (n,).
-        error: max ‖h − ĥ‖, rounded up.
-        length: max ‖ĥ‖, rounded up.
-        longest: max ‖v‖, rounded up.
-    """
-
-    directions: Float32
-    codes: UInt8
-    scales: Float32
-    rest: Float32
-    error: float
-    length: float
-    longest: float
-
-    def shapes(
-        self, width: int, count: int
-    ) -> list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]]:
-        """Return name, array, dtype and shape of each part, for n documents of N numbers."""
-        own, wide = outline_width(width), width > DIRECTIONS
-        return [
-            ("outline.directions", self.directions, "<f4", (width, own if wide else 0)),
-            ("outline.codes", self.codes, "|u1", (-(-count // GROUP), GROUP * own)),
-            ("outline.scales", self.scales, "<f4", (count,)),
-            ("outline.rest", self.rest, "<f4", (count,)),
-        ]
-
-
 def outline_width(width: int) -> int:
     """Return H for vectors of N numbers."""
     return DIRECTIONS if width > DIRECTIONS else -(-width // TOGETHER) * TOGETHER
+
+
+def outline_sizes(width: int, count: int) -> dict[str, int]:
+    """Return the sizes that the outlines of n documents of N numbers have."""
+    own = outline_width(width)
+    directions = own if width > DIRECTIONS else 0
+    return {"n": count, "N": width, "D": directions, "G": -(-count // GROUP), "16H": GROUP * own}
 
 
 def build_outline(
@@ -162,29 +124,25 @@ def build_outline(
     """Make the outlines of float32 (n, N) in the order of the slots, a chunk at a time.
 
     Args:
-        vectors: Of the documents.
-        rows: int32 (n,), the document of each slot.
-        create: Makes each array.
-        progress: Receives the number of documents done.
         known: B of documents of the same model; None: choose it.
     """
     count, width = vectors.shape
     narrow = width <= DIRECTIONS
-    directions = create("outline.directions", (width, 0 if narrow else DIRECTIONS), np.float32)
+    sizes = outline_sizes(width, count)
+    directions, codes, scales, rest = made(create, Outline, **sizes)
     if not narrow:
         directions[:] = _directions(vectors) if known is None else known
-    codes = create("outline.codes", (-(-count // GROUP), GROUP * outline_width(width)), np.uint8)
-    scales = create("outline.scales", (count,), np.float32)
-    rest = create("outline.rest", (count,), np.float32)
     error = length = longest = 0.0
     for start in range(0, count, _OUTLINE_CHUNK):
         chunk = np.asarray(vectors[rows[start : start + _OUTLINE_CHUNK]])
-        sizes = np.sqrt(_squares(chunk))
-        part = _padded(chunk) if narrow else chunk @ directions
-        if not float(sizes.max()) < _MOST:
-            part = np.zeros_like(part)  # no query uses them
-        elif not narrow:
-            slack = 4 * (width + DIRECTIONS) ** 0.5 * UNIT_ROUNDOFF * sizes
+        norms = np.sqrt(_squares(chunk))
+        if not float(norms.max()) < _MOST:
+            part = np.zeros((len(chunk), outline_width(width)), np.float32)  # no query uses them
+        elif narrow:
+            part = _padded(chunk)
+        else:
+            part = chunk @ directions
+            slack = 4 * (width + DIRECTIONS) ** 0.5 * UNIT_ROUNDOFF * norms
             lengths = np.sqrt(_squares(chunk - part @ directions.T)) + slack
             rest[start : start + len(chunk)] = np.nextafter(
                 lengths.astype(np.float32), np.float32(np.inf)
@@ -193,9 +151,10 @@ def build_outline(
         codes[start // GROUP : -(-(start + len(chunk)) // GROUP)] = in_groups(coded)
         scales[start : start + len(chunk)] = part_scales
         error, length = max(error, off), max(length, long)
-        longest = max(longest, float(sizes.max()))
+        longest = max(longest, float(norms.max()))
         progress("outlines", start + len(chunk), count)
-    return Outline(directions, codes, scales, rest, *(_UP * n for n in (error, length, longest)))
+    bounds = (_UP * n for n in (error, length, longest))
+    return read_only(Outline(directions, codes, scales, rest, *bounds))
 
 
 def _directions(vectors: Float32) -> Float32:
@@ -209,14 +168,12 @@ def _directions(vectors: Float32) -> Float32:
 
 
 def _padded(vectors: Float32) -> Float32:
-    """Add zeros up to a width that 4 divides."""
     width = vectors.shape[1]
     more = outline_width(width) - width
     return np.pad(vectors, ((0, 0), (0, more))) if more > 0 else vectors
 
 
 def _squares(vectors: Float32) -> Float64:
-    """Return ‖v‖² of each vector, float64 (n,)."""
     found: Float64 = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     return found
 
@@ -224,44 +181,16 @@ def _squares(vectors: Float32) -> Float64:
 # A query as the index compares it with documents: codes of u, and bounds on what they are off by.
 
 
-class CodedQuery(NamedTuple):
-    """The codes of u, and of its outline a: u = B a + p.
-
-    Attributes:
-        code: int8 (N,).
-        scale: Of the code.
-        error: The largest |u·v − û·v̂| of any document; infinite where a product may overflow.
-        outline: int8 (H,).
-        outline_scale: Of the outline.
-        left: ‖p‖, rounded up.
-        outline_error: The most that u·v is above â·ĥ + ‖p‖ ‖r‖; infinite where a product may overflow.
-        length: ‖u‖.
-        size: The largest absolute value on the way to a product, or more.
-    """
-
-    code: Int8
-    scale: np.float32
-    error: float
-    outline: Int8
-    outline_scale: np.float32
-    left: np.float32
-    outline_error: float
-    length: float
-    size: float
-
-
 def coded(u: Float32, codes: Codes, outline: Outline) -> CodedQuery:
     """Code a query's u, float32 (N,)."""
     code, part = np.empty(len(u), np.int8), np.zeros(outline_width(len(u)), np.int8)
-    length, scale, lost, part_scale, part_lost, beyond = code_query(
-        u, outline.directions, code, part
-    )
+    found = code_query(u, outline.directions, code, part)
+    length, scale, lost, part_scale, part_lost, beyond = (float(number) for number in found)
     # A product is scaled by the query first, and may overflow before the document's scale makes it small.
-    is_safe = float(scale) * CODE_LEVELS**2 * len(u) < _LARGEST
+    is_safe = scale * CODE_LEVELS**2 * len(u) < _LARGEST
     is_safe &= max(length, 1.0) * max(outline.longest, 1.0) < _MOST
     if not is_safe:
-        nothing = np.float32(0)
-        return CodedQuery(code, scale, np.inf, part, part_scale, nothing, np.inf, length, np.inf)
+        return CodedQuery(code, scale, np.inf, part, part_scale, 0.0, np.inf, length, np.inf)
     error = length * _UP * codes.error + lost * _UP * codes.length
     outline_error, left = length * _UP * outline.error + part_lost * _UP * outline.length, 0.0
     if outline.directions.size:
@@ -270,6 +199,4 @@ def coded(u: Float32, codes: Codes, outline: Outline) -> CodedQuery:
         left = (max(beyond, 0.0) + rounded * length**2) ** 0.5 * _UP
         outline_error += 4 * len(part) ** 0.5 * len(u) * UNIT_ROUNDOFF * length * outline.longest
     size = length * max(codes.length + codes.error, 2 * outline.longest)
-    return CodedQuery(
-        code, scale, error, part, part_scale, np.float32(left), outline_error, length, size
-    )
+    return CodedQuery(code, scale, error, part, part_scale, left, outline_error, length, size)

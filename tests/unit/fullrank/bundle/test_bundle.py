@@ -100,7 +100,7 @@ def test_two_bundles_published_in_one_second_are_both_kept(root: Path, written: 
 def test_few_documents_get_no_index_and_no_dense_part_gets_one_cell(root: Path) -> None:
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
     assert sparse.retriever.index is not None
-    assert sparse.retriever.index.cells.count == 1
+    assert sparse.retriever.index.cells.n_cells == 1
     assert sparse.encoded.whole().dense.shape == (40, 0)
     few = open_bundle(write_bundle(root, "few", **planted(documents=39)))
     assert few.retriever.index is None
@@ -112,7 +112,7 @@ def test_vectors_whose_distances_overflow_get_one_cell_and_are_still_found(root:
     given["encoded"].dense[::3] *= np.float32(1e25)
     bundle = open_bundle(write_bundle(root, "far", **given))
     assert bundle.retriever.index is not None
-    assert bundle.retriever.index.cells.count == 1
+    assert bundle.retriever.index.cells.n_cells == 1
     queries = given["model"].encode_queries(QUERIES)
     found = bundle.retriever.search(queries, 10)
     for one, other in zip(found, Retriever(given["encoded"]).search(queries, 10), strict=True):

@@ -426,9 +426,9 @@ def test_sections_are_written_named_and_opened(
     index = opened.retriever.index
     assert index is not None
     expected = index_in_memory(opened.encoded.whole(), cells=round(4 * 53**0.5))
-    np.testing.assert_array_equal(index.codes.codes, expected.codes.codes)
+    np.testing.assert_array_equal(index.tables.codes.codes, expected.tables.codes.codes)
     np.testing.assert_array_equal(index.postings.slots, expected.postings.slots)
-    assert index.codes.error == expected.codes.error
+    assert index.tables.codes.error == expected.tables.codes.error
     assert opened.sections.keys() == {"columns", "index"}
     assert parse_manifest((path / "manifest.json").read_text()) == opened.manifest
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
+from fullrank.kernels.index import (
+    STORED,
+    Cells,
+    CodedQuery,
+    Codes,
+    Outline,
+    Postings,
+    Shortlists,
+    Tables,
+    read_only,
+)
+from fullrank.kernels.products import in_groups
 
 SEEDS = st.integers(0, 2**32 - 1)
+CELLS = {name.partition(".")[2]: dtype for name, (dtype, _) in STORED[Cells].items()}
 
 
 def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
@@ -28,6 +43,46 @@ def random_index(rng: np.random.Generator, count: int, features: int, width: int
     limits = np.sort(rng.normal(size=(features, 2)).astype(np.float32), axis=1)
     scales, bias = rng.random((2, count)).astype(np.float32)
     return codes, scales, bias, lists, impacts, limits, rng.permutation(count).astype(np.int32)
+
+
+def tables_of(
+    codes: np.ndarray,
+    scales: np.ndarray,
+    bias: np.ndarray,
+    lists: tuple[np.ndarray, ...],
+    rows: np.ndarray,
+    *,
+    first: int = 0,
+    rest: np.ndarray | None = None,
+    cells: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Tables:
+    """Make an index of codes, of posting lists (indptr, slots, impacts, limits) and of an order of rows.
+
+    The outlines are the first numbers of the codes, and `rest` bounds the others. All lists are read in full.
+    """
+    nothing = np.zeros(0, np.int32)
+    lengths = scales if rest is None else rest
+    none = {
+        name: np.zeros((0, 0) if name == "centres" else 0, dtype) for name, dtype in CELLS.items()
+    }
+    short = np.zeros(len(lists[0]), np.int64), nothing, lists[2][:0], nothing
+    outlines = in_groups(np.ascontiguousarray(codes[:, :first]))
+    directions = np.zeros((codes.shape[1], 0), np.float32)
+    parts = (
+        Cells(**none | {"rows": rows, **cells}),
+        Codes(codes, scales, bias, 0.0, 0.0, 0.0),
+        Outline(directions, outlines, scales, lengths.astype(np.float32), 0.0, 0.0, 0.0),
+        Postings(*lists),
+        Shortlists(*short, scales[:0], np.zeros((len(rows), 0), np.uint8)),
+    )
+    return Tables(*map(read_only, parts))  # type: ignore[arg-type]
+
+
+def query_of(code: np.ndarray, scale: float, first: int = 0, left: float = 0.0) -> CodedQuery:
+    """Make a query of a code, whose first numbers are its outline."""
+    outline = np.ascontiguousarray(code[:first])
+    scale = float(np.float32(scale))
+    return CodedQuery(code, scale, 0.0, outline, scale, left, 0.0, 0.0, 0.0)
 
 
 def contributions(

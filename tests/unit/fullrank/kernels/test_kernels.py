@@ -11,12 +11,12 @@ from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded
 from fullrank.kernels.arrays import stable_order
-from fullrank.kernels.products import in_groups
+from fullrank.kernels.index import Limits, Matrix, Slack, Vector, read_only
 from fullrank.kernels.scan import scan_slots
 from fullrank.kernels.scoring import score_rows
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
-from tests.unit.fullrank.kernels.data import random_rows
+from tests.unit.fullrank.kernels.data import query_of, random_rows, tables_of
 from tests.unit.fullrank.retrieval.data import EVERYTHING, with_cells
 
 
@@ -26,11 +26,12 @@ def test_asking_for_memory_early_changes_nothing() -> None:
     u, words = rng.normal(size=40).astype(np.float32), np.arange(30, dtype=np.int32)
     rows, scratch = rng.integers(0, 90, 60), np.zeros(30)
     weights, together = rng.normal(size=30).astype(np.float32), np.empty((2, 60))
-    score_rows(u, words, weights, v, t.indptr, t.indices, t.values, rows, scratch, *together)
+    query, documents = read_only(Vector(u, words, weights)), Encoded.from_rows(t, v).matrix
+    score_rows(query, documents, rows, scratch, *together)
     for i in range(60):
         alone = np.empty((2, 1))
         one = rows[i : i + 1]
-        score_rows(u, words, weights, v, t.indptr, t.indices, t.values, one, scratch, *alone)
+        score_rows(query, documents, one, scratch, *alone)
         np.testing.assert_array_equal(alone[:, 0], together[:, i])
 
 
@@ -59,28 +60,19 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
     s, v = np.ones(9), np.zeros((9, 0), np.float32)
     limits, impacts = np.zeros((9, 2), np.float32), np.zeros(len(t.indices), np.uint8)
     words, found, nobody = np.arange(9, dtype=np.int32), np.zeros((2, 9)), np.zeros(0, np.bool_)
-    none, one, codes = np.zeros(0, np.int8), np.float32(1), np.zeros((9, 0), np.int8)
+    codes = np.zeros((9, 0), np.int8)
     for number in (-1, 9):
         indices, indptr = np.full_like(t.indices, number), t.indptr + 100 * number
         for damaged in ((t.indptr, indices), (indptr, t.indices)):
+            query = read_only(Vector(scores[:0], words[:0], scores[:0]))
+            documents = read_only(Matrix(v, *damaged, t.values, scores))
             with pytest.raises(IndexError, match="damaged"):
-                score_rows(
-                    scores[:0],
-                    words[:0],
-                    scores[:0],
-                    v,
-                    *damaged,
-                    t.values,
-                    np.arange(9),
-                    s,
-                    *found,
-                )
+                score_rows(query, documents, np.arange(9), s, *found)
+        index = tables_of(codes, scores, scores, (indptr, t.indices, impacts, limits), words)
+        none, slack = query_of(np.zeros(0, np.int8), 1.0), Slack(0.0, 0.0, 0.0)
+        asked = Limits(words[:0], -np.inf, np.inf, 3, -np.inf)
         with pytest.raises(IndexError, match="damaged"):
-            scan_slots(
-                none, one, in_groups(codes), scores, one, scores, none, one, codes, scores, scores,
-                indptr, t.indices, impacts, limits, words, s, words, nobody, words[:0], -np.inf, np.inf,
-                3, -np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 9, -1,
-            )  # fmt: skip
+            scan_slots(index, none, words, s, nobody, asked, slack, 9)
 
 
 @pytest.mark.sweep

@@ -236,7 +236,7 @@ def test_u_is_the_weighted_sum_of_the_rows_of_the_words(
     table = (rng.normal(size=(known + late, width)) * size).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         u, sizes = embed(
-            *queries.arrays, target, factor[:known], factor[known:], table[:known], table[known:],
+            queries.arrays, target, (factor[:known], table[:known]), (factor[known:], table[known:]),
             keep, int(is_unit),
         )  # fmt: skip
         for i in range(count):
@@ -335,10 +335,8 @@ def test_s_is_that_of_words_phrases_and_variants(
     more = more.with_values(more.values * np.float32(rng.choice([1e-42, 0.5, 1e30])))
     idf = (rng.random(width) + 0.1).astype(np.float32)
     forms, late = split_shares(rng, target, shares)
-    arrays = (*queries.arrays, target, *forms, *late.arrays, *more.arrays)
-    found = weigh_lexical(
-        *arrays, idf, np.float32(k3), np.float32(k3 + 1), keep, most_words
-    )  # fmt: skip
+    arrays = queries.arrays, target, forms, late.arrays, more.arrays
+    found = weigh_lexical(*arrays, idf, k3, (keep, most_words))
     s = Rows(*found, width + phrases)
     for i in range(count):
         expected = lexical_twin(
@@ -355,8 +353,8 @@ def test_s_is_that_of_words_phrases_and_variants(
 def test_no_query_has_no_rows() -> None:
     nothing = Rows.empty(0, 3)
     u, sizes = embed(
-        *nothing.arrays, np.zeros(3, np.int32), np.ones(2, np.float32), np.zeros(0, np.float32),
-        np.ones((2, 4), np.float32), np.ones((0, 4), np.float32), 0, 1,
+        nothing.arrays, np.zeros(3, np.int32), (np.ones(2, np.float32), np.ones((2, 4), np.float32)),
+        (np.zeros(0, np.float32), np.ones((0, 4), np.float32)), 0, 1,
     )  # fmt: skip
     assert u.shape == (0, 4)
     assert len(sizes) == 0
@@ -369,10 +367,9 @@ def test_empty_queries_get_zeros(count: int) -> None:
     ones = np.ones(2, np.float32)
     none = (np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0))
     found = weigh_lexical(
-        *empty.arrays, target, *none, *words.arrays, *Rows.empty(count, 2).arrays, ones, np.float32(1),
-        np.float32(2), 5, 64,
-    )  # fmt: skip
+        empty.arrays, target, none, words.arrays, Rows.empty(count, 2).arrays, ones, 1.0, (5, 64)
+    )
     assert found[0].tolist() == [0] * (count + 1)
-    tables = np.ones((2, 4), np.float32), np.ones((0, 4), np.float32)
-    u, _ = embed(*empty.arrays, target, ones, ones[:0], *tables, 0, 1)
+    known, unseen = (ones, np.ones((2, 4), np.float32)), (ones[:0], np.ones((0, 4), np.float32))
+    u, _ = embed(empty.arrays, target, known, unseen, 0, 1)
     assert not u.any()

@@ -8,8 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fullrank.kernels.evidence import NOTHING_NEEDED, reaching_in_order
-from fullrank.kernels.fast import best_estimated
+from fullrank.encoding import Encoded
+from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, reaching_in_order
+from fullrank.kernels.fast import Buffers, best_estimated
+from fullrank.kernels.index import Limits, Reads, Slack, Vector, read_only
 from fullrank.kernels.products import (
     GROUP,
     code_product,
@@ -30,7 +32,14 @@ from fullrank.kernels.select import (
     rows_at_least,
 )
 from tests.random_cases import cases
-from tests.unit.fullrank.kernels.data import SEEDS, contributions, random_index, random_rows
+from tests.unit.fullrank.kernels.data import (
+    SEEDS,
+    contributions,
+    query_of,
+    random_index,
+    random_rows,
+    tables_of,
+)
 
 
 @given(
@@ -70,7 +79,7 @@ def test_scans_of_slots(
     scores = products + sums + bias
     has_feature = (lists.csr().T.toarray()[:, features] != 0).any(axis=1)
     first = width // 8 * 4
-    left = np.linalg.norm(code[first:].astype(np.float64)) * 1e-4
+    left = float(np.linalg.norm(code[first:].astype(np.float64)) * 1e-4)
     rest = np.linalg.norm(codes[:, first:].astype(np.float64), axis=1) * scales
     for mask in (np.zeros(0, np.bool_), deleted):
         is_kept = ~mask[rows] if len(mask) else np.ones(count, np.bool_)
@@ -79,13 +88,19 @@ def test_scans_of_slots(
         kept, possible = np.flatnonzero(is_kept & is_found), np.flatnonzero(is_kept & may_be)
         best = np.sort(scores[kept])[-wanted] if len(kept) >= wanted else -np.inf
         least = float(best) - 0.1 if is_least_known else -np.inf
+        index = tables_of(
+            codes,
+            scales,
+            bias,
+            (lists.indptr, lists.indices, impacts, limits),
+            rows,
+            first=first,
+            rest=rest,
+        )
         slots, found, too_many, n_certain, open_ones = scan_slots(
-            np.ascontiguousarray(code[:first]), np.float32(1e-4),
-            in_groups(np.ascontiguousarray(codes[:, :first])), scales,
-            np.float32(left), rest.astype(np.float32),
-            code, np.float32(1e-4), codes, scales, bias, lists.indptr, lists.indices, impacts, limits,
-            words, weights, rows, mask, np.array(features, np.int32), dense, lexical,
-            wanted, least, 1e-3, slack / 2, 0.0, 0.0, 0.0, count, counted,
+            index, query_of(code, 1e-4, first, left), words, weights, mask,
+            Limits(np.array(features, np.int32), dense, lexical, wanted, least, counted),
+            Slack(1e-3, slack / 2, 0.0), count,
         )  # fmt: skip
         assert not too_many
         n_open = len(open_ones)
@@ -109,13 +124,19 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
     codes, nothing = np.zeros((count, 0), np.int8), np.zeros(0, np.int32)
     order, bias = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
     lists = np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8), np.zeros((0, 2), np.float32)
-    none, one = np.zeros(0, np.int8), np.float32(1)
+    index, query = tables_of(codes, bias, bias, lists, order), query_of(np.zeros(0, np.int8), 1.0)
+    limits = Limits(nothing, -np.inf, np.inf, 10, -np.inf)
     for most, expected in ((2000, True), (count, False)):
         slots, _, too_many, _, _ = scan_slots(
-            none, one, in_groups(codes), bias, one, bias, none, one, codes, bias, bias, *lists,
-            nothing, np.zeros(0), order, np.zeros(0, np.bool_), nothing, -np.inf, np.inf,
-            10, -np.inf, 0.5, 0.5, 0.0, 0.0, 0.0, most, -1,
-        )  # fmt: skip
+            index,
+            query,
+            nothing,
+            np.zeros(0),
+            np.zeros(0, np.bool_),
+            limits,
+            Slack(0.5, 0.5, 0.0),
+            most,
+        )
         assert too_many is expected
         assert len(slots) == (0 if expected else count)
 
@@ -140,20 +161,10 @@ def test_what_reaches_a_floor_in_order(
     lists = random_rows(rng, 9, count)  # a row a word
     rows = rng.permutation(count)[:asked]
     slot_of = rng.permutation(count).astype(np.int32) if has_slots else np.zeros(0, np.int32)
-    dense, lexical, bias = parts = rng.integers(-2, 3, (3, len(rows))) / 2  # some documents tie
-    ranked, count_found = reaching_in_order(
-        rows,
-        dense,
-        lexical,
-        bias,
-        *least,
-        lists.indptr,
-        lists.indices,
-        np.array(words, np.int32),
-        slot_of,
-        1,
-        5,
-    )
+    parts = rng.integers(-2, 3, (3, len(rows))) / 2  # some documents tie
+    evidence = Evidence(*least, lists.indptr, lists.indices, np.array(words, np.int32), slot_of)
+    dense, lexical, bias = parts
+    ranked, count_found = reaching_in_order(rows, dense, lexical, bias, read_only(evidence), 1, 5)
     having = {slot for word in words for slot in lists.row(word)[0].tolist()}
     slots = slot_of[rows] if has_slots else rows
     scores = parts.sum(axis=0)
@@ -363,7 +374,8 @@ def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
     weights = rng.normal(size=len(words)).astype(np.float32)
     rows = rng.integers(0, count, size=rng.integers(0, 40))
     dense, lexical, scratch = np.empty(len(rows)), np.empty(len(rows)), np.zeros(features)
-    score_rows(u, words, weights, v, t.indptr, t.indices, t.values, rows, scratch, dense, lexical)
+    query = read_only(Vector(u, words, weights))
+    score_rows(query, Encoded.from_rows(t, v).matrix, rows, scratch, dense, lexical)
     assert not scratch.any()
     np.testing.assert_allclose(
         dense, v[rows].astype(np.float64) @ u.astype(np.float64), rtol=1e-12, atol=1e-12
@@ -397,12 +409,11 @@ def test_rows_are_scored_and_ranked(
     weights = rng.normal(size=4).astype(np.float32)
     places, scratch, parts = rng.permutation(count), np.zeros(9), np.empty((2, count))
     rows = rng.permutation(3 * count)[:count]
-    documents = v, t.indptr, t.indices, t.values
-    score_rows(u, words, weights, *documents, places, scratch, *parts)
+    query, documents = read_only(Vector(u, words, weights)), Encoded(v, t, bias).matrix
+    score_rows(query, documents, places, scratch, *parts)
     found, count_found = rank_rows(
-        u, words, weights, v, t.indptr, t.indices, t.values, bias, places, rows, scratch,
-        *NOTHING_NEEDED, offset, limit,
-    )  # fmt: skip
+        query, documents, places, rows, scratch, NOTHING_NEEDED, offset, limit
+    )
     assert not scratch.any()
     assert count_found == count
     own = bias[places]
@@ -457,24 +468,26 @@ def test_the_best_estimated(
     distances = distances[np.lexsort((-distances.astype(np.int64), cell_of))]
     near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
-    scores, some = np.zeros(count, np.float32), rng.permutation(everyone)[: rng.integers(1, 9)]
-    marked = np.zeros(count, np.uint8)
+    some = rng.permutation(everyone)[: rng.integers(1, 9)]
+    buffers = Buffers(np.zeros(count, np.float32), np.zeros(count, np.uint8))
+    index = tables_of(
+        codes, scales, bias, (lists.indptr, lists.indices, impacts, limits), rows,
+        cells={
+            "of": cell_of, "distances": distances, "starts": starts, "centres": centres,
+            "scales": centre_scales, "bias": centre_bias, "longest": longest,
+        },
+    )  # fmt: skip
     wanted = max(1, limit // 2)
 
     def found(
         nprobe: int, spread: float, sparse: int, asked: np.ndarray, known: float = -np.inf
     ) -> np.ndarray:
         slots = best_estimated(
-            words, weights, 9, 0.0, nprobe, spread, sparse, limit, wanted, known,
-            np.zeros(7, np.int64), lists.indices[:0], impacts[:0],
-            lists.indptr, lists.indices, impacts, limits,
-            words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
-            code, np.float32(0.01), codes, scales, bias,
-            centres, centre_scales, centre_bias, longest, starts, cell_of, distances, rows, deleted, asked,
-            np.array(features, np.int32), dense, lexical, marked, scores,
+            index, query_of(code, 0.01), words, weights, deleted,
+            Limits(np.array(features, np.int32), dense, lexical, wanted, known),
+            Reads(9, 0.0, nprobe, spread, sparse, limit, np.zeros(0), asked), buffers,
         )  # fmt: skip
-        assert not scores.any()
-        assert not marked.any()
+        assert not any(buffer.any() for buffer in buffers)
         assert len(set(slots.tolist())) == len(slots)
         return slots
 

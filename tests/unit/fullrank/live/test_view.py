@@ -24,9 +24,8 @@ from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
 from fullrank.search.part import Part, Query
-from fullrank.storage import strings as module
 from fullrank.storage.documents import Document
-from fullrank.storage.strings import IdIndex, hashes_of
+from fullrank.storage.strings import Lexicon
 from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases
@@ -513,14 +512,7 @@ def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
 some_ids = st.lists(st.text(max_size=3), unique=True, max_size=30)
 
 
-@pytest.mark.parametrize("distinct", [2, 1 << 60])
 @given(known=some_ids, wanted=some_ids)
-def test_rows_are_those_of_a_dictionary(distinct: int, known: list[str], wanted: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        # With two different hashes, most ids share theirs with others.
-        patch.setattr(module, "hash", lambda id: len(id) % distinct, raising=False)
-        index = IdIndex(known)
-        expected = [known.index(id) for id in wanted if id in known]
-        for _ in range(2):
-            assert sorted(index.rows(wanted, hashes_of(wanted))) == sorted(expected)
-    assert hashes_of([]).dtype == np.int64
+def test_rows_are_those_of_a_dictionary(known: list[str], wanted: list[str]) -> None:
+    rows = Lexicon.of(known).find_all(wanted)
+    assert rows.tolist() == [known.index(id) if id in known else -1 for id in wanted]

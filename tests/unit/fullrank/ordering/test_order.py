@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fullrank.errors import FilterError
 from fullrank.live import Operation, View
 from fullrank.ordering import order as module
-from fullrank.ordering.order import Group, GroupBy, Order, Ordering, possible, within
+from fullrank.ordering.order import Group, GroupBy, Order, Ordering, within
 from fullrank.ordering.sorting import Boost, Decay, SortKey
 from fullrank.search.part import Part
 from fullrank.search.searchable import Hits
@@ -378,7 +378,7 @@ def test_documents_that_are_not_possible_are_never_kept(
         for part, documents in enumerate(drawn)
     ]
     pruned = [
-        [documents[i] for i in possible((keyed(names) for *_, names in documents), limit)]
+        [documents[i] for i in within((keyed(names) for *_, names in documents), limit, 0)]
         for documents in numbered
     ]
     answers = []
@@ -391,5 +391,5 @@ def test_documents_that_are_not_possible_are_never_kept(
 
 def test_single_values_leave_no_more_than_the_limit() -> None:
     documents = [keyed("a"), keyed("a"), keyed("b"), keyed(""), keyed("ab"), keyed("a")]
-    assert possible(documents, 1) == [0, 2, 3]
-    assert possible(documents, 2) == [0, 1, 2, 3]
+    assert within(documents, 1, 0) == [0, 2, 3]
+    assert within(documents, 2, 0) == [0, 1, 2, 3]

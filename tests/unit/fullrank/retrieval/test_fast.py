@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
+from fullrank.kernels.index import CodedQuery, Outline
 from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval import Ranking, Retriever, retriever
 from fullrank.retrieval import candidates as finding
@@ -26,7 +27,7 @@ from fullrank.retrieval.index import build as building
 from fullrank.retrieval.index import codes as outline
 from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import index_in_memory, index_of_segment
-from fullrank.retrieval.index.codes import CodedQuery, build_codes, coded
+from fullrank.retrieval.index.codes import build_codes, coded
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
@@ -64,7 +65,7 @@ def test_a_fast_search_that_failed_half_way_changes_no_later_one(
     before = retriever.search(queries, 10, mode="fast")
 
     def failing(*arguments: Any) -> None:
-        arguments[-1][::3] = 1  # the kernel adds up impacts there, then needs memory
+        arguments[-1].scores[::3] = 1  # the kernel adds up impacts there, then needs memory
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -366,7 +367,7 @@ def test_the_scan_adds_words_until_candidates_are_few(monkeypatch: pytest.Monkey
     candidates: list[int] = []
 
     def scanned(*arguments: Any) -> Any:
-        added.append(len(arguments[15]))
+        added.append(len(arguments[2]))
         return scan_slots(*arguments)
 
     def counted(*arguments: Any) -> Any:
@@ -490,7 +491,7 @@ def test_a_score_nobody_reaches_finds_nothing_and_infinity_of_it_everything() ->
     assert len(retriever.search(queries, 3, least=-math.inf)[0].rows) == 3
 
 
-def products(made: outline.Outline, query: CodedQuery) -> np.ndarray:
+def products(made: Outline, query: CodedQuery) -> np.ndarray:
     """Return â·ĥ of all slots, float64, from the codes in groups."""
     count, width = len(made.scales), len(query.outline)
     codes = (

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.kernels.exact import read_heads
+from fullrank.kernels.index import Reads
+from fullrank.kernels.scan import plan_words
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.candidates import Scratch, fast_candidates
 from fullrank.retrieval.index import Index, postings
@@ -35,13 +37,9 @@ def read(
     index: Index, words: np.ndarray, weights: np.ndarray, depth: int, floor: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return slots, bits, values and scores of the heads of lists."""
-    lists, long = index.shortlists, index.postings
     scores = np.zeros(len(index.cells.rows), np.float32)
-    found = read_heads(
-        words, weights, depth, floor, lists.indptr, lists.slots, lists.impacts,
-        long.indptr, long.slots, long.impacts, long.limits, lists.signed, lists.rest(long, depth),
-        scores,
-    )  # fmt: skip
+    reads = Reads(depth, floor, 0, 0.0, 0, 0, index.rest(depth), np.zeros(0, np.int64))
+    found = read_heads(index.tables, words, weights, reads, scores)
     return *found, scores
 
 
@@ -59,10 +57,10 @@ def test_codes_stay_within_their_error_bound(
     documents = encoded(rng, count, width, 0, scale=scale)
     documents.dense[:: max(1, count // 3)] = 0
     index = index_in_memory(documents)
-    codes = index.codes
+    codes = index.tables.codes
     u = (rng.normal(size=width) * scale).astype(np.float32)
     truth = documents.dense[index.cells.rows].astype(np.float64) @ u.astype(np.float64)
-    query = coded(u, codes, index.outline)
+    query = coded(u, codes, index.tables.outline)
     product = (codes.codes.astype(np.int64) @ query.code.astype(np.int64)).astype(np.float32)
     found, error = product * query.scale * codes.scales, query.error
     rounding = 1e-6 * float(np.abs(truth).max(initial=0)) + 1e-44
@@ -89,7 +87,8 @@ def test_postings_are_the_transposed_documents(chunk: int, monkeypatch: pytest.M
         for row, impact in zip(rows.tolist(), found.impacts[entries].tolist(), strict=True):
             stored = found.limits[word, 0] + step * impact
             assert abs(stored - expected[row]) <= step / 2 * 1.001 + 1e-6
-        plan = found.plan(np.array([word], np.int32), np.array([2.0], np.float32))
+        one, weight = np.array([word], np.int32), np.array([2.0], np.float32)
+        plan = plan_words(found.indptr, found.limits, one, weight)
         assert plan.errors[-1] >= step * 0.999
 
 
@@ -115,9 +114,9 @@ def test_a_query_between_many_cells_searches_more_of_them() -> None:
         effort = replace(EVERYTHING, nprobe=3, margin=margin)
         query = Encoded.from_rows(Rows.empty(1, 0), u.astype(np.float32)[None])
         scratch, (vector, words, weights, _) = Scratch(800), query.row(0)
-        asked = coded(vector, index.codes, index.outline)
+        asked = coded(vector, index.tables.codes, index.tables.outline)
         rows = fast_candidates(index, scratch, asked, words, weights, 2, effort, None, 1.0)
-        assert not scratch.scores.any()
+        assert not scratch.buffers.scores.any()
         return set(rows.tolist())
 
     for margin in (0.0, 0.5):
@@ -144,7 +143,7 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
     sparse = documents.sparse
     documents = replace(documents, sparse=sparse.with_values(sign * np.abs(sparse.values)))
     index = index_in_memory(documents)
-    lists = index.shortlists
+    lists = index.tables.shortlists
     there = [words_of(documents, d) for d in range(90)]
     counts = [sum(word in weights for weights in there) for word in range(30)]
     frequent = sorted(range(30), key=lambda word: -counts[word])[:9]
@@ -185,7 +184,7 @@ def test_entries_of_a_frequent_word_below_the_floor_are_skipped(
     }.items():
         monkeypatch.setattr(shortlists, name, value)
     index = index_in_memory(encoded(np.random.default_rng(1), 200, 0, 30))
-    lists, words = index.shortlists, np.arange(30, dtype=np.int32)
+    lists, words = index.tables.shortlists, np.arange(30, dtype=np.int32)
     weights = np.ones(30, np.float32)
 
     def heads(words: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +204,7 @@ def test_entries_of_a_frequent_word_below_the_floor_are_skipped(
 
 def test_a_collection_of_rare_words_has_no_shortlists() -> None:
     documents = encoded(np.random.default_rng(1), 90, 0, 30)
-    lists = index_in_memory(documents).shortlists
+    lists = index_in_memory(documents).tables.shortlists
     assert not len(lists.signed)
     assert lists.signatures.shape == (90, 0)
     assert not len(lists.slots)
@@ -222,7 +221,7 @@ def test_each_document_is_in_the_cell_of_the_nearest_centre(width: int) -> None:
     away = np.sqrt(np.square(dense[cells.rows][:, None] - centres).sum(axis=2))
     rounding = np.sqrt(width) * cells.scales.max()
     assert np.all(away[np.arange(900), cells.of] <= away.min(axis=1) + rounding)
-    for cell in range(cells.count):
+    for cell in range(cells.n_cells):
         slots = np.arange(cells.starts[cell], cells.starts[cell + 1])
         assert np.all(cells.of[slots] == cell)
         rows = cells.rows[slots]

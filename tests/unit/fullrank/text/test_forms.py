@@ -8,7 +8,6 @@ import unicodedata
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -162,44 +161,16 @@ def test_joined_words_equal_those_of_a_search_over_all_neighbours(
     assert source.count_joined(Neighbours(spaced(sequence))) == wanted
 
 
-@given(
-    st.lists(written, max_size=18),
-    st.lists(st.tuples(st.integers(0, 99), st.floats(-3, 3)), max_size=8),
-    st.integers(2, 4),
-    st.tuples(st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.6])),
-)
-def test_buckets_of_neighbours_are_those_of_their_keys(
-    sequence: list[str], own: list[tuple[int, float]], most: int, shares: tuple[float, float]
-) -> None:
-    wanted: dict[int, float] = {}
-    for bucket, amount in own:
-        wanted[bucket] = wanted.get(bucket, 0.0) + amount
-    for size in range(2, most + 1):
-        for first in range(len(sequence) - size + 1 if len(sequence) <= 16 else 0):
-            key = fold("".join(sequence[first : first + size]))
-            for name, share in (("+" + key, shares[0]), ("-" + singular(key), shares[1])):
-                if share:
-                    bucket = crc32(name.encode()) % 100
-                    wanted[bucket] = wanted.get(bucket, 0.0) + share
-    buckets, amounts = [bucket for bucket, _ in own], [amount for _, amount in own]
-    neighbours = Neighbours(spaced(sequence))
-    found = neighbours.weigh_buckets(buckets, amounts, most, 100, ("+", "-"), shares)
-    assert found.indptr.tolist() == [0, len(wanted)]
-    assert found.indices.tolist() == sorted(wanted)
-    assert found.values.tolist() == [float(np.float32(wanted[key])) for key in sorted(wanted)]
-
-
 @given(st.text("aeshxczoiuyAé9", min_size=2, max_size=8))
 def test_the_kernel_makes_the_singular_of_a_key(key: str) -> None:
     """A key passes if a table has its singular; only irregular plurals and the key itself pass besides."""
     nothing, irregular = Lexicon.of([]).slots, Lexicon.of(IRREGULAR).slots
     number, letters = singular(key), spaced([key[:1], key[1:]]).packed
-    found = find_joined(
-        *letters, *letters, Lexicon.of([number]).slots, nothing, nothing, irregular, 2, 1
-    )
+    own = Lexicon.of([number]).slots
+    found = find_joined(letters, letters, (own, nothing, nothing, irregular), 2, 1)
     assert found.tolist() == [[0, 2]]
     others = Lexicon.of({key[:-1], key[:-2], key[:-2] + "y", key[:-3] + "y"} - {number, key}).slots
-    found = find_joined(*letters, *letters, others, nothing, nothing, irregular, 2, 1)
+    found = find_joined(letters, letters, (others, nothing, nothing, irregular), 2, 1)
     assert len(found) == (key in IRREGULAR)
 
 
