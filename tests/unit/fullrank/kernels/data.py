@@ -27,12 +27,35 @@ SEEDS = st.integers(0, 2**32 - 1)
 CELLS = {name.partition(".")[2]: dtype for name, (dtype, _) in STORED[Cells].items()}
 
 
-def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
+def random_rows(
+    rng: np.random.Generator, count: int, width: int, shares: tuple[float, ...] = (0, 0.1, 0.9)
+) -> Rows:
     """Draw sparse rows, some of them empty."""
-    taken = rng.random((count, width)) < rng.choice([0, 0.1, 0.9], size=(count, 1))
+    taken = rng.random((count, width)) < rng.choice(shares, size=(count, 1))
     indptr = np.concatenate([[0], np.cumsum(taken.sum(axis=1))]).astype(np.int64)
     indices = np.nonzero(taken)[1].astype(np.int32)
     return Rows(indptr, indices, rng.normal(size=len(indices)).astype(np.float32), width)
+
+
+def dense(rows: Rows) -> np.ndarray:
+    """Return the matrix, float64, after checking that entries ascend inside each row."""
+    found = np.zeros((len(rows), rows.width))
+    for i in range(len(rows)):
+        indices, values = rows.row(i)
+        assert (np.diff(indices) > 0).all()
+        found[i, indices] = values
+    assert (rows.indptr.dtype, rows.indices.dtype) == (np.int64, np.int32)
+    assert rows.values.dtype == np.float32
+    assert rows.indptr[-1] == len(rows.indices) == len(rows.values)
+    return found
+
+
+def same(a: Rows, b: Rows) -> bool:
+    """Tell whether two matrices have equal bits."""
+    return a.width == b.width and all(
+        x.tobytes() == y.tobytes()
+        for x, y in ((a.indptr, b.indptr), (a.indices, b.indices), (a.values, b.values))
+    )
 
 
 def random_index(rng: np.random.Generator, count: int, features: int, width: int) -> Any:

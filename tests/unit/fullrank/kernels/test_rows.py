@@ -14,40 +14,11 @@ from hypothesis import strategies as st
 from fullrank.encoding import Rows
 from fullrank.kernels.encode import embed, weigh_lexical
 from fullrank.kernels.rows import find_columns, largest_weights, number_values, widen_row
-from fullrank.text.features import unit
+from fullrank.text.features import bm25, saturate, tfidf, unit
+from tests.unit.fullrank.kernels.data import SEEDS, dense, random_rows, same
 
-SEEDS = st.integers(0, 2**32 - 1)
 COUNTS = st.integers(1, 6)
 WIDTHS = st.integers(1, 40)
-
-
-def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
-    """Draw sparse rows, some of them empty."""
-    taken = rng.random((count, width)) < rng.choice([0, 0.1, 0.9], size=(count, 1))
-    indptr = np.concatenate([[0], np.cumsum(taken.sum(axis=1))]).astype(np.int64)
-    indices = np.nonzero(taken)[1].astype(np.int32)
-    return Rows(indptr, indices, rng.normal(size=len(indices)).astype(np.float32), width)
-
-
-def dense(rows: Rows) -> np.ndarray:
-    """Return the matrix, float64, after checking that entries ascend inside each row."""
-    found = np.zeros((len(rows), rows.width))
-    for i in range(len(rows)):
-        indices, values = rows.row(i)
-        assert (np.diff(indices) > 0).all()
-        found[i, indices] = values
-    assert rows.indices.dtype == np.int32
-    assert rows.values.dtype == np.float32
-    assert rows.indptr[-1] == len(rows.indices) == len(rows.values)
-    return found
-
-
-def same(a: Rows, b: Rows) -> bool:
-    """Tell whether two matrices have equal bits."""
-    return a.width == b.width and all(
-        x.tobytes() == y.tobytes()
-        for x, y in ((a.indptr, b.indptr), (a.indices, b.indices), (a.values, b.values))
-    )
 
 
 @given(SEEDS, COUNTS, WIDTHS, st.integers(0, 300))
@@ -123,7 +94,18 @@ def test_unit_rows_have_length_one_or_zero(seed: int, count: int, width: int) ->
     assert rows.distinct() == np.flatnonzero((whole != 0).any(axis=0)).tolist()
 
 
+IDF = np.linspace(0.5, 3, 30, dtype=np.float32)
+
+
+def counts(rows: Rows) -> Rows:
+    return rows.with_values(np.ceil(np.abs(rows.values) * 9))
+
+
 OPERATIONS: list[Callable[[Rows], Rows]] = [
+    lambda rows: tfidf(counts(rows), IDF),
+    lambda rows: bm25(counts(rows), IDF, k1=1.2, b=0.7, mean_length=33.3),
+    lambda rows: saturate(counts(rows), 0.7),
+    lambda rows: rows.top_entries(3),
     lambda rows: rows.columns(3, 20),
     lambda rows: rows.remap_columns(np.arange(30, dtype=np.int32)[::-1] // 2, 15),
     lambda rows: Rows.add([rows, rows]),
@@ -202,10 +184,8 @@ SIZES = [1e-42, 1e-6, 1.0, 1e6, 1e30]
 
 def random_queries(rng: np.random.Generator, count: int, width: int) -> Rows:
     """Draw queries over typed words, some of them empty."""
-    taken = rng.random((count, width)) < rng.choice([0, 0.2, 1], size=(count, 1))
-    indptr = np.concatenate([[0], np.cumsum(taken.sum(axis=1))]).astype(np.int64)
-    indices = np.nonzero(taken)[1].astype(np.int32)
-    return Rows(indptr, indices, rng.integers(1, 4, len(indices)).astype(np.float32), width)
+    rows = random_rows(rng, count, width, (0, 0.2, 1))
+    return rows.with_values(rng.integers(1, 4, len(rows.indices)).astype(np.float32))
 
 
 def top(values: np.ndarray, keep: int) -> np.ndarray:

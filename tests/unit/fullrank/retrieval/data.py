@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
+from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.build import index_in_memory
@@ -41,6 +42,43 @@ def encoded(
         ),
         (rng.normal(size=count) * bias).astype(np.float32),
     )
+
+
+@dataclass(frozen=True)
+class Case:
+    """Numbers that hypothesis draws and shrinks, and the random search that follows from them."""
+
+    seed: int
+    count: int
+    n_dense: int
+    width: int
+    limit: int
+    offset: int
+    gone: float
+    scale: float
+    bias: float
+    copies: int
+
+    def made(self) -> tuple[np.random.Generator, Encoded, Encoded, npt.NDArray[np.bool_]]:
+        """Return the generator, documents of which each stands there some times, three queries, the deleted ones."""
+        rng = np.random.default_rng(self.seed)
+        documents = encoded(rng, self.count, self.n_dense, self.width, scale=self.scale)
+        documents = concatenate([documents] * self.copies)
+        documents = replace(documents, bias=(documents.bias * self.bias).astype(np.float32))
+        scale = min(self.scale, 1e6)
+        queries = encoded(rng, 3, self.n_dense, self.width, scale=scale, bias=False)
+        return rng, documents, queries, rng.random(len(documents)) < self.gone
+
+
+def searches(scales: list[float], **others: st.SearchStrategy[Any]) -> st.SearchStrategy[Case]:
+    """Ties, duplicates, huge biases, no sparse or no dense side, a limit above the count, all filtered out."""
+    usual: dict[str, st.SearchStrategy[Any]] = {
+        "seed": st.integers(0, 2**32 - 1), "count": st.integers(1, 90),
+        "n_dense": st.integers(0, 9), "width": st.integers(0, 12),
+        "limit": st.integers(1, 100), "offset": st.integers(0, 90), "gone": st.floats(0, 1),
+        "bias": st.sampled_from([0.0, 1.0, 1e8, 1e30]), "copies": st.integers(1, 4),
+    }  # fmt: skip
+    return st.builds(Case, scale=st.sampled_from(scales), **(usual | others))
 
 
 def brute(queries: Encoded, documents: Encoded) -> tuple[Float64, Float64]:

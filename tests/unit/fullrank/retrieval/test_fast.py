@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows, concatenate
+from fullrank.encoding import Encoded, Rows
 from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
 from fullrank.kernels.index import CodedQuery, Outline
@@ -32,10 +32,12 @@ from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
+    Case,
     assert_same,
     assert_same_bits,
     brute,
     encoded,
+    searches,
     with_cells,
 )
 
@@ -256,46 +258,18 @@ SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
 
 @pytest.mark.sweep
 @cases(30)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    count=st.integers(1, 90),
-    n_dense=st.integers(0, 6),
-    width=st.integers(0, 12),
-    limit=st.integers(1, 100),
-    offset=st.integers(0, 90),
-    gone=st.floats(0, 1),
-    scale=st.sampled_from([1e-30, 1e-6, 1.0, 1e6, 1e19]),
-    bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
-    copies=st.integers(1, 4),
-)
-def test_exact_search_over_an_index_equals_search_without_one(
-    seed: int,
-    count: int,
-    n_dense: int,
-    width: int,
-    limit: int,
-    offset: int,
-    gone: float,
-    scale: float,
-    bias: float,
-    copies: int,
-) -> None:
-    """Ties, duplicates, huge biases, no sparse or no dense side, a limit above the count, all filtered out."""
-    rng = np.random.default_rng(seed)
-    documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
-    documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
-    queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
-    mask = rng.random(len(documents)) < gone
-    assert_same(documents, queries, limit, offset=offset, deleted=mask)
+@given(searches([1e-30, 1e-6, 1.0, 1e6, 1e19]))
+def test_exact_search_over_an_index_equals_search_without_one(case: Case) -> None:
+    _, documents, queries, mask = case.made()
+    asked: dict[str, Any] = {"limit": case.limit, "offset": case.offset, "deleted": mask}
+    assert_same(documents, queries, **asked)
     dense, lexical = brute(queries, documents)
     truth = (dense + lexical + documents.bias.astype(np.float64))[:, ~mask]
-    for i, ranking in enumerate(
-        Retriever(documents, None, index_in_memory(documents)).search(
-            queries, limit, offset=offset, deleted=mask
-        )
-    ):
-        best = np.sort(truth[i])[::-1][offset : offset + limit]
-        np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=1e-9 * bias + 1e-300)
+    found = Retriever(documents, None, index_in_memory(documents)).search(queries, **asked)
+    atol = 1e-9 * case.bias + 1e-300
+    for i, ranking in enumerate(found):
+        best = np.sort(truth[i])[::-1][case.offset : case.offset + case.limit]
+        np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=atol)
 
 
 @pytest.mark.sweep
@@ -397,56 +371,29 @@ def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.sweep
 @cases(40)
 @given(
-    seed=st.integers(0, 2**32 - 1),
-    count=st.integers(1, 90),
-    n_dense=st.integers(0, 9),
-    width=st.integers(0, 12),
-    limit=st.integers(1, 60),
-    offset=st.integers(0, 40),
-    gone=st.floats(0, 1),
-    scale=st.sampled_from([1e-42, 1e-30, 1e-6, 1.0, 1e6, 1e19, 1e37]),
-    bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
-    copies=st.integers(1, 4),
+    case=searches([1e-42, 1e-30, 1e-6, 1.0, 1e6, 1e19, 1e37]),
     least=st.one_of(st.just(0.0), st.floats(0, 1)),
     has_bundle=st.booleans(),
 )
 def test_a_search_by_outlines_equals_a_full_scan(
-    seed: int,
-    count: int,
-    n_dense: int,
-    width: int,
-    limit: int,
-    offset: int,
-    gone: float,
-    scale: float,
-    bias: float,
-    copies: int,
-    least: float,
-    has_bundle: bool,
+    case: Case, least: float, has_bundle: bool
 ) -> None:
-    """Ties, duplicates, huge and tiny numbers, no sparse or no dense side; ``least``: that share is below the score.
-
-    ``has_bundle``: the directions are those of other documents.
-    """
-    rng = np.random.default_rng(seed)
-    documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
-    documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
-    queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
-    mask = rng.random(len(documents)) < gone
-    like = index_in_memory(encoded(rng, 30, n_dense, width)) if has_bundle else None
+    """``least``: that share is below the score; ``has_bundle``: the directions are those of other documents."""
+    rng, documents, queries, mask = case.made()
+    like = index_in_memory(encoded(rng, 30, case.n_dense, case.width)) if has_bundle else None
     plain = Retriever(documents)
     outlined = Retriever(documents, None, index_of_segment(documents, like))
-    asked = {"limit": limit, "offset": offset, "deleted": mask}
-    truths = plain.search(queries, **asked)  # type: ignore[arg-type]
-    for truth, found in zip(truths, outlined.search(queries, **asked), strict=True):  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"limit": case.limit, "offset": case.offset, "deleted": mask}
+    truths = plain.search(queries, **asked)
+    for truth, found in zip(truths, outlined.search(queries, **asked), strict=True):
         assert found.certified
         assert_same_bits(found, truth)
     for i, truth in enumerate(plain.search(queries, len(documents), deleted=mask)):
         if not len(truth.rows):
             continue
         score = float(truth.scores[min(int((1 - least) * len(truth.rows)), len(truth.rows) - 1)])
-        [found] = outlined.search(queries.slice(i, i + 1), limit, deleted=mask, least=score)
-        wanted = truth.take(np.flatnonzero(truth.scores >= score)[:limit])
+        [found] = outlined.search(queries.slice(i, i + 1), case.limit, deleted=mask, least=score)
+        wanted = truth.take(np.flatnonzero(truth.scores >= score)[: case.limit])
         assert_same_bits(found.take(np.arange(len(wanted.rows))), wanted)
 
 

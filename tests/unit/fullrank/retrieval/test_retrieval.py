@@ -23,10 +23,12 @@ from fullrank.text.phrases import Phrases
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
+    Case,
     assert_is_brute_force,
     assert_same_bits,
     brute,
     encoded,
+    searches,
     with_cells,
 )
 
@@ -49,36 +51,14 @@ def test_search_equals_brute_force(n_dense: int, width: int, limit: int) -> None
 
 
 @cases(30)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    count=st.integers(1, 80),
-    n_dense=st.integers(0, 5),
-    width=st.integers(0, 9),
-    limit=st.integers(1, 90),
-    offset=st.integers(0, 90),
-    deleted=st.floats(0, 1),
-    scale=st.sampled_from([1e-6, 1.0, 1e6]),
-)
-def test_search_equals_brute_force_for_any_shape(
-    seed: int,
-    count: int,
-    n_dense: int,
-    width: int,
-    limit: int,
-    offset: int,
-    deleted: float,
-    scale: float,
-) -> None:
-    rng = np.random.default_rng(seed)
-    documents = encoded(rng, count, n_dense, width, scale=scale)
-    queries = encoded(rng, 3, n_dense, width, scale=scale, bias=False)
-    mask = rng.random(count) < deleted
+@given(searches([1e-6, 1.0, 1e6], bias=st.just(1.0), copies=st.just(1)))
+def test_search_equals_brute_force_for_any_shape(case: Case) -> None:
+    _, documents, queries, mask = case.made()
     dense, lexical = brute(queries, documents)
     bias = documents.bias.astype(np.float64)
-    for i, ranking in enumerate(
-        Retriever(documents).search(queries, limit, offset=offset, deleted=mask)
-    ):
-        assert_is_brute_force(ranking, dense[i], lexical[i], bias, limit, offset, mask)
+    found = Retriever(documents).search(queries, case.limit, offset=case.offset, deleted=mask)
+    for i, ranking in enumerate(found):
+        assert_is_brute_force(ranking, dense[i], lexical[i], bias, case.limit, case.offset, mask)
 
 
 def test_documents_closer_than_float32_resolution_are_ordered_by_float64_scores() -> None:
