@@ -184,12 +184,12 @@ class Settings(BaseSettings):
     )
     documents: Path | None = Field(
         default=None,
-        description="SQLite file of live documents; unset: `documents.sqlite` in the bundle folder",
+        description="SQLite file of live documents and rules; unset: `documents.sqlite` in the bundle folder",
     )
     documents_url: Annotated[SecretStr, AfterValidator(_postgresql_url)] | None = Field(
         default=None,
-        description="PostgreSQL database of live documents in place of that file, postgresql://…; a fleet takes writes "
-        "only with one",
+        description="PostgreSQL database of live documents and rules in place of that file, postgresql://…; a fleet "
+        "takes writes only with one",
     )
     documents_poll_ms: int = Field(
         default=50, ge=5, description="how often a worker checks for writes of other workers"

@@ -19,7 +19,9 @@ from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
 from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables, reasons
-from fullrank_service.process.worker import QUEUE_LENGTH
+from fullrank_service.base.sharing import FOLDER, leave, metrics_folder, restart_counter
+from fullrank_service.process.supervisor import Supervisor, import_to_share
+from fullrank_service.process.worker import FINISH_S, QUEUE_LENGTH, configured, start
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -93,23 +95,10 @@ def run(factory: str, settings: Settings) -> None:
         FullrankError: the port or the folder of metrics cannot be used.
         SystemExit: the app could not be started; its code is NOT_STARTED.
     """
-    from fullrank_service.process.worker import configured
-
     configured(factory, settings)
     _raise_open_file_limit()
-    with _bind(settings) as listening:
+    with _bind(settings) as listening, metrics_folder(settings.metrics_folder) as folder:
         _log.info("listening on http://%s:%d", settings.host, listening.getsockname()[1])
-        code = _supervise(factory, listening, settings)
-    if code:
-        sys.exit(code)
-
-
-def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
-    from fullrank_service.base.sharing import FOLDER, leave, metrics_folder, restart_counter
-    from fullrank_service.process.supervisor import Supervisor, import_to_share
-    from fullrank_service.process.worker import FINISH_S, start
-
-    with metrics_folder(settings.metrics_folder) as folder:
         # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files
         # of this process.
         import_to_share(factory.partition(":")[0])
@@ -120,13 +109,15 @@ def _supervise(factory: str, listening: socket.socket, settings: Settings) -> in
             leave(folder, str(number))
             count(reason)
 
-        return Supervisor(
+        code = Supervisor(
             partial(start, factory, listening),
             settings.workers,
             ended=ended,
             stopping=listening.close,
             grace_s=settings.drain_ms / 1000 + FINISH_S + _EXIT_S,
         ).run()
+    if code:
+        sys.exit(code)
 
 
 def _bind(settings: Settings) -> socket.socket:

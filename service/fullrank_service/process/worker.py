@@ -20,7 +20,7 @@ from heapq import nsmallest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fullrank_service.base import logs
+from fullrank_service.base import logs, sharing
 from fullrank_service.base.settings import Settings
 from fullrank_service.process.supervisor import Forked
 
@@ -223,10 +223,6 @@ def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
     # First, so that a supervisor that dies while the app starts does not leave this process behind.
     all_stop = threading.Event()
     threading.Thread(target=_follow_supervisor, args=(pair, all_stop), daemon=True).start()
-    from fullrank_service.base import sharing
-    from fullrank_service.base.settings import Settings
-    from fullrank_service.process.worker import TICKS_A_SECOND, Server, configured
-
     shared = SharedSocket(fileno=listening)
 
     class Worker(Server):
