@@ -44,7 +44,8 @@ def dense(rows: Rows) -> np.ndarray:
         indices, values = rows.row(i)
         assert (np.diff(indices) > 0).all()
         found[i, indices] = values
-    assert (rows.indptr.dtype, rows.indices.dtype) == (np.int64, np.int32)
+    assert rows.indptr.dtype == np.int64
+    assert rows.indices.dtype == np.int32
     assert rows.values.dtype == np.float32
     assert rows.indptr[-1] == len(rows.indices) == len(rows.values)
     return found
