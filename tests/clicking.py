@@ -84,7 +84,6 @@ def simulate(
 
 
 def gamma_by_hand(votes: Votes, mixture: Mixture) -> dict[tuple[str, str], float]:
-    """How likely each document answers its query, by Bayes' rule: see answers_by_hand."""
     return answers_by_hand(votes, mixture)[0]
 
 

@@ -83,7 +83,6 @@ def anyio_backend() -> str:
 
 
 def shared_data() -> Path:
-    """Folder of the shared collections: FULLRANK_DATA, by default ../shared/data."""
     return Path(os.environ.get("FULLRANK_DATA") or REPOSITORY.parent / "shared" / "data")
 
 

@@ -29,7 +29,6 @@ deep = st.sampled_from([f"{'[' * n}{']' * n}" for n in (500, 990, 3_000)] + ['{"
 
 
 def texts(value: Any) -> st.SearchStrategy[str]:
-    """JSON with one part of a valid value changed or taken out; any JSON; no JSON at all."""
     return changed(value).map(json.dumps) | values.map(json.dumps) | deep | st.text(max_size=200)
 
 

@@ -73,12 +73,10 @@ def value(place: Any, to: Any) -> Callable[[npt.NDArray[Any]], None]:
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Damage:
-    """Change the manifest; its id follows."""
     return lambda path: edit(path, change)
 
 
 def entry(name: str, **values: Any) -> Damage:
-    """Change what the manifest says of a file."""
     return edited(lambda manifest: manifest["files"][name].update(values))
 
 

@@ -32,12 +32,10 @@ def bundle_of(model: Model, documents: Stored) -> Bundle:
 
 
 def texts(fields: Mapping[str, Any]) -> dict[str, str]:
-    """The fields that are text."""
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def wide(encoded: Encoded, width: int) -> Encoded:
-    """The same texts among more sparse columns."""
     return replace(encoded, sparse=replace(encoded.sparse, width=width))
 
 

@@ -15,7 +15,6 @@ from tests.planted import write_planted
 
 
 def planted_corpus(folder: Path) -> Corpus:
-    """Write the collection into a folder and count it."""
     return count_collection(read_collection(write_planted(folder)), processes=1)
 
 

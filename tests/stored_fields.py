@@ -27,8 +27,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 documents = st.lists(
     st.fixed_dictionaries(
-        {},
-        optional={name: st.one_of(st.none(), values) for name, values in FIELDS.items()},
+        {}, optional={name: st.one_of(st.none(), values) for name, values in FIELDS.items()}
     ),
     max_size=12,
 )

@@ -46,7 +46,6 @@ class Example:
 
 
 def python_blocks() -> list[str]:
-    """Return the Python code of the page."""
     return _PYTHON.findall(PAGE.read_text("utf-8"))
 
 

@@ -38,7 +38,6 @@ written = {"seq": 0}
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Remember how far the documents were written."""
     for seq in response.headers.get("x-seq", []):
         written["seq"] = max(written["seq"], int(seq))
 

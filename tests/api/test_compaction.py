@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -212,9 +213,7 @@ def test_an_export_overwrites_nothing_and_leaves_no_partial_files(
     assert corpus.read_text() == "mine"
     corpus.unlink()
 
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     monkeypatch.setattr("fullrank.storage.files.os.fsync", full)
     assert isinstance(CliRunner().invoke(build_app(), words).exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]

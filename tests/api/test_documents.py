@@ -384,9 +384,7 @@ async def test_a_restart_and_a_new_version_have_all_documents(tmp_path: Path) ->
         assert "linux/cp" not in found
 
 
-async def test_a_swap_to_a_version_has_all_documents_from_its_first_answer(
-    tmp_path: Path,
-) -> None:
+async def test_a_swap_to_a_version_has_all_documents_from_its_first_answer(tmp_path: Path) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     async with running(tmp_path) as client:
         await put(client, "a")
@@ -406,9 +404,7 @@ async def test_a_swap_to_a_version_has_all_documents_from_its_first_answer(
             await asyncio.sleep(0)
 
 
-async def test_a_service_whose_log_cannot_be_read_is_not_ready(
-    tmp_path: Path,
-) -> None:
+async def test_a_service_whose_log_cannot_be_read_is_not_ready(tmp_path: Path) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     (tmp_path / FILE).write_bytes(b"no database" * 1000)
     async with running(tmp_path) as client:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -318,9 +319,7 @@ async def until(client: Client, name: str) -> None:
 async def test_a_disk_that_fails_is_named_and_searches_go_on(
     root: Root, monkeypatch: pytest.MonkeyPatch, number: int, status: int, slug: str, call: str
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
+    fail = Mock(side_effect=OSError(number, os.strerror(number)))
     async with running(root.path) as client:
         with monkeypatch.context() as broken:
             broken.setattr(f"fullrank.events.segments.SegmentWriter.{call}", fail)

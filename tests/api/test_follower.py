@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -93,9 +94,7 @@ async def test_a_report_that_found_no_room_is_written_later(
 ) -> None:
     """Otherwise this worker would seem never to converge, and swaps would not wait for it."""
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     async with worker(root.path) as registry:
         with monkeypatch.context() as patch:
             patch.setattr("fullrank_service.models.livefile.os.write", full)

@@ -50,7 +50,6 @@ def supervisor() -> int:
 
 
 def workers() -> list[int]:
-    """List the workers of the server."""
     return children(supervisor())
 
 

@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -213,9 +214,7 @@ async def test_a_damaged_state_file_does_not_change_what_serves(root: Root) -> N
 async def test_a_swap_on_a_full_disk_fails_and_the_old_version_serves(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     async with running(root.path) as client:
         monkeypatch.setattr("fullrank_service.models.swap.write_state", full)
         response = await activate(client, root.bm25)

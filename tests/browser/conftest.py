@@ -46,7 +46,6 @@ def browser() -> Iterator[Browser]:
 
 
 def is_defect(line: ConsoleMessage) -> bool:
-    """Whether a console message is the page's fault; the browser itself logs failed requests."""
     return line.type in ("error", "warning") and "Failed to load resource" not in line.text
 
 

@@ -148,11 +148,7 @@ def arrived(folder: Path, application: str, count: int) -> list[tuple[str, str |
 
 @pytest.mark.parametrize("transport", ["beacon", "request"])
 def test_search_insights(
-    browser: Browser,
-    shop: Shop,
-    service: tuple[str, Path, str],
-    packages: Path,
-    transport: str,
+    browser: Browser, shop: Shop, service: tuple[str, Path, str], packages: Path, transport: str
 ) -> None:
     url, folder, token = service
     script = f"""

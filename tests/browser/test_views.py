@@ -159,7 +159,6 @@ def test_a_page_fills_placements_and_back_returns_to_what_was_matched(tools: Pag
 
 
 def titles_in(page: Page) -> list[str]:
-    """The titles of all placed documents."""
     return page.locator("#placements .hit h3").all_inner_texts()
 
 

@@ -55,7 +55,6 @@ def relative(file: Path) -> str:
 
 @cache
 def imports(source: str) -> tuple[Import, ...]:
-    """List every absolute import, those inside functions and type checks too."""
     return tuple(_imports(source))
 
 

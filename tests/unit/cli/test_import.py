@@ -130,9 +130,7 @@ def test_a_dry_run_shows_and_writes_nothing(run: Run, tmp_path: Path) -> None:
 def test_clicks_become_queries_and_weights(run: Run, tmp_path: Path) -> None:
     found = products()
     source = write_csv(
-        tmp_path / "p.csv",
-        "id title",
-        [(product["_id"], product["title"]) for product in found],
+        tmp_path / "p.csv", "id title", [(product["_id"], product["title"]) for product in found]
     )
     ids = [product["_id"] for product in found]
     clicks = [(f"query {i % 40}", ids[i % 40 % len(ids)], f"u{i}") for i in range(400)]

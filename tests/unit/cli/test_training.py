@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -105,9 +106,7 @@ def test_a_time_limit_is_given_as_time(run: Run) -> None:
 def test_a_training_error_is_one_line(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise TrainingError("nothing to learn from:\n no train split")
-
+    fail = Mock(side_effect=TrainingError("nothing to learn from:\n no train split"))
     stub_training(monkeypatch, fail)
     got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
     assert got.code == 1
@@ -117,9 +116,7 @@ def test_a_training_error_is_one_line(
 def test_an_interrupt_ends_with_130(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
+    interrupt = Mock(side_effect=KeyboardInterrupt)
     stub_training(monkeypatch, interrupt)
     assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
 
@@ -156,9 +153,7 @@ def test_another_error_of_the_interpreter_is_not_taken_for_an_interrupt(
 def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("trained")
-
+    fail = Mock(side_effect=AssertionError("trained"))
     stub_training(monkeypatch, fail)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     monkeypatch.delitem(sys.modules, "fullrank_trainer.rerank.boosting", raising=False)
@@ -245,9 +240,9 @@ def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
 def test_an_interrupt_within_an_epoch_ends_with_130_and_says_how_to_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise Interrupted("interrupted in epoch 2; --resume continues after epoch 1")
-
+    interrupt = Mock(
+        side_effect=Interrupted("interrupted in epoch 2; --resume continues after epoch 1")
+    )
     stub_training(monkeypatch, interrupt)
     got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
     assert (got.code, got.err) == (

@@ -26,7 +26,6 @@ _SECONDS = {text: datetime.fromisoformat(text).timestamp() for text in _TIMES}
 
 
 def some(rng: random.Random, values: list[Any], most: int = 3) -> list[Any]:
-    """Choose up to some of the values."""
     return rng.sample(values, rng.randint(0, min(most, len(values))))
 
 

@@ -19,14 +19,7 @@ from fullrank_service.ads.rules import (
     sum_reasons,
 )
 from fullrank_service.documents.ad import AdError, AdTable, parse_ad
-from tests.unit.service.ads.oracle import (
-    NOW,
-    PARENTS,
-    is_allowed,
-    random_ad,
-    random_page,
-    rules_of,
-)
+from tests.unit.service.ads.oracle import NOW, PARENTS, is_allowed, random_ad, random_page, rules_of
 
 AD = {"adomain": ["a.example"]}
 

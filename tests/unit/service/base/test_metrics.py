@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -162,9 +163,7 @@ def test_counting_needs_no_disk_space_after_the_start(two: tuple[Worker, Worker]
 def test_a_worker_without_room_for_its_metrics_counts_for_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     monkeypatch.setenv(FOLDER, str(tmp_path))
     monkeypatch.setattr(os, "posix_fallocate", full)
     sharing.join("0")

@@ -23,7 +23,6 @@ class NumbersError(FullrankError):
 
 
 def numbers(path: Path) -> list[int]:
-    """Read what the file holds through a connection of its own."""
     with closing(sqlite3.connect(path)) as file:
         return [value for (value,) in file.execute("SELECT value FROM numbers ORDER BY value")]
 

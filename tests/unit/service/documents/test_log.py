@@ -10,6 +10,7 @@ from contextlib import closing
 from copy import copy
 from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -214,9 +215,7 @@ def test_caps_include_writes_of_other_workers(
 
 
 def test_a_commit_that_fails_in_the_middle_stores_nothing(log: Log) -> None:
-    def fails(first: int) -> bytes:
-        raise RuntimeError("no answer")
-
+    fails = Mock(side_effect=RuntimeError("no answer"))
     log.commit([put("a")], CAPS)
     with pytest.raises(RuntimeError):
         log.commit(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -316,9 +317,7 @@ def test_a_step_that_fails_is_tried_again(case: Case, monkeypatch: pytest.Monkey
     case.step()
     case.vote(case.old, case.new, 40, 10)
 
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr("fullrank_service.models.swap.write_state", full)
         with pytest.raises(SwapFailed):

@@ -85,7 +85,6 @@ class Requests:
 
 
 async def settle() -> None:
-    """Let every task run that can."""
     for _ in range(6):
         await asyncio.sleep(0)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -52,9 +53,7 @@ def test_a_failed_write_leaves_the_former_content(
     file = LiveFile(tmp_path / "x")
     file.write(b"old")
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("fullrank_service.models.livefile.os.write", full)
     with pytest.raises(OSError, match="No space"):
         file.write(b"new")

@@ -56,15 +56,7 @@ def test_numbers_and_times_have_bounds(tmp_path: Path) -> None:
 
 
 def test_examples_are_different_short_titles_of_several_words(tmp_path: Path) -> None:
-    titles = [
-        "one",
-        "two words",
-        "two words",
-        "y" * 41,
-        "three short words",
-        "no",
-        "a last title",
-    ]
+    titles = ["one", "two words", "two words", "y" * 41, "three short words", "no", "a last title"]
     outline = outline_of(bundle_of(tmp_path, [{"title": title} for title in titles]))
     assert outline.examples == ("two words", "three short words", "a last title")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,9 +36,7 @@ def test_a_failed_write_leaves_the_old_state(
 ) -> None:
     write_state(tmp_path, ActiveState(1, "a-1"))
 
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError):
         write_state(tmp_path, ActiveState(2, "b-1"))
