@@ -62,7 +62,7 @@ def map_array(path: Path, name: str, entry: FileEntry) -> npt.NDArray[Any]:
     try:
         # np.load would also accept archives and pickles.
         with _READING_A_HEADER:
-            mapped = np.lib.format.open_memmap(path / name, mode="r")
+            mapped = np.lib.format.open_memmap(str(path / name), mode="r")
     except (ValueError, EOFError) as error:
         raise BundleError(f"{name}: not a readable .npy file: {error}") from error
     if mapped.dtype.str != entry.dtype:
