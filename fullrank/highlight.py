@@ -74,7 +74,6 @@ def word_spans(text: str) -> WordSpans:
 
 
 def _runs(inside: npt.NDArray[np.bool_]) -> tuple[Int64, Int64]:
-    """Return the first place of each run of True, and the place after its last."""
     padded = np.zeros(len(inside) + 2, np.bool_)
     padded[1:-1] = inside
     edges = np.flatnonzero(padded[1:] != padded[:-1])

@@ -82,7 +82,6 @@ class _QueryBuffer(threading.local):
 
 
 def _vector(query: Encoded) -> Vector:
-    """Return one query as kernels take it."""
     arrays = query.row(0)[:3]
     for view in arrays:  # as read_only does, without another view
         view.setflags(write=False)

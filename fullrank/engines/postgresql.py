@@ -139,7 +139,6 @@ def _check_limits(source: Source) -> None:
 
 
 def _exists(name: str, connection: Connection[Any]) -> tuple[str, str | None] | None:
-    """Return (kind, comment) of the table or view of this name; None without one."""
     found = connection.execute(
         "SELECT relkind::text, obj_description(oid, 'pg_class') FROM pg_class WHERE oid = to_regclass(%s)",
         (f'"{name}"',),

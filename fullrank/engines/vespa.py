@@ -164,7 +164,6 @@ def schema_text(source: Source) -> str:
 
 
 def _type(source: Source, name: str) -> str | None:
-    """Return the Vespa type of a stored field; None for lists of booleans, which Vespa does not have."""
     field = source.filter_fields[name]
     kind = _TYPES[field.kind]
     if not field.is_list:
@@ -195,7 +194,6 @@ def _cells(features: Int32, weights: Float32) -> dict[str, np.float32]:
 
 
 def _tensor(features: Int32, weights: Float32) -> str:
-    """Format a query's mapped tensor as a literal: "{{term:12}:0.5}"."""
     pairs = zip(features.tolist(), weights.tolist(), strict=True)
     return f"{{{','.join(f'{{term:{f}}}:{w!r}' for f, w in pairs)}}}"
 

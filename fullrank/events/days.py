@@ -166,7 +166,6 @@ def _name_of(day: int, erased: str) -> str:
 
 
 def _is_of(path: Path, state: bytes) -> bool:
-    """Return whether a digest was made of segments in a state."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         return file.read(len(state)) == state
     return False

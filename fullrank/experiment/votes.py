@@ -83,14 +83,12 @@ def votes_of(
 
 
 def _who(event: Event, found: ServedList | None) -> str:
-    """Return who clicked; "" if nobody is named and the list is unknown."""
     if found is None:
         return event.person or ""
     return found.person or event.person or f"\0{found.query_id}"
 
 
 def _programs(clicks: Sequence[tuple[str, Event, ServedList | None]]) -> set[str]:
-    """Return who clicks faster than people do, on any list."""
     numbers: dict[str, int] = {}
     known = [(numbers.setdefault(who, len(numbers)), event.at) for who, event, _ in clicks if who]
     person = np.array([number for number, _ in known], np.int64)

@@ -198,7 +198,6 @@ def _codes_in(first: ColumnPart, part: ColumnPart) -> Int64:
 
 
 def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:
-    """Return the number of matching documents with each value, by kind."""
     return {kind: part.counts(matching) for kind, part in column.parts.items()}
 
 

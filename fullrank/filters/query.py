@@ -339,7 +339,6 @@ def _time(bound: Value | None, default: float) -> float | None:
 
 
 def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
-    """Return the values of a kind; None if no document here has one but the condition is valid."""
     kinds = column.kinds
     if kind in kinds or not kinds:
         return column.parts.get(kind)

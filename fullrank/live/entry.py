@@ -92,13 +92,11 @@ class Entry:
 
     @cached_property
     def _texts(self) -> list[str]:
-        """The names of the fields that the model of live documents reads, ascending."""
         assert self._bundle.live_model is not None
         return sorted({name for column in self._bundle.live_model.rule.columns for name in column})
 
     @cached_property
     def _filtered(self) -> frozenset[str]:
-        """The names of the columns that filters need."""
         searched = {name for name in self._texts if not self._is_label(name)}
         return frozenset(self._columns.by_name) - searched
 

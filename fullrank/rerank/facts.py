@@ -255,7 +255,6 @@ class DocumentFacts:
 
 
 def _asked(text: str, counter: TextCounter) -> tuple[UInt32, UInt16]:
-    """Return the distinct words of each line of a text, and the number of the line of each word."""
     lines = dict.fromkeys(line for line in text.splitlines() if line.strip())
     words = [numbered(counter(line))[0] for line in islice(lines, MOST_ASKED)]
     number = np.repeat(np.arange(len(words), dtype=np.uint16), [len(line) for line in words])
@@ -263,7 +262,6 @@ def _asked(text: str, counter: TextCounter) -> tuple[UInt32, UInt16]:
 
 
 def _starts(sizes: Sequence[int] | Int64) -> Int64:
-    """Return where parts of these sizes begin, and the end, int64 (parts + 1,)."""
     found = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=found[1:])
     return found

@@ -183,7 +183,6 @@ def _left_leaves(left: list[int], right: list[int], child: int, found: UInt16) -
 
 
 def _first_zero() -> npt.NDArray[np.int32]:
-    """Return the place of the lowest zero bit of each number of 16 bits; 0 for the one without."""
     numbers = np.arange(1 << MAX_LEAVES, dtype=np.int64)
     lowest = ~numbers & (numbers + 1)
     found = np.log2(np.maximum(lowest, 1)).astype(np.int32)

@@ -124,7 +124,7 @@ class FullScan:
         return reaching_in_order(rows, dense, lexical, bias, evidence, offset, limit)
 
     @np.errstate(over="ignore", invalid="ignore")
-    def scan(self, queries: Encoded) -> Float32:
+    def scores(self, queries: Encoded) -> Float32:
         """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""
         if not self.is_inner_product:
             everything = np.arange(len(self.documents))

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask
+from fullrank.encoding import Encoded, Float32, Int32, Int64, Mask
 from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.kernels.index import CodedQuery, read_only
@@ -49,18 +48,7 @@ _MAX_RESCORED_DIVISOR = 64
 _FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
 
 
-class _Found(NamedTuple):
-    """Candidates of the fast mode.
-
-    Attributes:
-        is_full: Whether there may be more that were left out for their number.
-    """
-
-    rows: Int64
-    is_full: bool
-
-
-class Retriever:
+class Retriever(FullScan):
     """Search over encoded documents, whose rows ascend by document id.
 
     Args:
@@ -74,10 +62,8 @@ class Retriever:
         scorer: Scorer | None = None,
         index: Index | None = None,
     ) -> None:
-        self.documents = documents
+        super().__init__(documents, scorer)
         self.index = index if scorer is None else None
-        self._full_scan = FullScan(documents, scorer)
-        self.scorer = self._full_scan.scorer
         self._scratch = None if self.index is None else Scratch(len(documents))
         is_recorded = isinstance(documents, Records)
         self._divisors = RECORDS_BRUTE_FORCE_DIVISORS if is_recorded else BRUTE_FORCE_DIVISORS
@@ -91,7 +77,7 @@ class Retriever:
     def warm(self) -> None:
         """Build what the first search would build."""
         if self.index is None:
-            self._full_scan.warm()
+            super().warm()
 
     def search(
         self,
@@ -175,7 +161,7 @@ class Retriever:
         features = np.array(list(chain.from_iterable(words)), np.int32)
         numbers = np.repeat(np.arange(len(words)), list(map(len, words)))
         if self.index is None:
-            lists = self._full_scan.postings
+            lists = self.postings
             arrays = lists.indptr, lists.indices, np.zeros(0, np.int32)
         else:
             own = self.index.postings
@@ -203,7 +189,7 @@ class Retriever:
         count, wanted, n_found = len(self.documents), offset + limit, None
         one = queries.slice(i, i + 1)
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
-        score_parts: ScoreParts = partial(self._full_scan.score_parts, one)
+        score_parts: ScoreParts = partial(self.score_parts, one)
         divisor = self._divisors[0 if effort is None else 1]
         is_plain = floor is not None and self.index is None
         if is_plain or total <= max(wanted, count // divisor):
@@ -211,7 +197,7 @@ class Retriever:
             ranked, n_found = self._rank(one, rows, floor, offset, limit)
             return Ranking(*ranked, certified=True, total=total, found=_counted(n_found, counted))
         if scan is not None:
-            error = self._full_scan.error(queries, i, scan)
+            error = self.error(queries, i, scan)
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             assert self.index is not None
@@ -221,13 +207,14 @@ class Retriever:
             is_known = least > -math.inf
             found = None if effort is None else look(effort, least, floor)
             if found is not None:
-                ranked, _ = self._rank(one, found.rows, floor, offset, limit)
-                if len(ranked[0]) == limit or (is_known and not found.is_full):
+                rows, is_full = found
+                ranked, _ = self._rank(one, rows, floor, offset, limit)
+                if len(ranked[0]) == limit or (is_known and not is_full):
                     return Ranking(*ranked, certified=False, total=total)
             elif self.index.cells.n_cells > 1 and not is_known:
                 found = look(_FIRST_LOOK, least, floor)
-                if found is not None and len(found.rows) >= wanted:
-                    kth, _ = self._rank(one, found.rows, floor, wanted - 1, 1)
+                if found is not None and len(found[0]) >= wanted:
+                    kth, _ = self._rank(one, found[0], floor, wanted - 1, 1)
                     least = max([least, *kth[1].tolist()])
             rows, n_found = index_candidates(
                 self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
@@ -246,16 +233,16 @@ class Retriever:
             Places offset..offset + limit of the order, and how many of the rows reach the floor; None without one.
         """
         if floor is None:
-            return self._full_scan.rank(query, rows, NOTHING_NEEDED, offset, limit)[0], None
-        return self._full_scan.rank(query, rows, self._evidence(floor), offset, limit)
+            return self.rank(query, rows, NOTHING_NEEDED, offset, limit)[0], None
+        return self.rank(query, rows, self._evidence(floor), offset, limit)
 
     def _evidence(self, floor: Floor) -> Evidence:
         dense, lexical, score = least_of(floor)
-        if not floor.words or not self._full_scan.is_inner_product:
+        if not floor.words or not self.is_inner_product:
             return NOTHING_NEEDED._replace(dense=dense, lexical=lexical, score=score)
         words = np.array(floor.words, np.int32)
         if self.index is None:
-            lists = self._full_scan.postings
+            lists = self.postings
             arrays = lists.indptr, lists.indices, words, words[:0]
             return read_only(Evidence(dense, lexical, score, *arrays))
         words.setflags(write=False)
@@ -273,8 +260,11 @@ class Retriever:
         effort: Effort,
         least: float,
         floor: Floor | None,
-    ) -> _Found | None:
-        """Find candidates of the fast mode; None where the exact search would be faster."""
+    ) -> tuple[Int64, bool] | None:
+        """Find candidates of the fast mode, and whether others may have been left out for their number.
+
+        None where the exact search would be faster.
+        """
         assert self.index is not None
         assert self._scratch is not None
         # In compacted bundles many words of a query have a column that no document has; these decide nothing.
@@ -285,15 +275,7 @@ class Retriever:
         rows = fast_candidates(
             self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least, floor
         )  # fmt: skip
-        return _Found(rows, len(rows) >= scaled.rescored)
-
-    def scores(self, queries: Encoded) -> Float32:
-        """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""
-        return self._full_scan.scan(queries)
-
-    def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
-        """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
-        return self._full_scan.score_parts(query, rows)
+        return rows, len(rows) >= scaled.rescored
 
 
 def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) -> Int64:
@@ -309,7 +291,6 @@ def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) ->
 
 
 def _counted(found: int | None, counted: int | None) -> int | None:
-    """Return a count up to one more than what is to be counted; None if nothing is."""
     return None if found is None or counted is None else min(found, counted + 1)
 
 

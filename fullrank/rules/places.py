@@ -70,5 +70,4 @@ class Page:
         return page, shown
 
     def _at(self, total: int) -> Mapping[int, int]:
-        """Return the number of the pin at each pinned place of a list, given the length of the ranking."""
         return {min(place, total + number): number for number, place in enumerate(self.pinned)}

@@ -108,8 +108,7 @@ class DocumentStore:
     """
 
     def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
-        self._ids = ids
-        self._lines = lines
+        self.ids, self.lines = ids, lines
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> DocumentStore:
@@ -120,44 +119,34 @@ class DocumentStore:
         )
 
     def __len__(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The id of every row."""
-        return self._ids
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """The stored fields of every row as a line of JSON."""
-        return self._lines
+        return len(self.ids)
 
     def row(self, id: str) -> int:
         """Find the row of a document. Raises KeyError for an unknown id."""
-        row = bisect_left(self._ids, id)
-        if row == len(self._ids) or self._ids[row] != id:
+        row = bisect_left(self.ids, id)
+        if row == len(self.ids) or self.ids[row] != id:
             raise KeyError(id)
         return row
 
     def line(self, row: int) -> str:
         """Return the stored fields of one row as a line of JSON."""
-        return self._lines[row]
+        return self.lines[row]
 
     def json(self, row: int) -> bytes:
         """Return the stored fields of one row as the bytes of a JSON object."""
-        lines = self._lines
+        lines = self.lines
         line = lines.utf8(row) if isinstance(lines, StringTable) else lines[row].encode()
         return line.rstrip()
 
     def corpus_line(self, row: int) -> str:
         """Return one row as a line of a corpus.jsonl: its id as _id, then its fields."""
-        id, line = json.dumps(self._ids[row], ensure_ascii=False), self._lines[row]
+        id, line = json.dumps(self.ids[row], ensure_ascii=False), self.lines[row]
         return f'{{"_id":{id}}}\n' if line.rstrip() == "{}" else f'{{"_id":{id},{line[1:]}'
 
     def fields(self, row: int) -> dict[str, Any]:
         """Return the stored fields of one row. Raises IndexError, or BundleError for a damaged line."""
         try:
-            fields = json.loads(self._lines[row])
+            fields = json.loads(self.lines[row])
         except ValueError as error:
             raise BundleError(f"documents/fields.jsonl: row {row}: {error}") from error
         if not isinstance(fields, dict):
@@ -166,4 +155,4 @@ class DocumentStore:
 
     def document(self, row: int) -> Document:
         """Return one row as a Document."""
-        return Document(self._ids[row], self.fields(row))
+        return Document(self.ids[row], self.fields(row))

@@ -82,7 +82,6 @@ def _in_groups(centres: Float32, groups: int) -> faiss.Index:
 
 
 def _k_means(points: Float32, centres: int, iterations: int) -> faiss.IndexFlatL2:
-    """Return an index of the centres of k-means, from drawn points."""
     index = faiss.IndexFlatL2(points.shape[1])
     _train(points, centres, iterations, index)
     return index
@@ -179,7 +178,6 @@ def _distances(vectors: Float32, centres: Float32, cell_of: UInt16) -> tuple[UIn
 
 
 def _nearest(vectors: Float32, centres: Float32) -> UInt16:
-    """Return the centre with the least distance of each vector, uint16 (n,)."""
     found, half = np.empty(len(vectors), np.uint16), np.sum(centres**2, axis=1) / 2
     for start in range(0, len(vectors), _CHUNK):
         part = slice(start, start + _CHUNK)
