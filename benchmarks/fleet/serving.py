@@ -46,8 +46,7 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import coordinator_of, result_of, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
-from fullrank_fleet.sets import read_set, write_set
-from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.sets.manifest import SET, read_set, write_set
 from fullrank_trainer.indexing import index
 
 

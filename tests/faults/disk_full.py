@@ -42,7 +42,6 @@ class Disk:
         self._filler = path / "filler"
 
     def fill(self, leave: int = 0) -> None:
-        """Take all room but so many bytes."""
         with self._filler.open("ab") as file:
             while (left := self._free() - leave) > 0:
                 # A worker may take room in between.
@@ -97,7 +96,6 @@ class Run:
         self.count("searches")
 
     def refused(self, response: httpx.Response) -> None:
-        """A clean problem document."""
         assert response.status_code == 507, response.text
         assert response.headers["Content-Type"] == "application/problem+json"
         assert response.json()["type"].endswith(":storage-full")
@@ -105,7 +103,6 @@ class Run:
         self.count("writes refused")
 
     def round(self, number: int) -> None:
-        """Fill up, be refused, read, have room again."""
         for lines in (1, 40):
             assert self.write(lines).status_code == 200
         self.disk.fill(leave=(number % 5) * 16_384)
@@ -164,7 +161,6 @@ class Run:
 
 
 def number(client: httpx.Client, id: str) -> int | None:
-    """Return the field n of a served document; None if the document does not exist."""
     response = client.get(f"/v1/documents/{id}")
     if response.status_code == 404:
         return None
@@ -173,7 +169,6 @@ def number(client: httpx.Client, id: str) -> int | None:
 
 
 def workers(client: httpx.Client) -> set[float]:
-    """The process ids of the workers, and a look at all metrics."""
     samples = [
         sample
         for family in text_string_to_metric_families(client.get("/metrics").text)
@@ -186,7 +181,7 @@ def workers(client: httpx.Client) -> set[float]:
 
 
 def both_workers(client: httpx.Client) -> set[float]:
-    """Wait until both workers have written their metrics: the first answer may come before the second worker runs."""
+    """Wait until both workers have written their metrics."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with suppress(AssertionError):
@@ -196,7 +191,6 @@ def both_workers(client: httpx.Client) -> set[float]:
 
 
 def main(folder: Path, rounds: int) -> dict[str, Any]:
-    """All of it."""
     folder.mkdir()
     disk = Disk(folder)
     root = folder / "bundles"

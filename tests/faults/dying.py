@@ -53,7 +53,6 @@ _taking_part = {"coordinator": False, "follower": False}
 
 
 def create_app() -> FastAPI:
-    """Make the app of each worker."""
     from fullrank_service import (
         app,  # the command line needs no app, and importing one takes half a second
     )
@@ -63,7 +62,6 @@ def create_app() -> FastAPI:
 
 
 def arm() -> None:
-    """Patch the steps of this process."""
     for who, steps in (("coordinator", COORDINATOR), ("follower", FOLLOWER)):
         for step, (owner, name) in steps.items():
             setattr(owner, name, _mortal(getattr(owner, name), who, step))

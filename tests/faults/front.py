@@ -33,15 +33,17 @@ LIES: dict[str, bytes] = {
 }
 MODES = (
     *LIES,
-    "noise",
-    "flood",
-    "another's value",
-    "one bit",
-    "answered twice",
-    "cut off",
-    "closed",
-    "silent",
-    "drip",
+    *[
+        "noise",
+        "flood",
+        "another's value",
+        "one bit",
+        "answered twice",
+        "cut off",
+        "closed",
+        "silent",
+        "drip",
+    ],
 )
 
 
@@ -60,7 +62,6 @@ class Front:
         self._open: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until it ends."""
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
@@ -73,12 +74,10 @@ class Front:
             writer.close()
 
     def cancel(self) -> None:
-        """Break every connection off."""
         for task in self._open:
             task.cancel()
 
     async def _answer(self, command: list[bytes], writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection stays open."""
         self.asked += 1
         mode, truth = self.mode, self._truth(command)
         if mode == "closed":

@@ -57,7 +57,6 @@ class Connection:
         return Reply(int(head[0].split()[1]), found, json.loads(text))
 
     def close(self) -> None:
-        """The next request opens another."""
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
@@ -67,10 +66,8 @@ class Connection:
 class Load:
     """Clients that search.
 
-    pause_s    between two searches of a client; without one they take all the time that the processors have
-    check      called with each answer and what ``before`` was when its request began; raises AssertionError
-    answered   how many were answered
-    broken     client ports of connections that broke under a request
+    check   called with each answer and what ``before`` was when its request began; raises AssertionError
+    broken  client ports of connections that broke under a request
     """
 
     port: int
@@ -119,7 +116,6 @@ class Load:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that live."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

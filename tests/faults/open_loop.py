@@ -59,8 +59,6 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """What is asked and what came back."""
-
     def __init__(self) -> None:
         self.free: list[Connection] = []
         self.sent = self.missed = self.lost = 0
@@ -121,7 +119,6 @@ class Load:
 
 
 def quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds."""
     ordered = sorted(seconds)
     at = {"p50": 0.5, "p99": 0.99, "max": 1.0}
     last = len(ordered) - 1

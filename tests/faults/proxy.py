@@ -19,13 +19,7 @@ CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "nginx.conf"
 
 @contextmanager
 def proxy(folder: Path, service: str, **directives: str) -> Iterator[str]:
-    """Run nginx in front of a service; gives its address. Skips the test where nginx is not installed.
-
-    Args:
-        folder: for temporary files.
-        service: address of the service.
-        directives: values to put in place of those in the file, by directive.
-    """
+    """Run nginx in front of a service, with other values of some directives; skips the test without nginx."""
     nginx = shutil.which("nginx")
     if nginx is None:
         pytest.skip("nginx is not installed (apt-get install nginx-light)")
@@ -33,11 +27,7 @@ def proxy(folder: Path, service: str, **directives: str) -> Iterator[str]:
     path = folder / "nginx.conf"
     path.write_text(
         configuration(
-            {
-                "listen": f"127.0.0.1:{port}",
-                "server": service.removeprefix("http://"),
-                **directives,
-            }
+            {"listen": f"127.0.0.1:{port}", "server": service.removeprefix("http://"), **directives}
         ).replace("/tmp/", f"{folder}/")
     )
     options = "daemon off; master_process off;" + (" user root;" if os.geteuid() == 0 else "")

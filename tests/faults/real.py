@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+
+import httpx
 
 from fullrank_service.models.workers import Report, reports
 from tests.api.support import environment_for, free_port, wait_for
@@ -69,10 +71,18 @@ def service(
         assert not left, "the supervisor left workers behind"
 
 
-class Writer(Protocol):
-    """Writes until the service is dead or it has done enough; notes what was acknowledged."""
+class Writer(ABC):
+    """Writes until the service is dead or it has done enough."""
 
-    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None: ...
+    @abstractmethod
+    def write(self, client: httpx.Client) -> None:
+        """Write once, and note what was acknowledged. Raises TransportError without an answer."""
+
+    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=30) as client, suppress(httpx.TransportError):
+            while not enough.is_set():
+                self.write(client)
+                answered.set()
 
 
 def lives(
@@ -84,18 +94,11 @@ def lives(
     seed: int = 1,
     is_single: bool = False,
 ) -> Iterator[tuple[str, list[int]]]:
-    """Kill a service so many times at random moments, while writers write.
+    """Kill a service so many times at random moments, while writers write, each in a thread for each life.
 
-    Args:
-        root: Of its bundles.
-        writers: Each gets a thread in each life of the service.
-        kills: Their number.
-        workers: Of the service.
-        seed: Of the moments.
-        is_single: Every other time kill one worker instead of all processes.
+    is_single: every other time kill one worker instead of all processes.
 
-    Yields:
-        The address of the service and the ids of its workers, after each kill, when nobody writes.
+    Yields the address of the service and the ids of its workers, after each kill, when nobody writes.
     """
     draw, port = random.Random(seed), free_port()
     url = f"http://127.0.0.1:{port}"
@@ -144,7 +147,6 @@ def living(group: int) -> list[int]:
 
 
 def started(root: Path, workers: int) -> list[Report]:
-    """Wait until so many workers answer requests."""
     end = time.monotonic() + 60
     while True:
         found = [report for report in reports(root) if report.started]

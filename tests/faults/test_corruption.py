@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,6 @@ def pickled(name: str) -> Damage:
 
 
 def named(name: str) -> Damage:
-    """A file of this name in the manifest."""
-
     def damage(path: Path) -> None:
         manifest = json.loads((path / "manifest.json").read_text())
         del manifest["checksum"]
@@ -122,101 +121,58 @@ def pipe(path: Path) -> None:
     os.mkfifo(path / "golden.jsonl")
 
 
+def bad(name: str, change: Callable[[Any], Any], reason: str = "") -> tuple[Damage, str]:
+    """Another content of an array, whose hash the manifest has."""
+    return array(name, change), name.removesuffix(".npy") + reason
+
+
+def cut(values: Any) -> Any:
+    return values[:-1].copy()
+
+
+DENSE, WEIGHTS, BIAS = (f"documents/{name}.npy" for name in ("dense", "weights", "bias"))
+INDICES, CODES, SLOTS = "documents/indices.npy", "index/codes.npy", "index/postings.slots.npy"
+TABLE, OTHER_TABLE = "model/query.table.npy", "model/document.table.npy"
+NUMBERS, KEYWORDS = "columns/2.number.values.npy", "columns/3.keyword.codes.npy"
+FINITE, UNREADABLE = ".npy: not finite", ": not a readable .npy"
 # The damage, and a part of the reason in the refusal.
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "wrong shape": (
-        array("documents/dense.npy", lambda a: a[:, :-1].copy()),
-        "documents/dense.npy: shape",
-    ),
-    "rows gone": (
-        array("documents/dense.npy", lambda a: a[:-1].copy()),
-        "documents/dense.npy: shape",
-    ),
-    "wrong type": (
-        array("documents/indices.npy", lambda a: a.astype("<i8")),
-        "documents/indices.npy: int64",
-    ),
-    "transposed": (
-        array("model/query.table.npy", lambda a: np.ascontiguousarray(a.T)),
-        "model",
-    ),
-    "NaN in the vectors": (
-        array("documents/dense.npy", value((0, 0), np.nan)),
-        "documents/dense.npy: not finite",
-    ),
-    "infinite weight": (
-        array("documents/weights.npy", value(0, np.inf)),
-        "documents/weights.npy: not finite",
-    ),
-    "NaN in the model": (
-        array("model/query.table.npy", value((0, 0), np.nan)),
-        "model/query.table.npy: not finite",
-    ),
-    "NaN in the index": (
-        array("index/scales.npy", value(0, np.nan)),
-        "index/scales.npy: not finite",
-    ),
-    "infinite rest of an outline": (
-        array("index/outline.rest.npy", value(0, np.inf)),
-        "index/outline.rest.npy: not finite",
-    ),
-    "outlines of fewer documents": (
-        array("index/outline.codes.npy", lambda a: a[:-1].copy()),
-        "index/outline.codes.npy",
-    ),
-    "NaN in a bound": (array("index/bounds.npy", value(0, np.nan)), "index/bounds.npy: not finite"),
-    "negative bound": (array("index/bounds.npy", value(0, -1)), "index/bounds.npy"),
-    "row of nobody": (array("index/postings.slots.npy", value(0, 300)), "index/postings.slots.npy"),
-    "negative row": (array("index/postings.slots.npy", value(0, -1)), "index/postings.slots.npy"),
-    "postings descend": (
-        array("index/postings.indptr.npy", value(1, 10**6)),
-        "index/postings.indptr.npy",
-    ),
-    "codes of others": (
-        array("index/codes.npy", lambda a: a[:, ::-1].copy()[:, :4]),
-        "index/codes.npy",
-    ),
-    "code of nobody": (
-        array("columns/3.keyword.codes.npy", value(0, 100)),
-        "columns/3.keyword.codes",
-    ),
-    "column descends": (
-        array("columns/2.number.values.npy", value(0, 10**6)),
-        "columns/2.number.values: not ascending",
-    ),
-    "column too short": (
-        array("columns/3.keyword.codes.npy", lambda a: a[:-1].copy()),
-        "columns/3.keyword.codes",
-    ),
-    "index out of range": (
-        array("documents/indices.npy", value(-1, 10**6)),
-        "documents/indices.npy: an index outside",
-    ),
-    "other vectors": (array("documents/dense.npy", lambda a: a * 2), "golden.jsonl"),
-    "other model": (array("model/query.table.npy", lambda a: -a), "golden.jsonl"),
-    "swapped arrays": (
-        swapped("documents/weights.npy", "documents/bias.npy"),
-        "documents/bias.npy",
-    ),
-    "swapped arrays of one shape": (
-        swapped("model/query.table.npy", "model/document.table.npy"),
-        "model/document.table.npy: sha256 differs",
-    ),
-    "swapped and forged": (
-        swapped("model/query.table.npy", "model/document.table.npy", forged=True),
-        "golden.jsonl",
-    ),
+    "wrong shape": bad(DENSE, lambda a: a[:, :-1].copy(), ".npy: shape"),
+    "rows gone": bad(DENSE, cut, ".npy: shape"),
+    "wrong type": bad(INDICES, lambda a: a.astype("<i8"), ".npy: int64"),
+    "transposed": (array(TABLE, lambda a: np.ascontiguousarray(a.T)), "model"),
+    "NaN in the vectors": bad(DENSE, value((0, 0), np.nan), FINITE),
+    "infinite weight": bad(WEIGHTS, value(0, np.inf), FINITE),
+    "NaN in the model": bad(TABLE, value((0, 0), np.nan), FINITE),
+    "NaN in the index": bad("index/scales.npy", value(0, np.nan), FINITE),
+    "infinite rest of an outline": bad("index/outline.rest.npy", value(0, np.inf), FINITE),
+    "outlines of fewer documents": bad("index/outline.codes.npy", cut, ".npy"),
+    "NaN in a bound": bad("index/bounds.npy", value(0, np.nan), FINITE),
+    "negative bound": bad("index/bounds.npy", value(0, -1), ".npy"),
+    "row of nobody": bad(SLOTS, value(0, 300), ".npy"),
+    "negative row": bad(SLOTS, value(0, -1), ".npy"),
+    "postings descend": bad("index/postings.indptr.npy", value(1, 10**6), ".npy"),
+    "codes of others": bad(CODES, lambda a: a[:, ::-1].copy()[:, :4], ".npy"),
+    "code of nobody": bad(KEYWORDS, value(0, 100)),
+    "column descends": bad(NUMBERS, value(0, 10**6), ": not ascending"),
+    "column too short": bad(KEYWORDS, cut),
+    "index out of range": bad(INDICES, value(-1, 10**6), ".npy: an index outside"),
+    "other vectors": (array(DENSE, lambda a: a * 2), "golden.jsonl"),
+    "other model": (array(TABLE, lambda a: -a), "golden.jsonl"),
+    "swapped arrays": (swapped(WEIGHTS, BIAS), BIAS),
+    "swapped arrays of one shape": (swapped(TABLE, OTHER_TABLE), f"{OTHER_TABLE}: sha256 differs"),
+    "swapped and forged": (swapped(TABLE, OTHER_TABLE, forged=True), "golden.jsonl"),
     "swapped text": (
         swapped("documents/ids.txt", "documents/fields.jsonl"),
         "documents/fields.jsonl",
     ),
-    "pickled vectors": (pickled("documents/dense.npy"), "documents/dense.npy: not a readable .npy"),
-    "pickled codes": (pickled("index/codes.npy"), "index/codes.npy: not a readable .npy"),
+    "pickled vectors": (pickled(DENSE), DENSE + UNREADABLE),
+    "pickled codes": (pickled(CODES), CODES + UNREADABLE),
     "pickled column": (
         pickled("columns/2.number.codes.npy"),
-        "columns/2.number.codes.npy: not a readable .npy",
+        "columns/2.number.codes.npy" + UNREADABLE,
     ),
-    "link to a file outside": (link("documents/dense.npy"), "documents/dense.npy: a symbolic link"),
+    "link to a file outside": (link(DENSE), f"{DENSE}: a symbolic link"),
     "link to a folder outside": (link("index"), "index: a symbolic link"),
     "linked manifest": (link("manifest.json"), "manifest.json: a symbolic link"),
     "upwards": (named("../outside"), "'../outside' is not a file path"),
@@ -229,9 +185,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "index/more.npy: not in the manifest",
     ),
     "pipe": (pipe, "golden.jsonl: not a regular file"),
-    "slot in another cell": (array("index/cells.of.npy", value(0, 60)), "index/cells.of.npy"),
+    "slot in another cell": bad("index/cells.of.npy", value(0, 60), ".npy"),
     "two slots of a document": (array("index/cells.rows.npy", value(0, 7)), "index/cells."),
-    "cell behind the end": (array("index/cells.starts.npy", value(1, 10**6)), "index/cells.starts"),
+    "cell behind the end": bad("index/cells.starts.npy", value(1, 10**6)),
     "golden queries of another": (
         lambda path: _replaced(path, "golden.jsonl", b"copy files", b"copy filed"),
         "golden.jsonl",
@@ -310,7 +266,6 @@ async def test_a_changed_byte_in_any_file_is_refused(root: Path) -> None:
 
 
 def refuses(path: Path) -> str | None:
-    """Return why a bundle is refused; None if it is accepted."""
     try:
         open_bundle(path)
     except BundleError as error:

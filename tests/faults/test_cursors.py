@@ -33,12 +33,7 @@ def ask(url: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
 
 
 class Writing(Background):
-    """Writes, rewrites, patches and deletes documents until it is stopped.
-
-    Attributes:
-        written: The ids of all writes that were sent.
-        count: How many writes were acknowledged.
-    """
+    """Writes and deletes documents until it is stopped; written: all ids, count: of acknowledged writes."""
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__()
@@ -60,7 +55,6 @@ class Writing(Background):
 
 
 def whole_list(url: str, **search: Any) -> list[dict[str, Any]]:
-    """Return all hits of a search."""
     asked = [search | {"limit": 100, "offset": offset} for offset in (0, 100)]
     return [hit for one in asked for hit in ask(url, "POST", "/v1/search", one)["hits"]]
 

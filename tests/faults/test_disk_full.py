@@ -15,7 +15,6 @@ ALONE = ["unshare", "--mount", "--map-root-user"]
 
 
 def filled(folder: Path, rounds: int) -> dict[str, int]:
-    """Fill and empty the disk this many times; return what was done."""
     command = [*ALONE, sys.executable, "-m", "tests.faults.disk_full", str(folder), str(rounds)]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60 + 30 * rounds
@@ -45,7 +44,6 @@ def test_a_disk_that_fills_20_times(tmp_path: Path, a_namespace: None) -> None:
 
 @pytest.fixture
 def a_namespace() -> None:
-    """Skips where a process may not have mounts of its own."""
     if (
         shutil.which("unshare") is None
         or subprocess.run([*ALONE, "true"], capture_output=True).returncode

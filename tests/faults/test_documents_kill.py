@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import secrets
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,18 +13,14 @@ import pytest
 
 from fullrank_service.documents.sqlitelog import FILE, SqliteLog
 from tests.api.support import CORPUS, at, make_bundle
-from tests.faults.real import lives
+from tests.faults.real import Writer, lives
 
 LINES = 40
 
 
 @dataclass
-class Writer:
-    """Send bulk requests one after another until the service is dead.
-
-    kept     id → n of every acknowledged line
-    unknown  the request that got no answer: its key and its lines
-    """
+class Bulk(Writer):
+    """Send bulk requests until the service is dead; kept: n by acknowledged id, unknown: what got no answer."""
 
     name: str
     kept: dict[str, int] = field(default_factory=dict)
@@ -33,24 +28,20 @@ class Writer:
     unknown: tuple[str, dict[str, int]] | None = None
     sent: int = 0
 
-    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
-        with httpx.Client(base_url=url, timeout=30) as client:
-            while not enough.is_set():
-                self.sent += 1
-                # Half of the lines replace documents, half are new.
-                new = [f"{self.name}/{self.sent}/{i}" for i in range(LINES // 2)]
-                old = list(self.kept)[-LINES // 2 :]
-                lines = dict.fromkeys((*new, *old), self.sent)
-                key = secrets.token_hex(8)
-                self.unknown = (key, lines)
-                try:
-                    seqs = send(client, key, lines)
-                except httpx.TransportError:
-                    return
-                self.unknown = None
-                self.kept |= lines
-                self.numbers += seqs
-                answered.set()
+    def write(self, client: httpx.Client) -> None:
+        self.sent += 1
+        # Half of the lines replace documents, half are new.
+        new = [f"{self.name}/{self.sent}/{i}" for i in range(LINES // 2)]
+        lines = dict.fromkeys((*new, *list(self.kept)[-LINES // 2 :]), self.sent)
+        self.unknown = secrets.token_hex(8), lines
+        self.acknowledge(send(client, *self.unknown))
+
+    def acknowledge(self, seqs: list[int]) -> None:
+        """Note that the request without an answer was done."""
+        assert self.unknown is not None
+        self.kept |= self.unknown[1]
+        self.numbers += seqs
+        self.unknown = None
 
 
 def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
@@ -66,7 +57,7 @@ def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
     return [v["seq"] for v in verdicts]
 
 
-def check(root: Path, url: str, writers: list[Writer]) -> None:
+def check(root: Path, url: str, writers: list[Bulk]) -> None:
     """Every acknowledged document once, as it was last acknowledged, in the log and in answers."""
     kept = {id: n for writer in writers for id, n in writer.kept.items()}
     log = SqliteLog(root / FILE)
@@ -89,9 +80,8 @@ def check(root: Path, url: str, writers: list[Writer]) -> None:
 
 
 def killed(root: Path, kills: int) -> dict[str, int]:
-    """Kill the service at random moments of bulk writes; return what was done and lost."""
     make_bundle(root, "docs", created=at(1))
-    writers = [Writer(f"w{i}") for i in range(3)]
+    writers = [Bulk(f"w{i}") for i in range(3)]
     found_kept = 0
     for url, _ in lives(root, writers, kills):
         with httpx.Client(base_url=url, timeout=30) as client:
@@ -104,9 +94,7 @@ def killed(root: Path, kills: int) -> dict[str, int]:
                 head = max((n for w in writers for n in w.numbers), default=0)
                 assert seqs == send(client, key, lines)
                 found_kept += seqs[0] <= head
-                writer.kept |= lines
-                writer.numbers += seqs
-                writer.unknown = None
+                writer.acknowledge(seqs)
         check(root, url, writers)
     return {
         "acknowledged": sum(len(writer.numbers) for writer in writers),

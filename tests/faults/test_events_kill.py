@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,39 +13,33 @@ import pytest
 from fullrank.events.log import EVENTS, FOLDER, EventLog
 from fullrank.events.segments import list_segments
 from tests.api.support import AUTH, at, make_bundle
-from tests.faults.real import lives
+from tests.faults.real import Writer, lives
 
 GROUP = 3
 
 
 @dataclass
-class Writer:
+class Clicking(Writer):
     """Reports clicks in groups, without a pause; kept: the ids of those that were acknowledged."""
 
     name: str
     kept: list[str] = field(default_factory=list)
     sent: int = 0
 
-    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
-        with httpx.Client(base_url=url, timeout=30) as client:
-            while not enough.is_set():
-                self.sent += 1
-                ids = [f"{self.name}-{self.sent}-{part}" for part in range(GROUP)]
-                now = time.time() * 1000
-                events = [{"action_name": "click", "timestamp": now, "query_id": id} for id in ids]
-                try:
-                    reply = client.post("/v1/events", json=events, headers=AUTH)
-                except httpx.TransportError:
-                    return
-                assert reply.json()["kept"] == GROUP, reply.text
-                self.kept += ids
-                answered.set()
+    def write(self, client: httpx.Client) -> None:
+        self.sent += 1
+        ids = [f"{self.name}-{self.sent}-{part}" for part in range(GROUP)]
+        now = time.time() * 1000
+        events = [{"action_name": "click", "timestamp": now, "query_id": id} for id in ids]
+        reply = client.post("/v1/events", json=events, headers=AUTH)
+        assert reply.json()["kept"] == GROUP, reply.text
+        self.kept += ids
 
 
 def check(root: Path, kills: int, workers: int, seed: int) -> None:
     """The last service seals what the others left, without their torn lines."""
     make_bundle(root, "bm25", created=at(1))
-    log, writers = EventLog(root / FOLDER), [Writer(f"w{i}") for i in range(4)]
+    log, writers = EventLog(root / FOLDER), [Clicking(f"w{i}") for i in range(4)]
     for number, _ in enumerate(lives(root, writers, kills, workers, seed=seed), 1):
         end = time.monotonic() + 30
         while number == kills and any(

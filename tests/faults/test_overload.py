@@ -100,7 +100,6 @@ class Health(threading.Thread):
 
 
 def overload(url: str, peak: float, seconds: float) -> tuple[dict[str, Any], Health]:
-    """Send ten times the peak rate for so many seconds."""
     health = Health(url)
     health.start()
     try:
@@ -139,7 +138,6 @@ def test_overload_is_refused_and_other_requests_are_answered(tmp_path: Path) -> 
 
 
 def processor_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,7 +17,7 @@ import pytest
 from fullrank_service.documents.sqlitelog import FILE
 from tests.api.support import CORPUS, at, make_bundle
 from tests.faults.load import client_ports
-from tests.faults.real import lives
+from tests.faults.real import Writer, lives
 
 # Each rule is as large as several pages of the file, so that a write takes several steps.
 HIDDEN = 400
@@ -38,43 +37,31 @@ def rule_of(id: str, number: int) -> dict[str, Any]:
 
 
 @dataclass
-class Writer:
-    """Puts and deletes rules of its own, one after another, until it has done enough or gets no answer.
-
-    Attributes:
-        kept: What was acknowledged last, by id; None after a deletion.
-        unknown: The id of the request that got no answer, and what it wrote.
-        acknowledged: Number of changes.
-    """
+class Ruling(Writer):
+    """Puts and deletes rules of its own until it has done enough; unknown: the change that got no answer."""
 
     name: str
     kept: dict[str, Content] = field(default_factory=dict)
     unknown: tuple[str, Content] | None = None
     acknowledged: int = 0
+    draw: random.Random = field(init=False)
 
-    def run(self, url: str, answered: threading.Event, enough: threading.Event) -> None:
-        draw = random.Random(f"{self.name}/{self.acknowledged}")
-        with httpx.Client(base_url=url, timeout=30) as client:
-            while not enough.is_set():
-                id = f"{self.name}-{draw.randrange(RULES_OF_A_WRITER)}"
-                rule = None if draw.random() < 0.2 else rule_of(id, self.acknowledged)
-                self.unknown = id, rule
-                try:
-                    if rule is None:
-                        response = client.delete(f"/v1/rules/{id}")
-                    else:
-                        response = client.put(f"/v1/rules/{id}", json=rule)
-                except httpx.TransportError:
-                    return
-                assert response.status_code == 200, response.text
-                self.unknown = None
-                self.kept[id] = rule
-                self.acknowledged += 1
-                answered.set()
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.name)
+
+    def write(self, client: httpx.Client) -> None:
+        id = f"{self.name}-{self.draw.randrange(RULES_OF_A_WRITER)}"
+        rule = None if self.draw.random() < 0.2 else rule_of(id, self.acknowledged)
+        self.unknown = id, rule
+        url = f"/v1/rules/{id}"
+        response = client.delete(url) if rule is None else client.put(url, json=rule)
+        assert response.status_code == 200, response.text
+        self.unknown = None
+        self.kept[id] = rule
+        self.acknowledged += 1
 
 
 def stored(client: httpx.Client) -> dict[str, Content]:
-    """Return the rules that the service lists, as they were sent."""
     reply = client.get("/v1/rules", params={"limit": 100}).json()
     return {
         rule["id"]: {
@@ -84,7 +71,7 @@ def stored(client: httpx.Client) -> dict[str, Content]:
     }  # fmt: skip
 
 
-def settle(client: httpx.Client, writers: list[Writer]) -> int:
+def settle(client: httpx.Client, writers: list[Ruling]) -> int:
     """Adopt what became of the requests without an answer: done or not, nothing between. Return how many were done."""
     found, done = stored(client), 0
     for writer in writers:
@@ -98,7 +85,6 @@ def settle(client: httpx.Client, writers: list[Writer]) -> int:
 
 @contextmanager
 def connected(url: str, pids: list[int]) -> Iterator[list[httpx.Client]]:
-    """Give one connection to each of these workers."""
     with ExitStack() as stack:
         clients: dict[int, httpx.Client] = {}
         end = time.monotonic() + 30
@@ -121,7 +107,7 @@ def applied(client: httpx.Client, id: str) -> tuple[list[str], str | None]:
     return reply["rules"], pinned[0] if pinned else None
 
 
-def check(root: Path, url: str, pids: list[int], writers: list[Writer]) -> None:
+def check(root: Path, url: str, pids: list[int], writers: list[Ruling]) -> None:
     """Check that the file, the list and the searches of every worker have exactly the acknowledged rules."""
     kept = {id: rule for writer in writers for id, rule in writer.kept.items()}
     there = {id: rule for id, rule in kept.items() if rule is not None}
@@ -139,9 +125,8 @@ def check(root: Path, url: str, pids: list[int], writers: list[Writer]) -> None:
 
 
 def killed(root: Path, kills: int) -> dict[str, int]:
-    """Kill all processes and single workers in turn while rules are written; return what was done."""
     make_bundle(root, "docs", created=at(1))
-    writers = [Writer(f"w{i}") for i in range(3)]
+    writers = [Ruling(f"w{i}") for i in range(3)]
     unanswered = 0
     for url, pids in lives(root, writers, kills, is_single=True):
         with httpx.Client(base_url=url, timeout=30) as client:

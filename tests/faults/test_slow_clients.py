@@ -30,7 +30,6 @@ SOON = 10.0
 
 @pytest.fixture(scope="module")
 def service_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The service alone."""
     root = tmp_path_factory.mktemp("bundles")
     make_bundle(root, "learned", n_dense=4, created=at(2))
     with served(
@@ -45,7 +44,6 @@ def service_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def proxy_url(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The shipped proxy in front of the service."""
     with proxy(
         tmp_path_factory.mktemp("proxy"),
         service_url,
@@ -61,7 +59,6 @@ def proxy_url(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(params=["service_url", "proxy_url"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Each of the two."""
     address: str = request.getfixturevalue(request.param)
     return address
 

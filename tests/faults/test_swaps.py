@@ -120,7 +120,6 @@ def committed(moment: str) -> bool:
 
 
 def following(versions: list[str], state: ActiveState | None) -> str:
-    """Return a version that no worker has loaded."""
     active = None if state is None else state.version
     return versions[0 if active is None else (versions.index(active) + 1) % len(versions)]
 

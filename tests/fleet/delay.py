@@ -23,18 +23,10 @@ _MOST = (64 << 10) + 256
 
 
 class Delay:
-    """Carries frames between a device and a new tap device, each after a delay.
+    """Carries frames between a device and a new tap device, each after a delay in either direction.
 
     Both ends pass on the header that says which checksums and segments the kernel has still to make, so that frames
-    arrive as they would without this.
-
-    Args:
-        device: An interface of this namespace that is part of no bridge.
-        tap: Name of the interface to make; it is removed when the block ends.
-        seconds: Delay of a frame, in each direction.
-
-    Raises:
-        OSError: This process may not do that.
+    arrive as they would without this. Raises OSError if this process may not do that.
     """
 
     def __init__(self, device: str, tap: str, seconds: float) -> None:

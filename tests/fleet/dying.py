@@ -28,11 +28,7 @@ POINTS = (BEFORE_LOADING, WHILE_LOADING, BEFORE_COMMIT, AFTER_COMMIT)
 
 
 class DyingCoordinator(CoordinatorActor):
-    """Dies once at the point that the file names.
-
-    Args:
-        file: Names the point; without the file the coordinator does not die.
-    """
+    """Dies once at the point that a file names."""
 
     def __init__(self, file: str, root: str, replicas: int, cache: str | None) -> None:
         super().__init__(root, replicas, cache, None)
@@ -42,7 +38,6 @@ class DyingCoordinator(CoordinatorActor):
         _Watched.coordinator = _DyingReplicas.coordinator = self
 
     def die_at(self, point: str) -> None:
-        """End this process if it is to die here; the next one does not."""
         if self._file.exists() and self._file.read_text() == point:
             self._file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -80,7 +75,6 @@ class _Watched(ActorReplica):
 
 
 def start(file: Path, root: Path, cache: Path) -> Any:
-    """Start it where a fleet looks for its coordinator."""
     options = {"name": COORDINATOR, "lifetime": "detached", "max_restarts": _ALWAYS, "num_cpus": 0}
     found: Any = ray.remote(DyingCoordinator)
     return found.options(**options).remote(str(file), str(root), 2, str(cache))

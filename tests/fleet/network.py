@@ -36,7 +36,6 @@ class Network:
         self._count = count
 
     def make(self) -> None:
-        """Make the namespaces. Raises CalledProcessError."""
         _ip("link", "add", BRIDGE, "type", "bridge")
         _ip("address", "add", f"{SUBNET}.{HOST}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
@@ -55,7 +54,6 @@ class Network:
                 _ip("-n", name, *command)
 
     def close(self) -> None:
-        """Remove everything."""
         for number in range(1, self._count + 1):
             # Connections that are still closing keep a namespace, and so its port, for minutes.
             _ip("link", "delete", f"frkp{number}", check=False)
@@ -64,7 +62,6 @@ class Network:
 
     @contextmanager
     def cut(self, number: int) -> Iterator[None]:
-        """Let no packet from or to a node pass while the block runs."""
         _ip("link", "set", f"frkp{number}", "down")
         try:
             yield
@@ -120,16 +117,11 @@ def network(count: int) -> Iterator[Network]:
 
 
 def address_of(number: int) -> str:
-    """Return the address of a node."""
     return f"{SUBNET}.{number}"
 
 
 class Nodes:
-    """Nodes of a Ray cluster, one in each namespace; the first is the head and has no replicas.
-
-    Args:
-        redis: HOST:PORT of what survives the head; None: nothing does.
-    """
+    """Nodes of a Ray cluster, one in each namespace; the first is the head, without replicas, and may be in Redis."""
 
     def __init__(self, redis: str | None = None) -> None:
         self.address = f"{address_of(1)}:{_PORT}"
@@ -139,7 +131,6 @@ class Nodes:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, number: int) -> None:
-        """Start a node and wait until it has joined."""
         place = (
             [
                 "--head",
@@ -179,7 +170,6 @@ class Nodes:
         ]
 
     def kill(self, number: int) -> None:
-        """Kill all processes of a node."""
         process = self._processes.pop(number)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -194,7 +184,6 @@ class Nodes:
                     os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill all nodes."""
         for number in sorted(self._processes, reverse=True):
             self.kill(number)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -217,7 +206,6 @@ def _kill_all(number: int) -> None:
 
 
 def _processes(number: int) -> list[int]:
-    """Return the ids of the processes of a node."""
     found = subprocess.run(
         ["ip", "netns", "pids", f"frk{number}"], capture_output=True, text=True, check=False
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -16,22 +16,12 @@ Expected = Mapping[str, Hits]
 
 
 class Searches:
-    """Threads that search until the block ends, each one text after another.
-
-    Args:
-        url: Of the service.
-        expected: What each version must answer to each text; all versions have the same texts.
-        limit: Hits of a search.
-        clients: Number of threads.
-        pause_s: Of each thread between two searches.
+    """Threads that search until the block ends, and compare with what versions must answer.
 
     Attributes:
-        statuses: How many answers had which status.
-        problems: How often which problem was reported.
         generations: The version of each generation that has answered.
         wrong: Answers that are not certified, not those of their version, or of a second version of a generation; and
             searches without an answer.
-        seconds: Of each answer.
     """
 
     def __init__(
@@ -65,8 +55,12 @@ class Searches:
         for thread in self._threads:
             thread.join()
 
+    def more(self, count: int = 50) -> None:
+        """Wait until so many more searches were answered."""
+        enough = self.statuses[200] + count
+        wait_until(lambda: self.statuses[200] >= enough)
+
     def check(self) -> None:
-        """Assert that every search was answered, and rightly."""
         assert self.wrong == [], self.wrong[:1]
         assert set(self.statuses) == {200}, self.statuses
 
@@ -100,5 +94,11 @@ class Searches:
 
 
 def hits_of(body: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return id and score of the hits of an answer."""
     return [(hit["id"], hit["score"]) for hit in body["hits"]]
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

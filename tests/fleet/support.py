@@ -6,11 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -23,6 +21,7 @@ from fullrank_fleet.serving.actors import stop_fleet
 from fullrank_trainer.indexing import index
 from tests.api.support import wait_for
 from tests.fleet.searching import Expected, Searches
+from tests.fleet.searching import wait_until as wait_until
 from tests.golden.test_golden import WORDS
 from tests.ports import free_port
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
@@ -32,13 +31,7 @@ SHARDS, COUNT, LIMIT = 2, 90, 20
 
 
 class Sets:
-    """Two versions of a sharded bundle with different documents, and what each must answer.
-
-    Attributes:
-        root: Folder of the sets.
-        versions: The older one first.
-        expected: By version and text, (id, score) of the first hits of the same corpus in one bundle.
-    """
+    """Two versions of a sharded bundle with different documents, and by version and text the hits of one bundle."""
 
     def __init__(self, folder: Path) -> None:
         bundle = planted_bundle(folder / "bundles", is_reordered=True)
@@ -70,7 +63,6 @@ class Sets:
         return version
 
     def forget_active(self) -> None:
-        """Let the next coordinator find nothing active."""
         (self.root / "active.json").unlink(missing_ok=True)
 
 
@@ -84,16 +76,7 @@ def router(
     host: str = "127.0.0.1",
     **environment: str,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run `fullrank serve --ray` with two replicas of each shard; gives its address and its process.
-
-    Args:
-        address: Of the cluster.
-        root: Folder of the sets.
-        folder: For what the router writes, and the cache.
-        inside: Goes before the command.
-        host: Address to listen at.
-        environment: Settings of the service.
-    """
+    """Run `fullrank serve --ray` with two replicas of each shard; gives its address and its process."""
     port = free_port()
     command = [
         "serve",
@@ -138,13 +121,11 @@ def served(address: str, sets: Sets, folder: Path) -> Iterator[str]:
 def activate(
     address: str, sets: Sets, version: str, inside: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run `fullrank bundles activate`."""
     bundle = f"{sets.root}/planted/{version}"
     return command("bundles", "activate", bundle, "--ray", address, inside=inside)
 
 
 def command(*arguments: str, inside: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run `fullrank`; inside: goes before the command."""
     return subprocess.run(
         [*inside, sys.executable, "-m", "fullrank", *arguments],
         cwd=REPOSITORY,
@@ -155,21 +136,11 @@ def command(*arguments: str, inside: Sequence[str] = ()) -> subprocess.Completed
 
 
 def wait_until_served(url: str, version: str) -> None:
-    """Wait until a router answers by a version."""
-
     def serves() -> bool:
         found = httpx.get(f"{url}/v1/search", params={"q": WORDS[0]})
         return found.is_success and bool(found.json()["model"] == version)
 
     wait_until(serves)
-
-
-def wait_until(condition: Any, seconds: float = 60) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def searches(url: str, sets: Sets) -> Searches:

@@ -11,8 +11,7 @@ import pytest
 
 from fullrank_fleet.serving.actors import stop_fleet
 from tests.fleet.support import router
-from tests.unit.fleet.serving.routing import Whole
-from tests.unit.fleet.serving.test_equal import answer_of, request
+from tests.unit.fleet.serving.equality import Whole, answer_of, request
 
 pytestmark = pytest.mark.anyio
 COUNT, SHARDS = 1_000, 4

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,10 @@ from fullrank_fleet.jobs.tasks import OnRay
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import stop_fleet
 from fullrank_fleet.serving.documents import LogSource
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
 from tests.databases import NewDatabase
 from tests.fleet.deaths import node_dies_at
-from tests.fleet.support import (
-    REPOSITORY,
-    Sets,
-    activate,
-    router,
-    wait_until,
-    wait_until_served,
-)
+from tests.fleet.support import REPOSITORY, Sets, activate, router, wait_until, wait_until_served
 from tests.fleet.writing import Writer, check_all_there
 from tests.unit.fleet.jobs.test_compact import Place, some_writes
 
@@ -43,7 +35,6 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Sets:
 
 
 def compaction(address: str, sets: Sets, database: str, *options: str) -> subprocess.Popen[str]:
-    """Start `fullrank bundles compact` of the version that serves."""
     command = ["bundles", "compact", str(sets.root / "planted"), "--ray", address, "--json"]
     return subprocess.Popen(
         [sys.executable, "-m", "fullrank", *command, *options],
@@ -85,7 +76,7 @@ def test_a_fleet_is_compacted_under_writes_and_searches(
             activate(cluster.address, sets, first)
             wait_until_served(url, first)
             with Writer(url) as writer:
-                wait_until(lambda: writer.seq > 100)
+                writer.more()
                 killed = compaction(cluster.address, sets, database)
                 wait_until(lambda: list(folder.glob(".compact-*/job.json")))
                 killed.kill()
@@ -95,10 +86,10 @@ def test_a_fleet_is_compacted_under_writes_and_searches(
                 assert not (folder / position["version"] / "set.json").exists()
                 made = compacted(cluster.address, sets, database)
                 wait_until_served(url, made["version"])
-                time.sleep(1)
+                writer.more()
                 again = compacted(cluster.address, sets, database)
                 wait_until_served(url, again["version"])
-                time.sleep(1)
+                writer.more()
             assert writer.failed == []
             assert set(writer.statuses) == {200}
             assert (made["seq"], made["version"]) == (position["seq"], position["version"])

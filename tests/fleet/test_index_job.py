@@ -18,9 +18,9 @@ from fullrank.errors import CollectionError
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess, OnRay
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
 from tests.fleet.deaths import node_dies_at
-from tests.fleet.support import wait_until
+from tests.fleet.searching import wait_until
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 SHARDS = 6
@@ -45,7 +45,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(bundle: Path, corpus: Path, alone: Path) -> str:
-    """The id of that set."""
     return run(bundle, corpus, alone, InProcess())
 
 
@@ -81,14 +80,12 @@ def test_shards_do_not_depend_on_the_number_of_nodes(
 
 
 def bundle_ids(out: Path) -> list[str]:
-    """Return the ids of the shards, in their order."""
     [file] = out.glob("*/*/set.json")
     return [shard["bundle_id"] for shard in json.loads(file.read_text())["shards"]]
 
 
 @contextmanager
 def nodes(cluster: Any, ray: Any, count: int) -> Iterator[None]:
-    """Give the cluster so many nodes of one core while the block runs."""
     before = len(alive(ray))
     try:
         resize(cluster, ray, count)

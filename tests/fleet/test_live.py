@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +40,14 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
             activate(cluster.address, sets, first)
             wait_until_served(url, first)
             with Writer(url) as writer:
-                time.sleep(2)
-                kill("shard-00000-0")
-                time.sleep(2)
-                kill("shard-00001-1")
-                time.sleep(2)
+                writer.more()
+                for name in ("shard-00000-0", "shard-00001-1"):
+                    kill(name)
+                    writer.more(200)
                 assert activate(cluster.address, sets, second).returncode == 0
                 wait_until_served(url, second)
                 kill("coordinator")
-                time.sleep(2)
+                writer.more(200)
             assert writer.failed == []
             assert set(writer.statuses) == {200}
             assert len(writer.acknowledged) > 100
@@ -65,7 +63,7 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
             wait_until(is_back)
             check_all_there(url, writer)
             with Writer(url) as last:
-                time.sleep(2)
+                last.more()
                 os.killpg(process.pid, signal.SIGKILL)
             assert last.acknowledged
         with router(cluster.address, sets.root, tmp_path, **environment) as (url, _):

@@ -18,14 +18,7 @@ import pytest
 
 from tests.api.support import AUTH, find_redis_server, keys_beside
 from tests.fleet.network import HOST, SUBNET, Network, Nodes, address_of, network
-from tests.fleet.support import (
-    Sets,
-    activate,
-    router,
-    searches,
-    wait_until,
-    wait_until_served,
-)
+from tests.fleet.support import Sets, activate, router, searches, wait_until, wait_until_served
 from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -38,15 +31,12 @@ DELAY_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A fleet with a router at an address."""
-
     network: Network
     nodes: Nodes
     sets: Sets
     url: str
 
     def metric(self, name: str) -> float:
-        """Return a number of /metrics."""
         [value] = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", self._metrics(), re.M)
         return float(value)
 

@@ -39,7 +39,6 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Sets:
 
 @contextmanager
 def frozen(*pids: int) -> Iterator[None]:
-    """Stop processes while the block runs."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -68,11 +67,11 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
                 assert activate(cluster.address, sets, version).returncode == 0
                 wait_until_served(url, version)
             os.kill(ray.get(running_coordinator().pid.remote()), signal.SIGKILL)
-            time.sleep(1)
+            load.more()
             os.kill(pid_of(ray, "shard-00000-0"), signal.SIGKILL)
-            time.sleep(2)
+            load.more(150)
             with frozen(pid_of(ray, "shard-00001-1")):
-                time.sleep(3)
+                load.more(150)
         load.check()
         assert sorted(load.generations) == list(range(2, 9))
         assert max(load.seconds) < 3
@@ -164,17 +163,16 @@ def test_a_shard_whose_replicas_are_killed_fails_searches_until_it_is_back(
                 return False
 
         with searches(url, sets) as load:
-            time.sleep(1)
+            load.more()
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
             wait_until(lambda: all(map(is_back, names)))
-            found = load.statuses[200]
-            wait_until(lambda: load.statuses[200] > found + len(WORDS))
+            load.more()
         assert load.wrong == [], load.wrong[:1]
         assert set(load.statuses) <= {200, 503}, load.statuses
         assert all(problem.startswith("No answer of shard 0 of 2") for problem in load.problems)
         with searches(url, sets) as load:
-            time.sleep(2)
+            load.more(100)
         load.check()
 
 

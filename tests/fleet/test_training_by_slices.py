@@ -54,7 +54,6 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(collection: Path, out: Path, runner: Runner, rounds: int = 1) -> str:
-    """Train by four slices; return the bundle id."""
     found = train(
         collection,
         out,

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.background import Background
+from tests.fleet.searching import wait_until
 
 
 class Writer(Background):
@@ -15,8 +16,6 @@ class Writer(Background):
 
     Attributes:
         acknowledged: Title of each document whose last write was acknowledged; None: its deletion.
-        seq: Number of the last acknowledged write.
-        statuses: How many writes had which status.
         failed: Searches that were not answered, or not certified.
     """
 
@@ -27,6 +26,11 @@ class Writer(Background):
         self.seq = 0
         self.statuses: Counter[Any] = Counter()
         self.failed: list[str] = []
+
+    def more(self, count: int = 100) -> None:
+        """Wait until so many more writes were acknowledged."""
+        enough = self.statuses[200] + count
+        wait_until(lambda: self.statuses[200] >= enough)
 
     def _run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=10) as client:
@@ -56,7 +60,6 @@ class Writer(Background):
 
 
 def check_all_there(url: str, writer: Writer) -> None:
-    """Assert that a router answers with every acknowledged write."""
     with httpx.Client(base_url=url, timeout=30) as client:
         for id, title in writer.acknowledged.items():
             reply = client.get(f"/v1/documents/{id}", params={"min_seq": writer.seq})

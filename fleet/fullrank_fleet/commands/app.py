@@ -11,8 +11,7 @@ from fullrank.cli.commands import FLEET, load
 from fullrank.cli.output import print_json
 
 Bundles = Annotated[
-    str,
-    typer.Argument(metavar="BUNDLES", help="Folder of sharded bundles that the fleet serves."),
+    str, typer.Argument(metavar="BUNDLES", help="Folder of sharded bundles that the fleet serves.")
 ]
 Ray = Annotated[
     str, typer.Option("--ray", metavar="ADDRESS", help="Ray cluster: auto, or HOST:PORT.")

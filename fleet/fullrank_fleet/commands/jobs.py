@@ -17,8 +17,7 @@ from fullrank_fleet.remote import Folder, absolute
 from fullrank_fleet.serving.actors import running_coordinator
 from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.documents import LogSource, check_same
-from fullrank_fleet.sets import find_set
-from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.sets.manifest import SET, find_set
 from fullrank_fleet.training.learner import Slices
 from fullrank_service.process.run import read_settings
 from fullrank_trainer.train import TrainResult

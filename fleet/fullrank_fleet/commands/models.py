@@ -16,8 +16,7 @@ from fullrank_fleet.serving.actors import answer_of, running_coordinator
 from fullrank_fleet.serving.coordinator import CHANGE_S, Snapshot
 from fullrank_fleet.serving.tracking import START_S
 from fullrank_fleet.serving.waiting import NoAnswer, answered
-from fullrank_fleet.sets import find_set
-from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.sets.manifest import SET, find_set
 
 # Check that the fleet of a cluster is the one that a command means; there is one fleet in a cluster.
 

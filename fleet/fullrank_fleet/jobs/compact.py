@@ -37,8 +37,7 @@ from fullrank_fleet.jobs.job import (
 from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.remote.cache import default_cache
-from fullrank_fleet.sets import SetManifest, Shard, fetch_shard, read_set, sets_of
-from fullrank_fleet.sets.manifest import SET
+from fullrank_fleet.sets.manifest import SET, SetManifest, Shard, fetch_shard, read_set, sets_of
 from fullrank_service.documents.compact import SETTLED_S, NothingToCompact, write_compacted
 from fullrank_service.documents.follow import contained, start_of
 from fullrank_service.documents.log import Log

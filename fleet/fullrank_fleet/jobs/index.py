@@ -22,7 +22,7 @@ from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.partitions import runs_of
 from fullrank_fleet.remote import BundleCache, Folder, RemoteError
 from fullrank_fleet.remote.cache import default_cache
-from fullrank_fleet.sets import Shard
+from fullrank_fleet.sets.manifest import Shard
 from fullrank_trainer.indexing import index
 
 _QUERIES = "queries.jsonl"

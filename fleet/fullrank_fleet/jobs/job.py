@@ -18,8 +18,14 @@ from fullrank.bundle.manifest import MANIFEST, LogPosition, parse_manifest, vers
 from fullrank.errors import BundleError
 from fullrank_fleet.jobs.facts import Facts
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import SetManifest, Shard, shard_folder, write_set
-from fullrank_fleet.sets.manifest import model_id, write_checked
+from fullrank_fleet.sets.manifest import (
+    SetManifest,
+    Shard,
+    model_id,
+    shard_folder,
+    write_checked,
+    write_set,
+)
 from fullrank_fleet.sets.words import TITLES, WORDS, SetTitles, SetWords
 
 _JOB = "job.json"
@@ -173,10 +179,7 @@ def empty_entry(partitions: range) -> Shard:
 
 
 def finish(
-    job: Job,
-    entries: Sequence[Shard],
-    card: Mapping[str, Any],
-    position: LogPosition | None = None,
+    job: Job, entries: Sequence[Shard], card: Mapping[str, Any], position: LogPosition | None = None
 ) -> None:
     """Write the set of finished shards, and remove the folder of the job.
 

@@ -38,7 +38,7 @@ from fullrank_fleet.serving.wire import (
     Show,
     Shown,
 )
-from fullrank_fleet.sets import SetManifest
+from fullrank_fleet.sets.manifest import SetManifest
 from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
 from fullrank_service.documents.ad import Ad, prepare_ads
 from fullrank_service.documents.follow import Followed, Tail

@@ -22,7 +22,7 @@ from fullrank_fleet.serving.wire import (
     pack,
     unpack_reply,
 )
-from fullrank_fleet.sets import SetManifest
+from fullrank_fleet.sets.manifest import SetManifest
 from fullrank_service.base.errors import DocumentsMissing, NotYetVisible
 from fullrank_service.http.admission import Slot, current_slot
 

@@ -35,7 +35,7 @@ from fullrank_fleet.serving.tracking import (
     Spawn,
     SwapRefused,
 )
-from fullrank_fleet.sets import find_set, find_version, newest_set, read_set
+from fullrank_fleet.sets.manifest import find_set, find_version, newest_set, read_set
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.policy import pinned
 from fullrank_service.models.state import (

@@ -31,7 +31,7 @@ from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head
 from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
 from fullrank_service.base import errors
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import Serving

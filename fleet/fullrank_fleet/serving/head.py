@@ -20,8 +20,7 @@ from fullrank.retrieval import Retriever
 from fullrank.search.part import Part
 from fullrank.storage.documents import Document, DocumentStore
 from fullrank_fleet.remote import BundleCache, Folder
-from fullrank_fleet.sets import SetManifest, fetch_shard, shard_folder
-from fullrank_fleet.sets.manifest import model_id
+from fullrank_fleet.sets.manifest import SetManifest, fetch_shard, model_id, shard_folder
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words
 from fullrank_service.completion.usage import TITLE
 from fullrank_service.search.request import RankRequest

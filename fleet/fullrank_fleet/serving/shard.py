@@ -16,7 +16,7 @@ from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.tracking import SILENT_S
 from fullrank_fleet.serving.wire import Ask, Refused, Reply, pack, unpack_ask
-from fullrank_fleet.sets import SetManifest, fetch_shard, read_set
+from fullrank_fleet.sets.manifest import SetManifest, fetch_shard, read_set
 from fullrank_service.base.background import trim_heap
 from fullrank_service.documents.follow import Tail
 from fullrank_service.search.ranking import SearchModePolicy
@@ -35,12 +35,7 @@ _KEPT_COPIES = 2
 class ShardServer:
     """The versions of one shard that this process has open. Any thread may call any method."""
 
-    def __init__(
-        self,
-        number: int,
-        cache: BundleCache,
-        log: LogSource | None = None,
-    ) -> None:
+    def __init__(self, number: int, cache: BundleCache, log: LogSource | None = None) -> None:
         self.number = number
         self._cache, self._log = cache, log
         self._bitmaps = Bitmaps(_FILTER_BYTES)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fullrank.errors import BundleError, FullrankError
 from fullrank_fleet.serving.waiting import answered
-from fullrank_fleet.sets import SetManifest
+from fullrank_fleet.sets.manifest import SetManifest
 from fullrank_service.models.workers import Report
 
 # The routers that follow a coordinator, by what they have reported.

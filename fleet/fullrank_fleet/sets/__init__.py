@@ -1,4 +1,4 @@
-"""The sharded bundle: a folder of ordinary bundles, and a ``set.json`` that is written last.
+"""The sharded bundle: a folder of bundles, and a ``set.json`` that is written last.
 
 <root>/<name>/<version>/shard-00007/manifest.json …   a bundle without its model
 <root>/<name>/<version>/model/, rerank/                 the model of all shards
@@ -9,29 +9,3 @@
 manifest.py   SetManifest: the fields of set.json; read_set, write_set, find_set, find_version, newest_set, sets_of
 words.py      SetTitles: titles that complete what people type; SetWords: words that training did not see
 """
-
-from fullrank_fleet.sets.manifest import (
-    SetManifest,
-    Shard,
-    fetch_shard,
-    find_set,
-    find_version,
-    newest_set,
-    read_set,
-    sets_of,
-    shard_folder,
-    write_set,
-)
-
-__all__ = [
-    "SetManifest",
-    "Shard",
-    "fetch_shard",
-    "find_set",
-    "find_version",
-    "newest_set",
-    "read_set",
-    "sets_of",
-    "shard_folder",
-    "write_set",
-]

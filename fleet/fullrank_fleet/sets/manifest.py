@@ -279,12 +279,7 @@ def read_set(folder: Folder) -> SetManifest:
 
 
 def fetch_shard(
-    cache: BundleCache,
-    folder: Folder,
-    manifest: SetManifest,
-    number: int,
-    *,
-    is_whole: bool = True,
+    cache: BundleCache, folder: Folder, manifest: SetManifest, number: int, *, is_whole: bool = True
 ) -> Path:
     """Return a copy of the bundle of a shard, with the model, which the set has once; see ``BundleCache.fetch``."""
     source, sha256 = folder / shard_folder(number), manifest.shards[number].manifest_sha256

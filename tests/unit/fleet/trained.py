@@ -14,7 +14,6 @@ from fullrank_trainer.train import train
 def trained(
     collection: Path, out: Path, recipe: str, overrides: list[str], distribution: Slices | None
 ) -> Manifest:
-    """Train on one thread; return the manifest of the bundle."""
     result = train(
         collection,
         out,

@@ -10,11 +10,11 @@ from typing import Any
 
 from fullrank_fleet.serving.coordinator import Snapshot
 
+RAY = "10.0.0.1:6379"
+
 
 @dataclass(frozen=True)
 class Remote:
-    """A method of the actor."""
-
     actor: Actor
     name: str
 
@@ -23,13 +23,10 @@ class Remote:
 
 
 class Actor:
-    """A coordinator that notes what it is asked for.
+    """A coordinator that notes what it is asked for; a change leaves what it serves as it is.
 
     Attributes:
-        served: What it serves; a change leaves it as it is.
-        asked: (method, *arguments) of each call, without pings.
         dying, freezing: Methods at which it dies, or freezes.
-        raising: What a method raises.
         refusing: How many calls Ray refuses yet, because it starts the actor again.
     """
 
@@ -62,12 +59,10 @@ class Actor:
 
     @property
     def changes(self) -> list[tuple[Any, ...]]:
-        """What it was asked for that changes what it serves."""
         return [one for one in self.asked if one[0] != "follow"]
 
 
 @contextmanager
 def joined(address: str) -> Iterator[None]:
-    """A cluster."""
-    assert address == "10.0.0.1:6379"
+    assert address == RAY
     yield

@@ -13,29 +13,22 @@ import pytest
 
 from fullrank.cli import main
 from fullrank.errors import FullrankError
-from fullrank_fleet.commands import models as activate
-from fullrank_fleet.commands import models as experiment
-from fullrank_fleet.commands import serve
-from fullrank_fleet.commands.models import ask
+from fullrank_fleet.commands import models, serve
 from fullrank_fleet.serving import waiting
 from fullrank_fleet.serving.coordinator import Snapshot
-from tests.unit.fleet.commands.actors import Actor, joined
-
-RAY = "10.0.0.1:6379"
+from tests.unit.fleet.commands.actors import RAY, Actor, joined
 
 
 @pytest.fixture
 def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Actor:
-    """Serves a version of the folder ``sets``."""
     found = Actor(
         Snapshot(
             1, 4, "shop-1", f"{tmp_path}/sets/shop/shop-1", root=f"{tmp_path}/sets", per_shard=2
         )
     )
-    for module in (activate, experiment, serve):
+    for module in (models, serve):
         monkeypatch.setattr(module, "joined", joined)
-    for module in (activate, experiment):
-        monkeypatch.setattr(module, "running_coordinator", lambda: found)
+    monkeypatch.setattr(models, "running_coordinator", lambda: found)
     monkeypatch.setattr(serve, "coordinator_of", lambda *_: found)
     monkeypatch.setattr(serve, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
     monkeypatch.setattr(waiting, "SILENT_S", 0.3)
@@ -47,8 +40,8 @@ def commands(folder: Path) -> dict[str, Callable[[], Any]]:
     """Return commands by the method of the coordinator that they call last."""
     sets, state = f"{folder}/sets", folder / "state"
     return {
-        "activate": lambda: activate.activate(f"{sets}/shop/shop-2", address=RAY),
-        "stop_experiment": lambda: experiment.stop(sets, address=RAY),
+        "activate": lambda: models.activate(f"{sets}/shop/shop-2", address=RAY),
+        "stop_experiment": lambda: models.stop(sets, address=RAY),
         "follow": lambda: serve.serve(
             sets, state, None, None, None, address=RAY, replicas=2, cache=None
         ),
@@ -103,7 +96,7 @@ def test_a_coordinator_that_starts_may_be_silent_for_longer(
     monkeypatch.setattr("fullrank_fleet.commands.models.START_S", 0.8)
     actor.is_frozen = True
     with pytest.raises(FullrankError, match=r"no ping was answered for 0\.8 s"):
-        ask(actor, "follow", None, 0, 0.0, is_starting=True)
+        models.ask(actor, "follow", None, 0, 0.0, is_starting=True)
 
 
 def test_the_shell_gets_one_line_and_exit_code_1(

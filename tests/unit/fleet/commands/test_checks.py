@@ -12,17 +12,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank_fleet.commands import models as activate
-from fullrank_fleet.commands import serve
-from fullrank_fleet.commands import serve as size
+from fullrank_fleet.commands import models, serve
 from fullrank_fleet.commands.app import app
-from fullrank_fleet.jobs.index import index_set
-from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
-from tests.unit.fleet.commands.actors import Actor, joined
-from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+from tests.unit.fleet.commands.actors import RAY, Actor, joined
+from tests.unit.fleet.jobs.planted import planted_set
 
-RAY = "10.0.0.1:6379"
 ROOT = "s3://bundles/prod"
 
 
@@ -30,8 +25,8 @@ ROOT = "s3://bundles/prod"
 def actor(monkeypatch: pytest.MonkeyPatch) -> Actor:
     """Serves nothing yet from ``ROOT``, with three replicas of each shard."""
     found = Actor(Snapshot(1, root=ROOT, per_shard=3))
-    monkeypatch.setattr(activate, "joined", joined)
-    monkeypatch.setattr(activate, "running_coordinator", lambda: found)
+    monkeypatch.setattr(models, "joined", joined)
+    monkeypatch.setattr(models, "running_coordinator", lambda: found)
     return found
 
 
@@ -44,7 +39,7 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Actor:
     ],
 )
 def test_a_bundle_of_the_fleet_is_activated(bundle: str, asked: str, actor: Actor) -> None:
-    activate.activate(bundle, address=RAY)
+    models.activate(bundle, address=RAY)
     assert actor.changes == [("activate", asked)]
 
 
@@ -62,22 +57,22 @@ def test_a_bundle_of_the_fleet_is_activated(bundle: str, asked: str, actor: Acto
 )
 def test_a_bundle_of_another_folder_is_refused(bundle: str, actor: Actor) -> None:
     with pytest.raises(FullrankError, match=f"does not serve this folder, but {ROOT}$"):
-        activate.activate(bundle, address=RAY)
+        models.activate(bundle, address=RAY)
     assert actor.changes == []
 
 
 def test_the_version_before_serves_again(actor: Actor) -> None:
     actor.served = replace(actor.served, version="shop-2", previous="shop-1")
-    activate.rollback(f"{ROOT}/", address=RAY)
+    models.rollback(f"{ROOT}/", address=RAY)
     assert actor.changes == [("activate", "shop-1")]
 
 
 def test_a_rollback_of_nothing_or_of_another_fleet_is_refused(actor: Actor) -> None:
     with pytest.raises(BundleNotFound, match=f"^{ROOT}: no previous version"):
-        activate.rollback(ROOT, address=RAY)
+        models.rollback(ROOT, address=RAY)
     actor.served = replace(actor.served, previous="shop-1")
     with pytest.raises(FullrankError, match=f"does not serve this folder, but {ROOT}$"):
-        activate.rollback("s3://bundles", address=RAY)
+        models.rollback("s3://bundles", address=RAY)
     assert actor.changes == []
 
 
@@ -87,14 +82,8 @@ def join_fleet(bundles: str, state: Path, *, replicas: int = 3) -> None:
 
 @pytest.fixture
 def sets(tmp_path: Path) -> Path:
-    """A folder with one sharded bundle."""
-    bundle, corpus, out = (
-        planted_bundle(tmp_path / "bundles"),
-        corpus_of(tmp_path, 5),
-        tmp_path / "sets",
-    )
-    index_set(str(bundle), str(corpus), str(out), shards=1, runner=InProcess(), reporter=QUIET)
-    return out
+    planted_set(tmp_path, 5, 1)
+    return tmp_path / "sets"
 
 
 @pytest.fixture
@@ -178,15 +167,14 @@ def test_a_path_means_the_same_from_every_folder(
 ) -> None:
     actor.served = Snapshot(1, root=f"{tmp_path}/sets", per_shard=3)
     monkeypatch.chdir(tmp_path)
-    activate.activate("sets/shop/shop-2", address=RAY)
+    models.activate("sets/shop/shop-2", address=RAY)
     assert actor.changes == [("activate", "shop-2")]
 
 
 @pytest.fixture
 def fleet(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Notes that the fleet of the actor is stopped."""
     stopped: list[str] = []
-    monkeypatch.setattr(size, "stop_fleet", lambda: stopped.append("all"))
+    monkeypatch.setattr(serve, "stop_fleet", lambda: stopped.append("all"))
     return stopped
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,35 +76,12 @@ def write_collection(
 
 
 def in_pieces(collection: Collection, scratch: Path, pieces: int) -> DistributedCounting:
-    """Count in this process, the corpus cut into so many pieces."""
     sizes = [path.stat().st_size for path in collection.path.glob("corpus.jsonl*")]
     size = -(-sizes[0] // pieces)
     return DistributedCounting(Folder(str(scratch)), InProcess(), piece_bytes=size)
 
 
-class Recording:
-    """Runs tasks in this process; notes their names, and stops after a number of them.
-
-    Attributes:
-        names: Of the tasks that ended.
-    """
-
-    def __init__(self, most: int = 1 << 30) -> None:
-        self.names: list[str] = []
-        self._most = most
-
-    def run(self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Any:
-        """See Runner.run."""
-        for number, arguments in enumerate(calls):
-            if len(self.names) >= self._most:
-                raise KeyboardInterrupt
-            result = task(*arguments)
-            self.names.append(task.__name__)
-            yield number, result
-
-
 def bits(rows: Rows) -> list[object]:
-    """Return everything about a matrix."""
     arrays = (rows.indptr, rows.indices, rows.values)
     return [rows.width, *((array.dtype.str, array.tobytes()) for array in arrays)]
 

@@ -27,12 +27,12 @@ from tests.unit.fleet.counting.random_collections import (
     DOCUMENTS,
     FIELDS,
     TEXTS,
-    Recording,
     assert_equal,
     bits,
     in_pieces,
     write_collection,
 )
+from tests.unit.fleet.runners import Dying
 from tests.unit.fleet.trained import trained
 
 pytestmark = pytest.mark.usefixtures("few_made_up_words")
@@ -95,14 +95,14 @@ def test_the_bundle_is_that_of_one_machine(
 def test_a_rerun_does_only_what_is_missing(tmp_path: Path) -> None:
     collection = read_collection(write_planted(tmp_path / "c"))
     size = -(-(tmp_path / "c" / "corpus.jsonl").stat().st_size // 3)
-    whole = Recording()
+    whole = Dying()
     DistributedCounting(Folder(str(tmp_path / "whole")), whole, piece_bytes=size).words(
         collection, ["title", "text"]
     )
     for most in range(0, len(whole.names), 3):
         folder = Folder(str(tmp_path / str(most)))
         with pytest.raises(KeyboardInterrupt):
-            DistributedCounting(folder, Recording(most), piece_bytes=size).words(
+            DistributedCounting(folder, Dying(most), piece_bytes=size).words(
                 collection, ["title", "text"]
             )
         finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob(f"{most}/*/*.npz")}

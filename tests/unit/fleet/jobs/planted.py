@@ -10,8 +10,10 @@ import numpy as np
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.progress import Reporter
+from fullrank_fleet.jobs.index import index_set
+from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import BundleCache, Folder
-from fullrank_fleet.sets import fetch_shard, read_set
+from fullrank_fleet.sets.manifest import fetch_shard, read_set
 from tests.golden.test_golden import DOCUMENTS, WORDS, write_planted
 from tests.reranking import stage_of
 
@@ -19,7 +21,6 @@ QUIET = Reporter(quiet=True)
 
 
 def planted_bundle(root: Path, *, is_reordered: bool = False) -> Path:
-    """Write the bundle into a folder of bundles; is_reordered: with a second stage."""
     stage = stage_of(DOCUMENTS, seed=3) if is_reordered else None
     return write_planted(root, {"recipe": {"name": "planted"}}, stage)
 
@@ -42,7 +43,14 @@ def corpus_of(folder: Path, count: int, first: int = 0) -> Path:
     return folder
 
 
+def planted_set(folder: Path, count: int, shards: int, **options: Any) -> str:
+    bundle, corpus = planted_bundle(folder / "bundles", **options), corpus_of(folder, count)
+    sets = str(folder / "sets")
+    return index_set(
+        str(bundle), str(corpus), sets, shards=shards, runner=InProcess(), reporter=QUIET
+    ).address
+
+
 def open_shard(address: str, number: int) -> Bundle:
-    """Open the bundle of a shard of a set."""
     folder, copies = Folder(address), Path(address).parents[1].with_name("copies")
     return open_bundle(fetch_shard(BundleCache(copies), folder, read_set(folder), number))

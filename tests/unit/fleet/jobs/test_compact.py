@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from fullrank_fleet.jobs import compact as operations
 from fullrank_fleet.jobs import job
 from fullrank_fleet.jobs.compact import CompactedSet, compact_set, trim_log
 from fullrank_fleet.jobs.index import index_set
-from fullrank_fleet.jobs.tasks import InProcess, Result
+from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import SetManifest, read_set, shard_folder
-from fullrank_fleet.sets.manifest import parse_set
+from fullrank_fleet.sets.manifest import SetManifest, parse_set, read_set, shard_folder
 from fullrank_fleet.sets.words import WORDS as WORDS_FILE
 from fullrank_fleet.sets.words import SetWords, read_words
 from fullrank_service.documents.compact import NothingToCompact, compact
@@ -33,19 +32,14 @@ from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.models.state import ActiveState, dump_state
 from fullrank_trainer.indexing import index
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, open_shard, planted_bundle
+from tests.unit.fleet.runners import Dying
 
 COUNT = 60
 NEW_WORDS = ["zebra", "yak", "quokka"]
 
 
 class Place:
-    """A bundle, the same documents as a set, and one log for both.
-
-    Attributes:
-        whole: Folder of the bundle.
-        address: Of the set.
-        log: Of live documents.
-    """
+    """A bundle, the same documents as a set at an address, and one log for both."""
 
     def __init__(self, folder: Path, shards: int, count: int = COUNT) -> None:
         trained = planted_bundle(folder / "bundles", is_reordered=True)
@@ -125,7 +119,6 @@ def contents(bundles: Sequence[Bundle]) -> dict[str, Any]:
 
 
 def check_equal(whole: Path, address: str) -> SetManifest:
-    """Compare a set with a bundle of the same documents."""
     expected = open_bundle(whole)
     manifest, shards = opened(address)
     assert contents([*shards.values()]) == contents([expected])
@@ -229,20 +222,6 @@ def test_a_shard_whose_documents_are_all_deleted_has_none(three: Place) -> None:
     assert three.compact(address).documents == 1
 
 
-class Dying(InProcess):
-    """Runs some tasks, then writes, and dies."""
-
-    def __init__(self, allowed: int, writes: Callable[[], None]) -> None:
-        self._allowed, self._writes = allowed, writes
-
-    def run(
-        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[int, Result]]:
-        yield from super().run(task, calls[: self._allowed])
-        self._writes()
-        raise KeyboardInterrupt
-
-
 def test_a_job_that_died_goes_on_at_its_position_whatever_is_written_meanwhile(
     tmp_path: Path, three: Place
 ) -> None:
@@ -260,7 +239,7 @@ def test_a_job_that_died_goes_on_at_its_position_whatever_is_written_meanwhile(
     whole = compact(three.whole, three.log).path
     for allowed in range(4):
         with pytest.raises(KeyboardInterrupt):
-            three.compact(runner=Dying(allowed, lambda: three.write(some_writes(7))))
+            three.compact(runner=Dying(allowed, act=lambda: three.write(some_writes(7))))
     folder = Path(str(three.root), "planted")
     written = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/manifest.json")}
     assert len(written) == 6
@@ -335,7 +314,7 @@ def test_a_version_that_is_not_finished_keeps_nothing_in_the_log(three: Place) -
     first = three.compact()
     three.write({"new/2": {"title": "yak"}})
     with pytest.raises(KeyboardInterrupt):
-        three.compact(first.address, Dying(2, lambda: None))
+        three.compact(first.address, Dying(2))
     shutil.rmtree(three.address)
     assert trim_log(three.root, "planted", three.log, -1) > 0
     assert three.compact(first.address).seq == three.head
@@ -387,10 +366,3 @@ def test_a_damaged_shard_is_refused_and_nothing_serves(three: Place) -> None:
         three.compact()
     path.write_text(content)
     assert three.compact().documents == COUNT + 1
-
-
-def test_words_of_shards_are_merged() -> None:
-    shards = [SetWords(["b", "d"], [1, 5]), SetWords(["a", "b"], [5, 9]), SetWords()]
-    found = SetWords.merged(shards)
-    assert found == SetWords(["a", "b", "d"], [1, 5, 9])
-    assert SetWords.parse(found.dump()) == found

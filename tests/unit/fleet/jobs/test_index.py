@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,17 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
-from fullrank_fleet.jobs.facts import Facts, FieldFacts, ValueSample
 from fullrank_fleet.jobs.index import SetResult, build_shard, index_set
 from fullrank_fleet.jobs.pieces import Corpus
-from fullrank_fleet.jobs.tasks import InProcess, Result
+from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import unfinished
-from fullrank_fleet.sets import read_set, shard_folder
-from fullrank_fleet.sets.manifest import model_id
-from fullrank_service.models.outline import FieldOutline, Outline
+from fullrank_fleet.sets.manifest import model_id, read_set, shard_folder
 from fullrank_trainer.indexing import index
 from tests.forging import edit
-from tests.golden.test_golden import QUERIES, WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, open_shard, planted_bundle
+from tests.unit.fleet.runners import Dying
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +56,6 @@ def test_the_shards_have_every_document_once_and_in_its_place(
         ids += opened.documents.ids
     assert sorted(ids) == [document(i)["_id"] for i in range(120)]
     assert found.documents == manifest.documents == 120
-
-
-def test_merged_answers_are_those_of_the_unsharded_bundle(
-    bundle: Path, corpus: Path, tmp_path: Path
-) -> None:
-    whole = open_bundle(index(bundle, corpus, tmp_path / "whole", reporter=QUIET).path)
-    found = run(bundle, corpus, tmp_path / "sharded", shards=4)
-    shards = [open_shard(found.address, number) for number in range(4)]
-    for text in [*QUERIES, *WORDS, " ".join(WORDS)]:
-        expected = [(hit.id, hit.score) for hit in whole.search(text, 20)]
-        hits = [(hit.id, hit.score) for shard in shards for hit in shard.search(text, 20)]
-        assert sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:20] == expected
 
 
 def test_the_bundles_depend_on_neither_time_nor_pieces_nor_compression(
@@ -174,24 +158,6 @@ def test_a_set_of_a_bundle_that_lacks_tables_of_words_names_the_model_of_its_sha
         )
 
 
-class Dying(InProcess):
-    """Runs tasks until one that builds a shard would be one too many."""
-
-    def __init__(self, allowed: int) -> None:
-        self.allowed = allowed
-        self.built = 0
-
-    def run(
-        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[int, Result]]:
-        for number, result in super().run(task, calls):
-            if task is build_shard:
-                self.built += 1
-                if self.built > self.allowed:
-                    raise KeyboardInterrupt
-            yield number, result
-
-
 def test_a_job_that_died_goes_on_and_builds_nothing_twice(
     bundle: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -199,7 +165,7 @@ def test_a_job_that_died_goes_on_and_builds_nothing_twice(
     out = tmp_path / "out"
     for allowed in range(3):
         with pytest.raises(KeyboardInterrupt):
-            run(bundle, corpus, out, runner=Dying(allowed))
+            run(bundle, corpus, out, runner=Dying(allowed + 1, of=build_shard))
     written = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
     assert len(written) == 3
     assert not list(out.rglob("set.json"))
@@ -214,7 +180,7 @@ def test_a_job_that_died_goes_on_and_builds_nothing_twice(
 
 def test_a_lost_object_of_a_job_is_an_error(bundle: Path, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(bundle, corpus, tmp_path, runner=Dying(0))
+        run(bundle, corpus, tmp_path, runner=Dying(1, of=build_shard))
     [job] = tmp_path.glob("planted/.job-*")
     [folder] = tmp_path.glob("planted/planted-*")
     for committed in folder.glob("*/manifest.json"):
@@ -230,7 +196,7 @@ def test_a_committed_shard_that_is_built_again_has_the_same_bytes(
     bundle: Path, corpus: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(bundle, corpus, tmp_path, runner=Dying(1))
+        run(bundle, corpus, tmp_path, runner=Dying(2, of=build_shard))
     manifests = sorted(tmp_path.glob("planted/planted-*/*/manifest.json"))
     before = {path: path.read_bytes() for path in manifests}
     assert before
@@ -288,66 +254,12 @@ def test_bad_addresses_and_names_are_refused(bundle: Path, corpus: Path, tmp_pat
         run(bundle, "nosuch://x/corpus", tmp_path)
 
 
-def test_facts_of_shards_are_merged() -> None:
-    first = {
-        "size": FieldFacts(ValueSample(3, 3, [1, 5, 9]), {"number": (-1.0, 4.0)}),
-        "day": FieldFacts(ValueSample(1, 1, [3]), {"keyword": (0.0, 0.0)}),
-        "x": FieldFacts(ValueSample(1, 1, [2]), {"keyword": (0.0, 60.0)}),
-    }
-    second = {
-        "size": FieldFacts(ValueSample(2, 2, [4, 6]), {"keyword": None}),
-        "text": FieldFacts(ValueSample(2, 2, [7, 8]), {"keyword": None}),
-        "day": FieldFacts(ValueSample(2, 2, [3, 4]), {"keyword": (0.0, 86400.0)}),
-        "x": FieldFacts(ValueSample(2, 2, [2, 9]), {"keyword": None}),
-    }
-    found = Facts.merged(
-        [
-            Facts(
-                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"], "day": []},
-                ["x"],
-                False,
-                {"size": 3, "x": 2},
-                first,
-                ("a b", "c"),
-            ),
-            Facts(
-                {"size": ["keyword"], "text": ["keyword"], "x": ["keyword"], "day": []},
-                ["size", "x"],
-                True,
-                {"size": 2},
-                second,
-                ("a b", "d e", "f g"),
-            ),
-            Facts({}, [], False, {}),
-        ]
-    )
-    assert found.outline == Outline(
-        {
-            "size": FieldOutline(("number", "keyword"), 5),
-            "day": FieldOutline(
-                ("keyword",), 2, "1970-01-01T00:00:00+00:00", "1970-01-02T00:00:00+00:00"
-            ),
-            "x": FieldOutline(("keyword",), 2),
-        },
-        ("a b", "d e", "f g"),
-    )
-    assert found.values == {"size": 5, "x": 2}
-    assert found.columns == {
-        "size": ["keyword", "number"],
-        "text": {"refused": "long"},
-        "x": ["keyword"],
-        "day": [],
-    }
-    assert (found.time_fields, found.has_ads) == (["size", "x"], True)
-    assert Facts.parse(found.dump()) == found
-
-
 def test_a_set_records_times_and_ads_also_of_a_job_that_died(bundle: Path, tmp_path: Path) -> None:
     lines = [{**document(number), "note": "soon"} for number in range(40)]
     lines[3] |= {"note": "2026-05-01", "ad": {"campaign": "c"}}
     (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(KeyboardInterrupt):
-        run(bundle, tmp_path, tmp_path / "out", runner=Dying(2))
+        run(bundle, tmp_path, tmp_path / "out", runner=Dying(3, of=build_shard))
     manifest = read_set(Folder(run(bundle, tmp_path, tmp_path / "out").address))
     assert (sorted(manifest.time_fields), manifest.has_ads) == (["note"], True)
     assert manifest.columns["note"] == ["keyword"]

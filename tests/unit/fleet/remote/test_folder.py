@@ -42,7 +42,6 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A folder with an old object."""
     found = tmp_path / "sets"
     (found / NAME).parent.mkdir(parents=True)
     (found / NAME).write_bytes(OLD)
@@ -54,7 +53,6 @@ def files(folder: Path) -> list[str]:
 
 
 def wait_until_read(pipe: int) -> None:
-    """Wait until a pipe is empty."""
     deadline, waiting = time.monotonic() + 10, array("i", [1])
     while waiting[0]:
         assert time.monotonic() < deadline, "nobody reads the file"

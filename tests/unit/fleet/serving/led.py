@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from fullrank_fleet.remote import BundleCache
 from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.app import create_router
@@ -18,7 +16,7 @@ from fullrank_fleet.serving.coordinator import Coordinator
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.serving.replicas import Answers
 from fullrank_fleet.serving.shard import ShardServer
-from tests.api.support import client_of, settings_for
+from tests.api.support import Client, client_of, settings_for
 
 # Real replicas are processes of their own. In one process Python before 3.11.5 fails where two threads compile at once
 # (https://github.com/python/cpython/issues/106905), as kernels do when they are first used.
@@ -32,18 +30,12 @@ class Freezable:
         self.is_frozen = False
 
     async def thawed(self) -> None:
-        """Wait until the process goes on."""
         while self.is_frozen:
             await asyncio.sleep(0.01)
 
 
 class LocalReplica(Freezable):
-    """A replica in this process, for the coordinator and for routers.
-
-    Attributes:
-        refused: Versions at which it dies when it loads them.
-        freezing: Versions at which it freezes when it loads them.
-    """
+    """A replica in this process; it dies, or freezes, when it loads some versions."""
 
     def __init__(self, number: int, cache: Path, log: LogSource | None) -> None:
         super().__init__()
@@ -84,7 +76,6 @@ class LocalReplica(Freezable):
         return await asyncio.to_thread(self.server.answers, payloads, left_s)
 
     def restart(self) -> None:
-        """Start again, with no version."""
         self.close()
         self.server = ShardServer(*self._arguments)
         self.instance, self.is_dead = self.instance + 1, False
@@ -124,13 +115,7 @@ class LocalCoordinator(Freezable):
 
 
 class LocalFleet:
-    """Replicas, and the coordinator while it runs.
-
-    Args:
-        root: Folder of the sets; a router writes beside them.
-        cache: Of bundles.
-        log: Of live documents.
-    """
+    """Replicas, and the coordinator while it runs."""
 
     def __init__(self, root: Path, cache: Path, log: LogSource | None = None) -> None:
         self.root = root
@@ -168,7 +153,7 @@ class LocalFleet:
         name: str = "router",
         rejoin: Callable[[], Awaitable[None]] | None = None,
         **settings: Any,
-    ) -> AsyncIterator[httpx.AsyncClient]:
+    ) -> AsyncIterator[Client]:
         """A router that follows the coordinator; name: of its own folder; rejoin: as of Following."""
         folder = self.root / f".{name}"
         folder.mkdir(exist_ok=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from fullrank.errors import BundleError
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving import coordinator, tracking
-from fullrank_fleet.serving.coordinator import Coordinator
+from fullrank_fleet.serving.coordinator import Coordinator, Snapshot
 from fullrank_service.models.workers import Report
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
@@ -73,11 +73,7 @@ class Fake:
 
 
 class Fleet:
-    """Fakes by shard and place.
-
-    Attributes:
-        nodes: That can hold replicas; one of another node, or of none, starts on the first.
-    """
+    """Fakes by shard and place; one of another node than ``nodes``, or of none, starts on the first."""
 
     def __init__(self) -> None:
         self.fakes: dict[tuple[int, int], Fake] = {}
@@ -119,18 +115,39 @@ def versions(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     return found[3], found[2]
 
 
-def run(
-    root: Path, work: Callable[[Coordinator, Fleet], Coroutine[Any, Any, None]], fleet: Fleet
-) -> None:
-    async def main() -> None:
-        own = Coordinator(str(root), 2, fleet, nodes=lambda: fleet.nodes)
-        await own.start()
-        try:
-            await work(own, fleet)
-        finally:
-            await own.close()
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
 
-    asyncio.run(main())
+
+@asynccontextmanager
+async def coordinating(root: Path, fleet: Fleet) -> AsyncIterator[Coordinator]:
+    """A coordinator that runs while the block does; the replicas stay."""
+    own = Coordinator(str(root), 2, fleet, nodes=lambda: fleet.nodes)
+    await own.start()
+    try:
+        yield own
+    finally:
+        await own.close()
+
+
+@pytest.fixture
+async def own(root: Path, versions: tuple[str, str], fleet: Fleet) -> AsyncIterator[Coordinator]:
+    async with coordinating(root, fleet) as found:
+        yield found
+
+
+async def heard(own: Coordinator, condition: Callable[[Snapshot], object]) -> Snapshot:
+    """What routers hear, once a condition holds."""
+    found = await own.follow(None, 0, 0)
+    async with asyncio.timeout(5):
+        while not condition(found):
+            found = await own.follow(None, found.epoch, 1)
+    return found
+
+
+def counts(found: Snapshot) -> list[int]:
+    return [len(replicas) for replicas in found.replicas]
 
 
 def report(id: str, loaded: Sequence[str], generation: int = 1) -> Report:

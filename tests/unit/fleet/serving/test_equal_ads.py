@@ -6,13 +6,11 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
@@ -23,12 +21,23 @@ from fullrank.live import View
 from fullrank_fleet.serving import answering
 from fullrank_fleet.serving.wire import Show, Shown
 from fullrank_service.ads import placing
-from fullrank_service.documents import follow as merging
+from tests.api.support import Client
 from tests.databases import NewDatabase
+from tests.unit.fleet.serving.equality import (
+    NEW_WORDS,
+    WORDS,
+    FailingShards,
+    Places,
+    Whole,
+    all_equal,
+    body,
+    condition,
+    query,
+    sides,
+    written,
+)
+from tests.unit.fleet.serving.equality import merge_small_segments_only as merge_small_segments_only
 from tests.unit.fleet.serving.reordering import stage_of_documents
-from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
-from tests.unit.fleet.serving.test_equal import CUTS, all_equal, condition, query
-from tests.unit.fleet.serving.test_equal_live import NEW_WORDS, Places, body, written
 from tests.unit.service.ads.oracle import NOW, PARENTS, random_ad, random_page
 
 pytestmark = pytest.mark.anyio
@@ -49,33 +58,15 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Whole(root, 300, further=ad_of_the_corpus, make_stage=request.param)
 
 
-@pytest.fixture(scope="module")
-def sets(whole: Whole) -> list[str]:
-    return [whole.cut(count) for count in CUTS]
-
-
-@pytest.fixture
-def shards(whole: Whole, sets: list[str]) -> Iterator[list[FailingShards]]:
-    found = [FailingShards.of(address, whole.root / "cache") for address in sets]
-    yield found
-    for own in found:
-        own.close()
-
-
 @pytest.fixture
 async def clients(
-    whole: Whole, sets: list[str], shards: list[FailingShards], tmp_path: Path
-) -> AsyncIterator[list[httpx.AsyncClient]]:
+    whole: Whole, shards: dict[str, FailingShards], tmp_path: Path
+) -> AsyncIterator[list[Client]]:
     """The unsharded service, then the routers, with one log of events."""
-    settings: dict[str, Any] = {
-        "ad_taxonomy": whole.root / "taxonomy.tsv",
-        "events_folder": tmp_path / "events",
-    }
-    async with AsyncExitStack() as stack:
-        found = [await stack.enter_async_context(whole.service(**settings))]
-        for address, own in zip(sets, shards, strict=True):
-            router = whole.router(address, own, **settings)
-            found.append(await stack.enter_async_context(router))
+    taxonomy = whole.root / "taxonomy.tsv"
+    async with sides(
+        whole, shards, ad_taxonomy=taxonomy, events_folder=tmp_path / "events"
+    ) as found:
         yield found
 
 
@@ -98,7 +89,6 @@ def ad_of_the_corpus(number: int) -> dict[str, Any]:
 
 
 def page(rng: random.Random, ids: list[str]) -> dict[str, Any]:
-    """A random request for placements."""
     found = {
         name: value
         for name, value in random_page(rng).items()
@@ -143,7 +133,7 @@ def placed(found: Any) -> list[str]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
 )
-async def test_pages_are_equal(clients: list[httpx.AsyncClient], whole: Whole, seed: int) -> None:
+async def test_pages_are_equal(clients: list[Client], whole: Whole, seed: int) -> None:
     rng = random.Random(seed)
     filled, reasons = 0, set[str]()
     for _ in range(40):
@@ -180,7 +170,7 @@ def clicks(whole: Whole, tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_pages_by_value_need_clicks(clients: list[httpx.AsyncClient]) -> None:
+async def test_pages_by_value_need_clicks(clients: list[Client]) -> None:
     asked = {"page": {"text": "copy"}, "placements": [{"id": "p0"}], "rank": "value"}
     status, refused = await all_equal(clients, "POST", "/v1/match", json=asked)
     assert (status, refused["type"].rpartition(":")[2]) == (409, "too-few-clicks")
@@ -198,7 +188,7 @@ async def test_pages_by_value_need_clicks(clients: list[httpx.AsyncClient]) -> N
     ],
 )
 async def test_pages_by_value_are_equal(
-    clients: list[httpx.AsyncClient],
+    clients: list[Client],
     whole: Whole,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
@@ -230,19 +220,20 @@ async def test_pages_by_value_are_equal(
 
 
 async def test_a_missing_shard_fails_pages(
-    clients: list[httpx.AsyncClient], shards: list[FailingShards]
+    clients: list[Client], shards: dict[str, FailingShards]
 ) -> None:
     body = {"page": {"text": "copy files"}, "placements": [{"id": "p0", "count": 40}]}
     _, expected = await all_equal(clients, "POST", "/v1/match", json=body)
-    shards[1].failing = {0, 1, 2}
+    of_three = [*shards.values()][1]
+    of_three.failing = {0, 1, 2}
     lost = await clients[2].post("/v1/match", json=body)
     assert (lost.status_code, lost.json()["type"].rpartition(":")[2]) == (503, "documents-missing")
-    shards[1].failing = set()
+    of_three.failing = set()
     assert (await all_equal(clients, "POST", "/v1/match", json=body))[1] == expected
 
 
 async def test_a_hit_that_is_gone_leaves_its_place_to_no_other_one(
-    clients: list[httpx.AsyncClient], monkeypatch: pytest.MonkeyPatch
+    clients: list[Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A document that is deleted while its page is put together."""
     slots = [{"id": "p0", "count": 7}, {"id": "p1", "count": 7, "min_score": -9.0}]
@@ -272,7 +263,6 @@ def live_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Whole:
 
 
 def advertised(rng: random.Random) -> dict[str, Any]:
-    """The fields of a document, most with an ad that has not ended by the clock of the tests."""
     found = body(rng)
     if rng.random() < 0.8:
         found["ad"] = some_ad(rng)
@@ -281,7 +271,7 @@ def advertised(rng: random.Random) -> dict[str, Any]:
     return found
 
 
-async def write(rng: random.Random, ids: list[str], clients: list[httpx.AsyncClient]) -> int:
+async def write(rng: random.Random, ids: list[str], clients: list[Client]) -> int:
     """Write a random ad to all; return the number of the write."""
     id, kind = rng.choice(ids), rng.random()
     if kind < 0.5:
@@ -303,20 +293,14 @@ async def write(rng: random.Random, ids: list[str], clients: list[httpx.AsyncCli
     [0, 10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20) if seed != 10)],
 )
 async def test_written_ads_change_pages_equally(
-    live_whole: Whole,
-    tmp_path: Path,
-    new_database: NewDatabase,
-    monkeypatch: pytest.MonkeyPatch,
-    seed: int,
+    live_whole: Whole, tmp_path: Path, new_database: NewDatabase, seed: int
 ) -> None:
-    # Merge nothing by time, as in test_equal_live.py.
-    monkeypatch.setattr(merging, "_IDLE_S", 1e6)
     places = Places(live_whole, tmp_path, new_database)
     rng = random.Random(seed)
     ids = [*rng.sample(live_whole.ids, 25), *(f"new/{number}" for number in range(15))]
     seq = live = 0
 
-    async def ask(clients: list[httpx.AsyncClient]) -> int:
+    async def ask(clients: list[Client]) -> int:
         """Ask all for a page; return the number of written ads on it."""
         body = {**page(rng, ids), "min_seq": seq, "fields": ["ad"]}
         body["page"]["text"] += " " + rng.choice(NEW_WORDS)

@@ -5,30 +5,33 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import read_set
 from fullrank_fleet.sets import words as titles
+from fullrank_fleet.sets.manifest import read_set
 from fullrank_fleet.sets.words import TITLES, SetTitles, read_titles
 from fullrank_service.completion.usage import Usage
+from tests.api.support import Client
 from tests.bundles import make_bundle
 from tests.databases import NewDatabase
-from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
-from tests.unit.fleet.serving.test_equal import CUTS, all_equal
-from tests.unit.fleet.serving.test_equal_live import NEW_WORDS, Places, write, written
-from tests.unit.fleet.serving.test_equal_live import (
-    merge_small_segments_only as merge_small_segments_only,
+from tests.unit.fleet.serving.equality import (
+    NEW_WORDS,
+    WORDS,
+    Places,
+    Whole,
+    all_equal,
+    write,
+    written,
 )
+from tests.unit.fleet.serving.equality import merge_small_segments_only as merge_small_segments_only
 
 pytestmark = pytest.mark.anyio
 COMPLETE = "/v1/complete"
@@ -39,36 +42,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(tmp_path_factory.mktemp("whole"), 160)
 
 
-@pytest.fixture(scope="module")
-def shards(whole: Whole) -> Iterator[dict[str, FailingShards]]:
-    cuts = [whole.cut(count) for count in CUTS]
-    found = {address: FailingShards.of(address, whole.root / "cache") for address in cuts}
-    yield found
-    for own in found.values():
-        own.close()
-
-
-@pytest.fixture
-async def clients(
-    whole: Whole, shards: dict[str, FailingShards]
-) -> AsyncIterator[list[httpx.AsyncClient]]:
-    """The unsharded service, then the routers."""
-    async with AsyncExitStack() as stack:
-        found = [await stack.enter_async_context(whole.service())]
-        for address, own in shards.items():
-            found.append(await stack.enter_async_context(whole.router(address, own)))
-        yield found
-
-
-def read_again(client: httpx.AsyncClient) -> None:
+def read_again(client: Client) -> None:
     """Read the log and the titles now."""
-    usage: Usage = client._transport.app.state.completion  # type: ignore[attr-defined]
+    usage: Usage = client.app.state.completion
     usage._refreshed = float("-inf")
     usage._due = time.time()  # else what was read shortly before would do
     usage._round()
 
 
-async def completions_equal(clients: list[httpx.AsyncClient], typed: Sequence[str]) -> set[str]:
+async def completions_equal(clients: list[Client], typed: Sequence[str]) -> set[str]:
     """Compare the completions of some beginnings; return all that were found, as "kind text"."""
     for client in clients:
         read_again(client)
@@ -90,7 +72,7 @@ def beginnings(words: Sequence[str]) -> list[str]:
     return [*cut, "remtoe", "copu", "Copy ", "zzzz", "日"]
 
 
-async def click(client: httpx.AsyncClient, query: str, id: str) -> None:
+async def click(client: Client, query: str, id: str) -> None:
     """Let three people search for a text and click a document."""
     for person in ("ann", "bob", "cem"):
         who = {"user_id": person, "session_id": f"s-{person}"}
@@ -108,7 +90,7 @@ async def click(client: httpx.AsyncClient, query: str, id: str) -> None:
 
 
 async def test_queries_titles_and_words_are_completed_equally(
-    clients: list[httpx.AsyncClient], whole: Whole
+    clients: list[Client], whole: Whole
 ) -> None:
     found = await completions_equal(clients, beginnings(WORDS))
     shown = {one.partition(" ")[2] for one in found if one.startswith("title ")}

@@ -1,98 +1,43 @@
-"""Writes to a router over 1, 3 and 16 shards change its answers as they change those of the unsharded service."""
+"""Writes to routers over 1, 3 and 16 shards, and their compaction, change answers as those of the unsharded service."""
 
 from __future__ import annotations
 
-import json
 import random
-import re
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from fullrank.bundle import find_bundle
-from fullrank_fleet.jobs.compact import compact_set, trim_log
-from fullrank_fleet.jobs.tasks import InProcess
-from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving.documents import LogSource
-from fullrank_service.documents import follow as merging
-from fullrank_service.documents.compact import compact, trim
-from fullrank_service.documents.sqlitelog import LogPlace
+from fullrank.rerank.stage import DEPTH
+from tests.api.support import Client
 from tests.databases import NewDatabase
-from tests.unit.fleet.jobs.planted import QUIET
-from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole, document
-from tests.unit.fleet.serving.test_equal import CUTS, all_equal, answer_of, query, request
+from tests.unit.fleet.serving.equality import (
+    NEW_WORDS,
+    WORDS,
+    Places,
+    Whole,
+    all_equal,
+    all_pages,
+    answer_of,
+    query,
+    search,
+    write,
+    written,
+)
+from tests.unit.fleet.serving.equality import merge_small_segments_only as merge_small_segments_only
+from tests.unit.fleet.serving.reordering import stage_for
 
 pytestmark = pytest.mark.anyio
-COUNT = 160
-# Words of no document of the bundle.
-NEW_WORDS = ["zebra", "yak", "quokka", "走る"]
-POLL_S = 0.2
-VERSION = re.compile(r"planted-\w+-\w+")
+both_stages = pytest.mark.parametrize(
+    "whole", [None, stage_for], indirect=True, ids=["scored", "reordered"]
+)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(tmp_path_factory.mktemp("whole"), COUNT)
-
-
-@pytest.fixture(autouse=True)
-def merge_small_segments_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merge nothing by time: until it is merged, a segment has the words of its deleted documents."""
-    monkeypatch.setattr(merging, "_IDLE_S", 1e6)
-
-
-class Places:
-    """The sets, and a log for each and for the service."""
-
-    def __init__(self, whole: Whole, folder: Path, new_database: NewDatabase) -> None:
-        self._whole, self._file = whole, folder / "documents.sqlite"
-        self._logs = {whole.cut(count): LogSource(new_database(), POLL_S) for count in CUTS}
-
-    @asynccontextmanager
-    async def clients(self, **settings: Any) -> AsyncIterator[list[httpx.AsyncClient]]:
-        """The unsharded service, then the routers, over what the logs have."""
-        common: dict[str, Any] = {
-            "documents_poll_ms": int(POLL_S * 1e3),
-            "min_seq_wait_ms": 60_000,
-            **settings,
-        }
-        async with AsyncExitStack() as stack:
-            service = self._whole.service(documents=self._file, **common)
-            found = [await stack.enter_async_context(service)]
-            for address, log in self._logs.items():
-                shards = FailingShards.of(address, self._whole.root / "cache", log)
-                stack.callback(shards.close)
-                router = self._whole.router(address, shards, documents_url=log.address, **common)
-                found.append(await stack.enter_async_context(router))
-            yield found
-
-    def compact(self) -> None:
-        """Compact the bundle and every set; the next clients serve what that makes."""
-        bundle = find_bundle(self._whole.root / "bundles", "planted")
-        compact(bundle, LogPlace.of_file(self._file))
-        self._logs = {
-            compact_set(address, log.place(), runner=InProcess(), reporter=QUIET).address: log
-            for address, log in self._logs.items()
-        }
-
-    def forget_earlier(self) -> list[int]:
-        """Delete all other versions; return how many operations are removed from each log then."""
-        bundles = self._whole.root / "bundles"
-        versions = [find_bundle(bundles, "planted"), *map(Path, self._logs)]
-        for newest in versions:
-            for version in newest.parent.iterdir():
-                if version != newest:
-                    shutil.rmtree(version)
-        removed = [trim(bundles, "planted", LogPlace.of_file(self._file), -1)]
-        for address, log in self._logs.items():
-            root = Folder(str(Path(address).parents[1]))
-            removed.append(trim_log(root, "planted", log.place(), -1))
-        return removed
+@pytest.fixture
+def whole(tmp_path: Path, request: pytest.FixtureRequest) -> Whole:
+    """One for each test, because compactions add versions."""
+    (tmp_path / "whole").mkdir()
+    return Whole(tmp_path / "whole", 160, make_stage=getattr(request, "param", None))
 
 
 @pytest.fixture
@@ -100,62 +45,7 @@ def places(whole: Whole, tmp_path: Path, new_database: NewDatabase) -> Places:
     return Places(whole, tmp_path, new_database)
 
 
-def body(rng: random.Random) -> dict[str, Any]:
-    """The fields of a document, now and then with new words, new fields, or what a field does not take."""
-    fields = document(rng.randrange(10_000))
-    del fields["_id"]
-    if rng.random() < 0.4:
-        fields["text"] += " " + " ".join(rng.choices(NEW_WORDS, k=2))
-    if rng.random() < 0.3:
-        fields["color"] = rng.choice(["red", "blue", 7, ["red", 7]])
-    if rng.random() < 0.2:
-        fields["seen"] = rng.choice(["2026-03-01", "2026-04-01T12:00:00Z"])
-    if rng.random() < 0.1:
-        fields["shape"] = {"sides": 3}
-    if rng.random() < 0.1:
-        fields |= rng.choice(
-            [{"stars": "many"}, {"brand": "x" * 300}, {"title": 5}, {"title": "", "text": ""}]
-        )
-    return fields
-
-
-def write(rng: random.Random, ids: list[str]) -> tuple[str, str, dict[str, Any]]:
-    """A random write: method, address, and arguments of the request."""
-    id = rng.choice(ids)
-    kind = rng.random()
-    if kind < 0.45:
-        return "PUT", f"/v1/documents/{id}", {"json": body(rng)}
-    if kind < 0.65:
-        changes = {"title": rng.choice(WORDS + NEW_WORDS), "stars": rng.choice([1, 5, None])}
-        return "PATCH", f"/v1/documents/{id}", {"json": changes}
-    if kind < 0.85:
-        return "DELETE", f"/v1/documents/{id}", {}
-    lines = [
-        {"_id": rng.choice(ids), "_delete": True}
-        if rng.random() < 0.3
-        else {"_id": rng.choice(ids), **body(rng)}
-        for _ in range(rng.randint(1, 12))
-    ]
-    content = "\n".join(map(json.dumps, lines))
-    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": str(rng.random())}
-    return "POST", "/v1/documents:bulk", {"content": content, "headers": headers}
-
-
-def search(rng: random.Random, seq: int) -> dict[str, Any]:
-    found = {**request(rng), "min_seq": seq}
-    if rng.random() < 0.4:
-        found["query"] += " " + rng.choice([*NEW_WORDS, "zebr", "yac"])
-    if rng.random() < 0.3:
-        found["filter"] = rng.choice(
-            [{"color": "red"}, {"color": {"gte": 2}}, {"shape": 1}, {"seen": {"gt": "2026-03-15"}}]
-        )
-    if rng.random() < 0.2:
-        found["facets"] = ["color", "brand"]
-    if rng.random() < 0.1:
-        found = {"query": found["query"], "sort": [{"field": "seen"}], "min_seq": seq}
-    return found
-
-
+@both_stages
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
 )
@@ -246,16 +136,119 @@ async def test_pages_under_writes_have_what_is_not_written_once(
     assert compared > 20
 
 
-async def written(
-    clients: list[httpx.AsyncClient], method: str, url: str, **arguments: Any
-) -> tuple[int, int]:
-    """Send a write to all, which must answer the same; return the status and the number of the write."""
-    replies = [await client.request(method, url, **arguments) for client in clients]
-    if replies[0].headers["content-type"] == "application/x-ndjson":
-        answers = [(reply.status_code, VERSION.sub("", reply.text)) for reply in replies]
-    else:
-        answers = [answer_of(reply) for reply in replies]
-    for answer in answers[1:]:
-        assert answer == answers[0], arguments
-    [seq] = {reply.headers.get("x-seq", "0") for reply in replies}
-    return replies[0].status_code, int(seq)
+class Searching:
+    """Random writes and searches, the same for all clients."""
+
+    def __init__(self, whole: Whole, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.ids = [*self.rng.sample(whole.ids, 25), *(f"new/{n}" for n in range(15)), "日本"]
+        self.seq = self.certified = 0
+
+    async def write(self, clients: list[Client], count: int) -> None:
+        for _ in range(count):
+            method, url, arguments = write(self.rng, self.ids)
+            _, own = await written(clients, method, url, **arguments)
+            self.seq = max(self.seq, own)
+            # Which fields a document may have depends on those before, so all must have read these.
+            body = {"query": "zebra", "min_seq": self.seq}
+            await all_equal(clients, "POST", "/v1/search", json=body)
+
+    async def compare(self, clients: list[Client], count: int) -> None:
+        """Send searches, also for words of live documents, and read documents."""
+        rng = self.rng
+        for _ in range(count):
+            body = search(rng, self.seq)
+            status, found = await all_equal(clients, "POST", "/v1/search", json=body)
+            self.certified += status == 200 and found["certified"]
+        for text in ("zebra", "zebr", "copy yak", "zebar", "quok", "走る", "xyzzy"):
+            body = {"query": text, "min_seq": self.seq, "explain": True, "highlight": {}}
+            await all_equal(clients, "POST", "/v1/search", json=body)
+        for id in rng.sample(self.ids, 8):
+            seq = {"min_seq": self.seq}
+            await all_equal(clients, "GET", f"/v1/documents/{id}", params=seq)
+            await all_equal(clients, "GET", f"/v1/documents/{id}/similar", params=seq)
+
+    async def page(self, clients: list[Client]) -> int:
+        words = self.rng.sample([*WORDS, *NEW_WORDS], 2)
+        body = {"query": " ".join(words), "limit": 7, "min_seq": self.seq, "min_score": -5.0}
+        return await all_pages(clients, body)
+
+
+@both_stages
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]
+)
+async def test_compacted_fleets_answer_as_a_compacted_bundle(
+    places: Places, whole: Whole, seed: int
+) -> None:
+    own = Searching(whole, seed)
+    async with places.clients() as clients:
+        await own.write(clients, 20)
+        places.compact()
+        # Some of these replace operations that were compacted.
+        await own.write(clients, 10)
+    async with places.clients() as clients:
+        await own.compare(clients, 20)
+        assert await own.page(clients) > 10
+        for _ in range(8):
+            await own.write(clients, 2)
+            await own.compare(clients, 2)
+        await own.page(clients)
+        places.compact()
+    assert len(set(places.forget_earlier())) == 1
+    async with places.clients() as clients:
+        await own.compare(clients, 20)
+        assert await own.page(clients) > 10
+        await own.write(clients, 4)
+        await own.compare(clients, 5)
+    assert own.certified > 25
+
+
+async def test_compacted_documents_alone_know_their_words(places: Places, whole: Whole) -> None:
+    """No document is live any more: what a query may have meant comes from the compacted ones of all shards."""
+    own = Searching(whole, 5)
+    async with places.clients() as clients:
+        for number, word in enumerate(NEW_WORDS):
+            arguments: dict[str, Any] = {"json": {"title": word, "brand": "only live"}}
+            _, own.seq = await written(clients, "PUT", f"/v1/documents/z{number}", **arguments)
+        places.compact()
+    removed = places.forget_earlier()
+    assert removed == [len(NEW_WORDS)] * len(removed)
+    async with places.clients() as clients:
+        for text in ("zebr", "quokka copy", "yak", "走る"):
+            status, found = await all_equal(clients, "POST", "/v1/search", json={"query": text})
+            assert status == 200
+            assert any(hit["id"].startswith("z") for hit in found["hits"]), text
+        lists = [(await client.get("/v1/models")).json()["models"] for client in clients]
+        active = [next(one for one in models if one["active"]) for models in lists]
+        assert all(one["fields"] == active[0]["fields"] for one in active)
+        body = {"query": "zebra", "filter": {"brand": "only live"}, "facets": ["brand"]}
+        _, found = await all_equal(clients, "POST", "/v1/search", json=body)
+        assert found["total"] >= 1
+        await own.compare(clients, 10)
+
+
+@pytest.mark.parametrize("whole", [stage_for], indirect=True)
+async def test_live_documents_are_reordered_with_the_others(places: Places, whole: Whole) -> None:
+    asked: dict[str, Any] = {"query": "copy zebra", "limit": 100, "min_score": -50, "explain": True}
+
+    async def compare(seq: int, new: set[str]) -> None:
+        body = {**asked, "min_seq": seq}
+        status, found = await all_equal(clients, "POST", "/v1/search", json=body)
+        assert (status, found["reordered"]) == (200, DEPTH)
+        ids = [hit["id"] for hit in found["hits"]]
+        assert new <= set(ids)
+        assert all(hit["explanation"]["second_stage"] for hit in found["hits"])
+
+    new = {"new/1", "new/2", whole.ids[3]}
+    async with places.clients() as clients:
+        for number, id in enumerate(sorted(new)):
+            fields = {"title": "copy zebra", "text": "zebra files"}
+            fields["published"] = f"2027-01-0{number + 1}"
+            _, seq = await written(clients, "PUT", f"/v1/documents/{id}", json=fields)
+        await compare(seq, new)
+        _, seq = await written(clients, "DELETE", "/v1/documents/new/2")
+        await compare(seq, new - {"new/2"})
+        places.compact()
+    async with places.clients() as clients:
+        await compare(seq, new - {"new/2"})

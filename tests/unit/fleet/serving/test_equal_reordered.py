@@ -10,29 +10,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.rerank.stage import DEPTH
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
+from tests.api.support import Client
+from tests.unit.fleet.serving import test_equal as equal
+from tests.unit.fleet.serving.equality import (
+    WORDS,
+    FailingShards,
+    Whole,
+    all_equal,
+    answer_of,
+    condition,
+    query,
+)
 from tests.unit.fleet.serving.reordering import stage_for, stage_of_documents
-from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
-from tests.unit.fleet.serving.test_equal import all_equal, answer_of, condition, query
-from tests.unit.fleet.serving.test_equal import clients as clients
-from tests.unit.fleet.serving.test_equal import shards as shards
-from tests.unit.fleet.serving.test_equal import (
-    test_batches_and_links_are_equal as test_batches_and_links_are_equal,
-)
-from tests.unit.fleet.serving.test_equal import (
-    test_every_page_of_cursors_is_equal as test_every_page_of_cursors_is_equal,
-)
-from tests.unit.fleet.serving.test_equal import test_rules_are_applied_equally as test_rules
-from tests.unit.fleet.serving.test_equal import test_searches_are_equal as test_searches
 
 pytestmark = pytest.mark.anyio
-__all__ = ["test_rules", "test_searches"]
 COUNT = 400
 
 
@@ -41,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(tmp_path_factory.mktemp("whole"), COUNT, make_stage=stage_for)
 
 
-async def test_pages_are_cut_from_the_reordered_list(clients: list[httpx.AsyncClient]) -> None:
+async def test_pages_are_cut_from_the_reordered_list(clients: list[Client]) -> None:
     rng = random.Random(6)
     for _ in range(6):
         body: dict[str, Any] = {
@@ -66,7 +63,7 @@ async def test_pages_are_cut_from_the_reordered_list(clients: list[httpx.AsyncCl
         assert len(ids) == len(set(ids))
 
 
-async def test_the_order_is_that_of_the_second_score(clients: list[httpx.AsyncClient]) -> None:
+async def test_the_order_is_that_of_the_second_score(clients: list[Client]) -> None:
     rng, changed = random.Random(7), 0
     for _ in range(20):
         body: dict[str, Any] = {"query": query(rng), "min_score": -50.0, "limit": 100}
@@ -86,9 +83,7 @@ async def test_the_order_is_that_of_the_second_score(clients: list[httpx.AsyncCl
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-async def test_groups_are_read_from_the_reordered_list(
-    clients: list[httpx.AsyncClient], limit: int
-) -> None:
+async def test_groups_are_read_from_the_reordered_list(clients: list[Client], limit: int) -> None:
     rng, compared = random.Random(8), 0
     for field in ("brand", "sizes", "is_new", "mixed", "stars", "rare"):
         for offset in (0, 4, 30, 120):
@@ -118,7 +113,7 @@ async def test_groups_are_read_from_the_reordered_list(
     ],
 )
 async def test_other_orders_have_no_second_stage(
-    clients: list[httpx.AsyncClient], extra: dict[str, Any]
+    clients: list[Client], extra: dict[str, Any]
 ) -> None:
     for word in WORDS[:3]:
         body = {"query": word, "explain": True, "rules": False, **extra}
@@ -168,9 +163,7 @@ async def test_documents_as_queries_use_only_a_stage_that_was_trained_on_them(
             shards.close()
 
 
-async def test_a_search_without_hits_has_nothing_to_reorder(
-    clients: list[httpx.AsyncClient],
-) -> None:
+async def test_a_search_without_hits_has_nothing_to_reorder(clients: list[Client]) -> None:
     extras: list[dict[str, Any]] = [{"min_score": 99.0}, {"filter": {"stars": 77}}]
     for extra in extras:
         body = {"query": "copy", "rules": False, **extra}
@@ -199,3 +192,9 @@ async def test_without_a_shard_the_others_are_reordered(
                 assert 0 < found["covered"] < 1
         finally:
             own.failing = set()
+
+
+test_searches = equal.test_searches_are_equal
+test_every_page_of_cursors = equal.test_every_page_of_cursors_is_equal
+test_batches_and_links = equal.test_batches_and_links_are_equal
+test_rules = equal.test_rules_are_applied_equally

@@ -20,30 +20,23 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import coordinator, following
 from fullrank_fleet.serving import tracking as routers
 from fullrank_fleet.serving.head import Head
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
 from fullrank_service.experiments.routes import ExperimentReply, ExperimentStatusReply
 from fullrank_service.experiments.status import read_status
 from fullrank_service.models.routes import AliasReply, LoadReply, ModelsReply
 from fullrank_service.search import ruled as trying
 from fullrank_service.search.request import RankRequest
-from tests.api.support import AUTH
+from tests.api.support import AUTH, Client
 from tests.api.test_new_clicks import counting
+from tests.unit.fleet.serving.equality import CUTS, Whole, answer_of, condition, query
 from tests.unit.fleet.serving.led import LocalFleet
-from tests.unit.fleet.serving.routing import Whole
-from tests.unit.fleet.serving.test_equal import CUTS, answer_of, condition, query
 
 pytestmark = pytest.mark.anyio
 EXPERIMENT, ALIAS = "/v1/experiments/default", "/v1/models/aliases/default"
 
 
 class Versions:
-    """Two models over one corpus: in one bundle each, and as sets of 1, 3 and 16 shards.
-
-    Attributes:
-        whole: The corpus.
-        bundles: Versions of the bundles, the older model first.
-        sets: By number of shards, versions of the sets, the older model first.
-    """
+    """Two models over one corpus: in one bundle each, and as sets of 1, 3 and 16 shards; the older model first."""
 
     def __init__(self, root: Path) -> None:
         self.whole = Whole(root, 200, wrap=counting)
@@ -74,20 +67,14 @@ def fleets(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict
 
 
 class Sides:
-    """The unsharded service and routers, asked the same.
-
-    Attributes:
-        clients: The unsharded service, then the routers.
-        names: For each client the versions that it has, the older model first.
-        logs: For each client the folder of its log of events.
-    """
+    """The unsharded service and routers, each with its names of the versions and its log of events."""
 
     def __init__(self) -> None:
-        self.clients: list[httpx.AsyncClient] = []
+        self.clients: list[Client] = []
         self.names: list[list[str]] = []
         self.logs: list[Path] = []
 
-    def add(self, client: httpx.AsyncClient, names: list[str], log: Path) -> None:
+    def add(self, client: Client, names: list[str], log: Path) -> None:
         self.clients.append(client)
         self.names.append(names)
         self.logs.append(log)
@@ -95,12 +82,7 @@ class Sides:
     async def all_equal(
         self, method: str, url: str, changing: bool = False, **arguments: Any
     ) -> tuple[int, Any]:
-        """Send a request to all, and return the answer that they agree on; versions are named @old and @new.
-
-        Args:
-            method, url, arguments: of the request; these names stand for versions.
-            changing: Whether the generation is left out of the comparison.
-        """
+        """Send a request to all, with their names for @old and @new; return the answer that they agree on."""
         answers = []
         for client, names in zip(self.clients, self.names, strict=True):
             own = json.loads(_named(json.dumps(arguments), {"@old": names[0], "@new": names[1]}))
@@ -339,22 +321,6 @@ async def test_every_router_follows_an_experiment_to_its_end(
             assert (answer["model"], answer["candidate"], answer["generation"]) == (new, None, 5)
 
 
-async def test_a_candidate_that_a_replica_refuses_changes_nothing(
-    versions: Versions, fleets: dict[int, LocalFleet]
-) -> None:
-    fleet, (old, new) = fleets[3], versions.sets[3]
-    async with fleet.running():
-        await fleet.coordinator.activate(old)
-        async with fleet.router() as client:
-            fleet.replicas[1].refused = {new}
-            found = await client.put(EXPERIMENT, json={"candidate": new}, headers=AUTH)
-            assert found.status_code == 409
-            assert "no replica of the shards [1] answers" in found.json()["detail"]
-            assert (await client.get(EXPERIMENT, headers=AUTH)).status_code == 404
-        state = json.loads((fleet.root / "active.json").read_text())
-        assert (state["generation"], state["experiment"]) == (1, None)
-
-
 async def test_a_replica_that_starts_again_serves_the_active_version_first(
     versions: Versions, fleets: dict[int, LocalFleet]
 ) -> None:
@@ -384,32 +350,6 @@ async def test_a_replica_that_starts_again_serves_the_active_version_first(
                 replica.refused = set()
                 while not await answers(both):
                     await asyncio.sleep(0.01)
-
-
-async def test_a_coordinator_that_does_not_answer_is_reported(
-    versions: Versions, fleets: dict[int, LocalFleet], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet, (old, new) = fleets[1], versions.sets[1]
-    monkeypatch.setattr(following, "_RETRY_S", 0.01)
-    async with fleet.running():
-        await fleet.coordinator.activate(old)
-        async with fleet.router() as client:
-
-            async def dead(*_: object, **__: object) -> None:
-                raise ConnectionError("the actor is dead")
-
-            for name in ("activate", "load", "start_experiment", "stop_experiment", "routers"):
-                monkeypatch.setattr(fleet.coordinator, name, dead)
-            for found in (
-                await client.put(ALIAS, json={"version": new}, headers=AUTH),
-                await client.post(f"/v1/models/{new}:load", headers=AUTH),
-                await client.put(EXPERIMENT, json={"candidate": new}, headers=AUTH),
-            ):
-                assert found.status_code == 503
-                assert found.json()["type"].endswith("coordinator-unavailable")
-                assert "retry-after" in found.headers
-            models = (await client.get("/v1/models", headers=AUTH)).json()
-            assert [worker["version"] for worker in models["workers"]] == [old]
 
 
 async def test_the_old_version_stays_while_a_router_opens_the_new_one(

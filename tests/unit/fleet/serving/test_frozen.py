@@ -11,10 +11,10 @@ import pytest
 
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import coordinator, following, tracking, waiting
-from fullrank_fleet.sets import read_set
-from tests.api.support import AUTH
+from fullrank_fleet.sets.manifest import read_set
+from tests.api.support import AUTH, Client
+from tests.unit.fleet.serving.equality import Whole
 from tests.unit.fleet.serving.led import LocalFleet
-from tests.unit.fleet.serving.routing import Whole
 
 pytestmark = pytest.mark.anyio
 EXPERIMENT, ALIAS = "/v1/experiments/default", "/v1/models/aliases/default"
@@ -28,7 +28,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 @pytest.fixture(scope="module")
 def versions(whole: Whole) -> list[str]:
-    """Two models over one corpus, as sets."""
     models = [None, whole.train(seed=2)]
     return [read_set(Folder(whole.cut(SHARDS, own))).version for own in models]
 
@@ -53,26 +52,26 @@ async def fleet(
 
 
 @pytest.fixture
-async def client(fleet: LocalFleet) -> AsyncIterator[httpx.AsyncClient]:
+async def client(fleet: LocalFleet) -> AsyncIterator[Client]:
     async with fleet.router() as client:
         yield client
 
 
-async def served(client: httpx.AsyncClient) -> str:
+async def served(client: Client) -> str:
     found = await client.post("/v1/search", json={"query": "copy files"})
     assert found.status_code == 200, found.text
     return str(found.json()["model"])
 
 
-def check_unavailable(found: httpx.Response) -> None:
+def check_unavailable(found: httpx.Response, *, is_certain: bool = False) -> None:
     assert found.status_code == 503, found.text
     assert found.json()["type"].endswith("coordinator-unavailable")
-    assert "It may still make the change" in found.json()["detail"]
+    assert is_certain != ("It may still make the change" in found.json()["detail"])
     assert found.headers["retry-after"]
 
 
 async def test_a_replica_that_freezes_while_it_loads_refuses_the_swap(
-    fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
+    fleet: LocalFleet, client: Client, versions: list[str]
 ) -> None:
     old, new = versions
     fleet.replicas[1].freezing = {new}
@@ -119,27 +118,30 @@ async def test_a_router_joins_again_when_the_coordinator_is_dead_and_follows_the
         assert f"fullrank_follow_failures_total {tries}.0" in exposed
 
 
-async def test_changes_of_a_frozen_coordinator_are_unavailable_and_searches_go_on(
-    fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
+@pytest.mark.parametrize("state", ["is_frozen", "is_dead"])
+async def test_changes_of_a_coordinator_that_does_not_answer_are_unavailable_and_searches_go_on(
+    fleet: LocalFleet, client: Client, versions: list[str], state: str
 ) -> None:
     old, new = versions
-    fleet.handle.is_frozen = True
+    setattr(fleet.handle, state, True)
     async with asyncio.timeout(20):
         for found in (
             await client.put(ALIAS, json={"version": new}, headers=AUTH),
             await client.post(f"/v1/models/{new}:load", headers=AUTH),
             await client.put(EXPERIMENT, json={"candidate": new}, headers=AUTH),
         ):
-            check_unavailable(found)
+            check_unavailable(found, is_certain=state == "is_dead")
+        models = (await client.get("/v1/models", headers=AUTH)).json()
+        assert [worker["version"] for worker in models["workers"]] == [old]
         assert await served(client) == old
-        fleet.handle.is_frozen = False
+        setattr(fleet.handle, state, False)
         found = await client.put(ALIAS, json={"version": new}, headers=AUTH)
     assert found.json()["converged"], found.text
     assert await served(client) == new
 
 
 async def test_a_coordinator_that_freezes_during_a_swap_is_unavailable(
-    fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
+    fleet: LocalFleet, client: Client, versions: list[str]
 ) -> None:
     """What it has been asked for it does when it goes on, and routers follow."""
     new = versions[1]
@@ -157,7 +159,7 @@ async def test_a_coordinator_that_freezes_during_a_swap_is_unavailable(
 
 
 async def test_a_router_follows_again_after_the_coordinator_was_frozen(
-    fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
+    fleet: LocalFleet, client: Client, versions: list[str]
 ) -> None:
     """The answers of calls that it has given up come late, and change nothing."""
     fleet.handle.is_frozen = True

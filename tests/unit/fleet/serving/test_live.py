@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx
 import pytest
 
 from fullrank.errors import FullrankError
 from fullrank_fleet.partitions import PARTITIONS, partition_of
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.documents import LogSource, check_same
-from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_fleet.sets.manifest import SetManifest, read_set
+from tests.api.support import Client
 from tests.databases import NewDatabase, unreachable
-from tests.unit.fleet.serving.routing import FailingShards, Whole
+from tests.unit.fleet.serving.equality import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
 COUNT = 6
@@ -53,8 +53,7 @@ def shards(whole: Whole, address: str, log: LogSource) -> Iterator[FailingShards
 @pytest.fixture
 async def clients(
     whole: Whole, address: str, log: LogSource, shards: FailingShards
-) -> AsyncIterator[list[httpx.AsyncClient]]:
-    """Two routers over the same shards and the same log."""
+) -> AsyncIterator[list[Client]]:
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
@@ -65,11 +64,11 @@ async def clients(
 
 
 @pytest.fixture
-def client(clients: list[httpx.AsyncClient]) -> httpx.AsyncClient:
+def client(clients: list[Client]) -> Client:
     return clients[0]
 
 
-async def ids(client: httpx.AsyncClient, **asked: Any) -> list[str]:
+async def ids(client: Client, **asked: Any) -> list[str]:
     body = {"query": "zebra copy", "limit": 100, **asked}
     reply = await client.post("/v1/search", json=body)
     assert reply.status_code == 200, reply.text
@@ -91,7 +90,7 @@ def test_shards_with_documents_share_out_all_partitions(manifest: SetManifest) -
 
 
 async def test_documents_of_shards_without_documents_are_found(
-    client: httpx.AsyncClient, whole: Whole, manifest: SetManifest
+    client: Client, whole: Whole, manifest: SetManifest
 ) -> None:
     new = [f"new/{number}" for number in range(60)]
     runs = [(shard.first, shard.end) for shard in manifest.shards if not shard.documents]
@@ -108,7 +107,7 @@ async def test_documents_of_shards_without_documents_are_found(
 
 
 async def test_a_search_waits_for_the_write_that_it_names(
-    client: httpx.AsyncClient, clients: list[httpx.AsyncClient]
+    client: Client, clients: list[Client]
 ) -> None:
     for number in range(20):
         reply = await client.put(f"/v1/documents/w{number}", json={"title": "zebra"})
@@ -119,7 +118,7 @@ async def test_a_search_waits_for_the_write_that_it_names(
 
 
 async def test_a_write_becomes_visible_everywhere_without_waiting(
-    client: httpx.AsyncClient, clients: list[httpx.AsyncClient]
+    client: Client, clients: list[Client]
 ) -> None:
     await client.put("/v1/documents/soon", json={"title": "zebra"})
     async with asyncio.timeout(10):
@@ -147,7 +146,7 @@ async def test_a_shard_that_reads_no_writes_is_not_waited_for_forever(
 
 
 async def test_changes_through_two_routers_at_once_are_all_kept(
-    clients: list[httpx.AsyncClient], whole: Whole
+    clients: list[Client], whole: Whole
 ) -> None:
     id = whole.ids[0]
     before = (await clients[0].get(f"/v1/documents/{id}")).json()["fields"]
@@ -164,7 +163,7 @@ async def test_changes_through_two_routers_at_once_are_all_kept(
 
 
 async def test_searches_go_on_while_the_log_is_away(
-    client: httpx.AsyncClient, log: LogSource, postgres_server: str
+    client: Client, log: LogSource, postgres_server: str
 ) -> None:
     await client.put("/v1/documents/a", json={"title": "zebra"})
     assert "a" in await ids(client, min_seq=1)
@@ -210,14 +209,14 @@ async def test_hits_that_are_deleted_between_two_calls_are_left_out(
             assert "z1" not in found
 
 
-async def head(client: httpx.AsyncClient) -> int:
+async def head(client: Client) -> int:
     """Return the number of the last write, that of a deletion which changes nothing."""
     seq: int = (await client.delete("/v1/documents/nowhere")).json()["seq"]
     return seq
 
 
 async def test_pages_by_cursors_have_each_document_that_is_not_written_once(
-    clients: list[httpx.AsyncClient], whole: Whole
+    clients: list[Client], whole: Whole
 ) -> None:
     """Over two routers, while documents are added, replaced and deleted."""
     for number in range(10):

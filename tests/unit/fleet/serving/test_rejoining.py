@@ -16,6 +16,8 @@ from fullrank_fleet.serving.ray_app import Rejoining
 from fullrank_fleet.serving.replicas import Answers, Replica
 from fullrank_service.base.metrics import Metrics
 
+pytestmark = pytest.mark.anyio
+
 
 @dataclass
 class Cluster:
@@ -90,69 +92,56 @@ class Router:
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-def test_nothing_happens_while_the_head_is_the_same_or_dead(
+async def test_nothing_happens_while_the_head_is_the_same_or_dead(
     is_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        router = Router(monkeypatch)
-        router.cluster.heads, router.cluster.is_up = 1 if is_up else 2, is_up
-        await router.rejoin()
-        assert (router.coordinators, router.cluster.threads) == ([], set())
-        assert await router.ask() in (b"0", b"1")
-
-    asyncio.run(main())
+    router = Router(monkeypatch)
+    router.cluster.heads, router.cluster.is_up = 1 if is_up else 2, is_up
+    await router.rejoin()
+    assert (router.coordinators, router.cluster.threads) == ([], set())
+    assert await router.ask() in (b"0", b"1")
 
 
-def test_requests_before_during_and_after_a_pause_are_answered(
+async def test_requests_before_during_and_after_a_pause_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def main() -> None:
-        router = Router(monkeypatch, seconds=0.05)
-        router.cluster.heads = 2
-        before = [asyncio.ensure_future(router.ask()) for _ in range(3)]
-        await asyncio.sleep(0)
-        joining = asyncio.ensure_future(router.rejoin())
-        while router.cluster.membership == 1:
-            await asyncio.sleep(0.001)
-        assert all(asked.done() for asked in before)
-        during = [asyncio.ensure_future(router.ask()) for _ in range(3)]
-        await joining
-        answers = [*await asyncio.gather(*before, *during), await router.ask()]
-        assert set(answers) == {b"0", b"1"}
-        assert router.coordinators == [2]
-        assert threading.current_thread().name not in router.cluster.threads
-        await router.rejoin()
-        assert router.coordinators == [2]
-
-    asyncio.run(main())
+    router = Router(monkeypatch, seconds=0.05)
+    router.cluster.heads = 2
+    before = [asyncio.ensure_future(router.ask()) for _ in range(3)]
+    await asyncio.sleep(0)
+    joining = asyncio.ensure_future(router.rejoin())
+    while router.cluster.membership == 1:
+        await asyncio.sleep(0.001)
+    assert all(asked.done() for asked in before)
+    during = [asyncio.ensure_future(router.ask()) for _ in range(3)]
+    await joining
+    answers = [*await asyncio.gather(*before, *during), await router.ask()]
+    assert set(answers) == {b"0", b"1"}
+    assert router.coordinators == [2]
+    assert threading.current_thread().name not in router.cluster.threads
+    await router.rejoin()
+    assert router.coordinators == [2]
 
 
-def test_a_join_that_fails_is_tried_again_and_requests_wait_to_their_deadline(
+async def test_a_join_that_fails_is_tried_again_and_requests_wait_to_their_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray_app, "_RETRY_S", 0.1)
-
-    async def main() -> None:
-        router = Router(monkeypatch)
-        router.cluster.heads, router.cluster.failures = 2, 2
-        joining = asyncio.ensure_future(router.rejoin())
-        while router.cluster.membership == 1:
-            await asyncio.sleep(0.001)
-        impatient, patient = router.ask(0.05), router.ask(5.0)
-        assert isinstance(await impatient, Failure)
-        assert await patient in (b"0", b"1")
-        await joining
-        assert router.coordinators == [2]
-
-    asyncio.run(main())
+    router = Router(monkeypatch)
+    router.cluster.heads, router.cluster.failures = 2, 2
+    joining = asyncio.ensure_future(router.rejoin())
+    while router.cluster.membership == 1:
+        await asyncio.sleep(0.001)
+    impatient, patient = router.ask(0.05), router.ask(5.0)
+    assert isinstance(await impatient, Failure)
+    assert await patient in (b"0", b"1")
+    await joining
+    assert router.coordinators == [2]
 
 
-def test_a_replica_that_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        router = Router(monkeypatch)
-        router.cluster.heads, router.cluster.gone = 2, {1}
-        await router.rejoin()
-        assert [await router.ask() for _ in range(4)] == [b"0"] * 4
-        assert 'fullrank_shard_replicas{worker="0"} 1.0' in router.metrics.render().decode()
-
-    asyncio.run(main())
+async def test_a_replica_that_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router(monkeypatch)
+    router.cluster.heads, router.cluster.gone = 2, {1}
+    await router.rejoin()
+    assert [await router.ask() for _ in range(4)] == [b"0"] * 4
+    assert 'fullrank_shard_replicas{worker="0"} 1.0' in router.metrics.render().decode()

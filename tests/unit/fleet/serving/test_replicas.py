@@ -21,6 +21,8 @@ from fullrank_fleet.serving.replicas import (
 )
 from fullrank_service.base.metrics import Metrics
 
+pytestmark = pytest.mark.anyio
+
 
 class Fake:
     """Answers with its name after some seconds, or raises."""
@@ -44,7 +46,6 @@ def of(*fakes: Fake) -> ReplicaSet:
 
 
 def counted(replicas: ReplicaSet, series: str) -> float:
-    """Return what /metrics shows."""
     lines = replicas.metrics.render().decode().splitlines()
     [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"fullrank_{series} ")]
     return float(value)
@@ -54,38 +55,33 @@ async def ask(replicas: ReplicaSet, count: int, deadline_s: float = 2.0) -> list
     return [await replicas.ask(b"!", deadline_s) for _ in range(count)]
 
 
-def test_replicas_take_turns() -> None:
+async def test_replicas_take_turns() -> None:
     first, second = Fake("a"), Fake("b")
-    answers = asyncio.run(ask(of(first, second), 10))
+    answers = await ask(of(first, second), 10)
     assert sorted(set(answers)) == [b"a!", b"b!"]
     assert first.calls == second.calls == 5
 
 
-def test_a_failing_replica_costs_a_retry_until_its_breaker_opens() -> None:
+async def test_a_failing_replica_costs_a_retry_until_its_breaker_opens() -> None:
     good, bad = Fake("a"), Fake("b")
     bad.error = True
     replicas = of(good, bad)
-    assert asyncio.run(ask(replicas, 40)) == [b"a!"] * 40
+    assert await ask(replicas, 40) == [b"a!"] * 40
     assert bad.calls == FAILURES == counted(replicas, 'shard_calls_total{kind="retry"}')
 
 
-def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
+async def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
     good, frozen = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(good, frozen)
-
-    async def run() -> list[float]:
-        await ask(replicas, 60)
-        frozen.seconds = 3600.0
-        taken = []
-        for _ in range(60):
-            began = time.monotonic()
-            assert await replicas.ask(b"!", 2.0) == b"a!"
-            taken.append(time.monotonic() - began)
-            await asyncio.sleep(0.01)
-        return taken
-
     before = frozen.calls
-    taken = asyncio.run(run())
+    await ask(replicas, 60)
+    frozen.seconds = 3600.0
+    taken = []
+    for _ in range(60):
+        began = time.monotonic()
+        assert await replicas.ask(b"!", 2.0) == b"a!"
+        taken.append(time.monotonic() - began)
+        await asyncio.sleep(0.01)
     assert max(taken) < 1.0  # one attempt at most, never the deadline
     hedges = counted(replicas, 'shard_calls_total{kind="hedge"}')
     assert counted(replicas, "shard_failures_total") <= hedges
@@ -93,200 +89,168 @@ def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
     assert frozen.calls - before <= 30 + 25
 
 
-def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
+async def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
     slow, fast = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(slow, fast)
     replicas.hedges_left = 0.0
-
-    async def run() -> None:
-        await ask(replicas, 40)
-        slow.seconds = 0.03
-        await ask(replicas, 200)
-
-    asyncio.run(run())
+    await ask(replicas, 40)
+    slow.seconds = 0.03
+    await ask(replicas, 200)
     calls = counted(replicas, 'shard_calls_total{kind="first"}')
     assert calls == 240
     assert 0 < counted(replicas, 'shard_calls_total{kind="hedge"}') <= 0.05 * calls
 
 
-def test_a_replica_that_stays_slow_is_left_alone() -> None:
+async def test_a_replica_that_stays_slow_is_left_alone() -> None:
     good, slow = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(good, slow)
     replicas.hedges_left = 0.0
-
-    async def run() -> list[float]:
-        await ask(replicas, 60)
-        slow.seconds, slow.calls = 1.0, 0
-        taken = []
-        for _ in range(100):
-            began = time.monotonic()
-            await replicas.ask(b"!", 2.0)
-            taken.append(time.monotonic() - began)
-        return taken
-
-    taken = asyncio.run(run())
+    await ask(replicas, 60)
+    slow.seconds, slow.calls = 1.0, 0
+    taken = []
+    for _ in range(100):
+        began = time.monotonic()
+        await replicas.ask(b"!", 2.0)
+        taken.append(time.monotonic() - began)
     # Late after 0.25 s, for the few calls until the breaker opens, and for a trial a second.
     assert max(taken) < 0.9
     assert slow.calls <= 10
 
 
-def test_no_call_fails_where_all_replicas_become_slow() -> None:
+async def test_no_call_fails_where_all_replicas_become_slow() -> None:
     first, second = Fake("a", 0.001), Fake("b", 0.001)
     replicas = of(first, second)
-
-    async def run() -> None:
-        await ask(replicas, 60)
-        first.seconds = second.seconds = 0.4
-        for _ in range(6):
-            answers = await asyncio.gather(*(replicas.ask(b"!", 2.0) for _ in range(20)))
-            assert set(answers) <= {b"a!", b"b!"}
-        # What is usual by now is not late.
-        assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
-
-    asyncio.run(run())
+    await ask(replicas, 60)
+    first.seconds = second.seconds = 0.4
+    for _ in range(6):
+        answers = await asyncio.gather(*(replicas.ask(b"!", 2.0) for _ in range(20)))
+        assert set(answers) <= {b"a!", b"b!"}
+    # What is usual by now is not late.
+    assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
 
 
-def test_a_frozen_and_a_dead_replica_leave_the_third() -> None:
+async def test_a_frozen_and_a_dead_replica_leave_the_third() -> None:
     frozen, dead, good = Fake("a", 3600.0), Fake("b"), Fake("c")
     dead.error = True
     replicas = of(good, frozen, dead)
-
-    async def run() -> float:
-        began = time.monotonic()
-        # The frozen one comes first in this turn, then the dead one once that is late.
-        assert await replicas.ask(b"!", 2.0) == b"c!"
-        return time.monotonic() - began
-
-    assert asyncio.run(run()) < 1.0
+    began = time.monotonic()
+    # The frozen one comes first in this turn, then the dead one once that is late.
+    assert await replicas.ask(b"!", 2.0) == b"c!"
+    assert time.monotonic() - began < 1.0
     assert (frozen.calls, dead.calls, good.calls) == (1, 1, 1)
 
 
-def test_the_time_until_a_hedge_begins_again_with_a_retry() -> None:
+async def test_the_time_until_a_hedge_begins_again_with_a_retry() -> None:
     dead, slow, good = Fake("a", 0.3), Fake("b", 0.2), Fake("c")
     dead.error = True
     replicas = of(good, dead, slow)
     # A hedge of the failed call would come in the middle of the retry.
     with patch.object(ReplicaSet, "p95", 0.4):
-        assert asyncio.run(ask(replicas, 1)) == [b"b!"]
+        assert await ask(replicas, 1) == [b"b!"]
     assert counted(replicas, 'shard_calls_total{kind="hedge"}') == 0
     assert counted(replicas, 'shard_calls_total{kind="retry"}') == 1
     assert good.calls == 0
 
 
-def test_a_request_whose_deadline_has_passed_calls_no_replica() -> None:
+async def test_a_request_whose_deadline_has_passed_calls_no_replica() -> None:
     idle = Fake("a")
-
-    async def run() -> None:
-        with pytest.raises(Unavailable, match="in time"):
-            await of(idle).ask(b"!", 0.0)
-        await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+    with pytest.raises(Unavailable, match="in time"):
+        await of(idle).ask(b"!", 0.0)
+    await asyncio.sleep(0.01)
     assert idle.calls == 0
 
 
-def test_a_cancelled_request_leaves_no_timer_but_those_of_its_calls() -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        later: list[asyncio.TimerHandle] = []
-        call_later = loop.call_later
+async def test_a_cancelled_request_leaves_no_timer_but_those_of_its_calls() -> None:
+    loop = asyncio.get_running_loop()
+    later: list[asyncio.TimerHandle] = []
+    call_later = loop.call_later
 
-        def noted(*arguments: Any, **named: Any) -> asyncio.TimerHandle:
-            later.append(call_later(*arguments, **named))
-            return later[-1]
+    def noted(*arguments: Any, **named: Any) -> asyncio.TimerHandle:
+        later.append(call_later(*arguments, **named))
+        return later[-1]
 
-        with patch.object(loop, "call_later", noted):
-            asked = of(Fake("a", 3600.0), Fake("b")).ask(b"!", 30.0)
-        asked.cancel()
-        await asyncio.sleep(0)
-        assert [own.cancelled() for own in later] == [True, False]
-
-    asyncio.run(run())
+    with patch.object(loop, "call_later", noted):
+        asked = of(Fake("a", 3600.0), Fake("b")).ask(b"!", 30.0)
+    asked.cancel()
+    await asyncio.sleep(0)
+    assert [own.cancelled() for own in later] == [True, False]
 
 
-def test_without_an_answer_the_deadline_ends_it() -> None:
+async def test_without_an_answer_the_deadline_ends_it() -> None:
     replicas = of(Fake("a", 3600.0), Fake("b", 3600.0))
-
-    async def run() -> float:
-        began = time.monotonic()
-        with pytest.raises(Unavailable, match="in time"):
-            await replicas.ask(b"!", 0.1)
-        return time.monotonic() - began
-
-    assert asyncio.run(run()) < 1.0
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="in time"):
+        await replicas.ask(b"!", 0.1)
+    assert time.monotonic() - began < 1.0
 
 
-def test_when_all_fail_the_reason_is_named() -> None:
+async def test_when_all_fail_the_reason_is_named() -> None:
     bad = Fake("a")
     bad.error = True
     with pytest.raises(Unavailable, match="ConnectionError: died"):
-        asyncio.run(ask(of(bad), 1))
+        await ask(of(bad), 1)
     with pytest.raises(Unavailable, match="no replica is known"):
-        asyncio.run(ask(of(), 1))
+        await ask(of(), 1)
 
 
-def test_a_replica_that_recovers_is_used_again() -> None:
+async def test_a_replica_that_recovers_is_used_again() -> None:
     good, bad = Fake("a"), Fake("b")
     now = 0.0
     replicas = ReplicaSet(Metrics(), clock=lambda: now)
     replicas.update([good, bad])
     bad.error = True
-    asyncio.run(ask(replicas, 20))
+    await ask(replicas, 20)
     assert counted(replicas, 'shard_breakers_open{worker="0"}') == 1
     bad.error, calls = False, bad.calls
-    asyncio.run(ask(replicas, 20))
+    await ask(replicas, 20)
     assert bad.calls == calls
     now = OPEN_S + 1
-    asyncio.run(ask(replicas, 20))
+    await ask(replicas, 20)
     assert bad.calls >= calls + 9
     assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
 
 
-def test_a_replica_that_leaves_with_an_open_breaker_is_counted_no_more() -> None:
+async def test_a_replica_that_leaves_with_an_open_breaker_is_counted_no_more() -> None:
     good, bad = Fake("a"), Fake("b")
     bad.error = True
     replicas = of(good, bad)
-    asyncio.run(ask(replicas, 20))
+    await ask(replicas, 20)
     replicas.update([good])
     assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
 
 
-def test_replicas_that_the_coordinator_cannot_reach_are_still_asked() -> None:
+async def test_replicas_that_the_coordinator_cannot_reach_are_still_asked() -> None:
     metrics = Metrics()
     shards = ReplicatedShards(metrics)
     shards.update([[Fake("a")]])
     shards.update([[]])
-    assert asyncio.run(shards.ask({0: b"!"}, 1.0)) == {0: b"a!"}
+    assert await shards.ask({0: b"!"}, 1.0) == {0: b"a!"}
     assert 'fullrank_shard_replicas{worker="0"} 0.0' in metrics.render().decode()
 
 
-def test_a_shard_without_an_answer_is_counted() -> None:
+async def test_a_shard_without_an_answer_is_counted() -> None:
     metrics = Metrics()
     shards = ReplicatedShards(metrics)
     shards.update([[Fake("a")], []])
-    answers = asyncio.run(shards.ask(dict.fromkeys(range(3), b"!"), 1.0))
+    answers = await shards.ask(dict.fromkeys(range(3), b"!"), 1.0)
     assert answers[0] == b"a!"
     assert [isinstance(answers[number], Failure) for number in (1, 2)] == [True, True]
     assert "fullrank_shards_missing_total 2.0" in metrics.render().decode()
 
 
-def test_a_cancelled_request_that_waits_for_a_busy_replica_is_never_sent() -> None:
+async def test_a_cancelled_request_that_waits_for_a_busy_replica_is_never_sent() -> None:
     busy = Fake("a", 0.05)
     shards = ReplicatedShards(Metrics())
     shards.update([[busy]])
-
-    async def run() -> None:
-        asked = []
-        for _ in range(3):
-            # In rounds of their own: two calls may be under way, and the third request waits.
-            asked.append(asyncio.create_task(shards.ask({0: b"!"}, 1.0)))
-            await asyncio.sleep(0.005)
-        asked[-1].cancel()
-        assert await asyncio.gather(*asked[:2]) == [{0: b"a!"}] * 2
-        await asyncio.sleep(0.02)
-        assert await shards.ask({0: b"?"}, 1.0) == {0: b"a?"}
-
-    asyncio.run(run())
+    asked = []
+    for _ in range(3):
+        # In rounds of their own: two calls may be under way, and the third request waits.
+        asked.append(asyncio.create_task(shards.ask({0: b"!"}, 1.0)))
+        await asyncio.sleep(0.005)
+    asked[-1].cancel()
+    assert await asyncio.gather(*asked[:2]) == [{0: b"a!"}] * 2
+    await asyncio.sleep(0.02)
+    assert await shards.ask({0: b"?"}, 1.0) == {0: b"a?"}
     assert busy.calls == 3
 
 
@@ -321,26 +285,26 @@ def test_calls_that_began_before_the_breaker_opened_prolong_nothing() -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 1])
-def test_no_trial_is_wasted_on_a_call_that_asks_another_replica(turn: int) -> None:
+async def test_no_trial_is_wasted_on_a_call_that_asks_another_replica(turn: int) -> None:
     now = 0.0
     bad, good = Fake("a"), Fake("b")
     replicas = ReplicaSet(Metrics(), clock=lambda: now)
     replicas.update([bad, good])
     bad.error = True
-    asyncio.run(ask(replicas, 4 * FAILURES + turn))
+    await ask(replicas, 4 * FAILURES + turn)
     bad.error, asked = False, bad.calls
     now = OPEN_S + 0.1
     for _ in range(2):
-        asyncio.run(ask(replicas, 1))
+        await ask(replicas, 1)
         now += 1
     assert bad.calls == asked + 1
 
 
-def test_replicas_that_stay_keep_their_breakers() -> None:
+async def test_replicas_that_stay_keep_their_breakers() -> None:
     good, bad, new = Fake("a"), Fake("b"), Fake("c")
     bad.error = True
     replicas = of(good, bad)
-    asyncio.run(ask(replicas, 20))
+    await ask(replicas, 20)
     replicas.update([bad, new])
-    assert asyncio.run(ask(replicas, 10)) == [b"c!"] * 10
+    assert await ask(replicas, 10) == [b"c!"] * 10
     assert bad.calls == FAILURES

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -19,9 +18,10 @@ from fullrank_fleet.serving.answering import OpenShard
 from fullrank_fleet.serving.fanout import Failure
 from fullrank_fleet.serving.merge import Merged
 from fullrank_fleet.serving.wire import Found, Scored
-from fullrank_fleet.sets import SetManifest, read_set
+from fullrank_fleet.sets.manifest import SetManifest, read_set
 from fullrank_service.search.schemas import SearchReply
-from tests.unit.fleet.serving.routing import FailingShards, Whole
+from tests.api.support import Client
+from tests.unit.fleet.serving.equality import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
 SEARCH = {"query": "copy files", "limit": 100}
@@ -50,9 +50,7 @@ def shards(whole: Whole, address: str) -> Iterator[FailingShards]:
 
 
 @pytest.fixture
-async def client(
-    whole: Whole, address: str, shards: FailingShards
-) -> AsyncIterator[httpx.AsyncClient]:
+async def client(whole: Whole, address: str, shards: FailingShards) -> AsyncIterator[Client]:
     async with whole.router(address, shards) as client:
         yield client
 
@@ -62,7 +60,7 @@ def shard_of_id(manifest: SetManifest, id: str) -> int:
 
 
 async def test_a_missing_shard_fails_a_search(
-    client: httpx.AsyncClient, shards: FailingShards, manifest: SetManifest
+    client: Client, shards: FailingShards, manifest: SetManifest
 ) -> None:
     shards.failing = {2}
     found = await client.post("/v1/search", json=SEARCH)
@@ -94,9 +92,7 @@ class LateShards(FailingShards):
 
 
 @pytest.fixture
-async def late(
-    whole: Whole, address: str
-) -> AsyncIterator[tuple[FailingShards, httpx.AsyncClient]]:
+async def late(whole: Whole, address: str) -> AsyncIterator[tuple[FailingShards, Client]]:
     """Shards of which the second is late, and a router that asks them."""
     shards = LateShards.of(address, whole.root / "cache")
     try:
@@ -108,7 +104,7 @@ async def late(
 
 
 async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
-    late: tuple[FailingShards, httpx.AsyncClient],
+    late: tuple[FailingShards, Client],
 ) -> None:
     """A search with explanations asks twice, and the first call ends only when it gives up."""
     shards, client = late
@@ -120,7 +116,7 @@ async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
 
 
 async def test_all_searches_of_a_batch_wait_for_a_late_shard_once(
-    late: tuple[FailingShards, httpx.AsyncClient],
+    late: tuple[FailingShards, Client],
 ) -> None:
     shards, client = late
     searches = [{**SEARCH, "limit": limit, "partial": True} for limit in (1, 2, 3, 4)]
@@ -137,10 +133,7 @@ async def test_all_searches_of_a_batch_wait_for_a_late_shard_once(
 
 @pytest.mark.parametrize("changes", [{}, {"limit": 5}, {"explain": True}, {"diversity": 0.5}])
 async def test_a_partial_answer_says_what_it_covers(
-    client: httpx.AsyncClient,
-    shards: FailingShards,
-    manifest: SetManifest,
-    changes: dict[str, Any],
+    client: Client, shards: FailingShards, manifest: SetManifest, changes: dict[str, Any]
 ) -> None:
     body = {**SEARCH, "partial": True, "facets": ["brand"], **changes}
     whole = (await client.post("/v1/search", json=body)).json()
@@ -180,14 +173,14 @@ async def test_a_shard_that_dies_between_two_calls_loses_its_hits(
     assert found["certified"] is False
 
 
-async def test_no_shard_is_no_answer(client: httpx.AsyncClient, shards: FailingShards) -> None:
+async def test_no_shard_is_no_answer(client: Client, shards: FailingShards) -> None:
     shards.failing = {0, 1, 2, 3}
     found = await client.post("/v1/search", json={**SEARCH, "partial": True})
     assert found.status_code == 503
 
 
 async def test_a_document_needs_its_own_shard_only(
-    client: httpx.AsyncClient, shards: FailingShards, manifest: SetManifest, whole: Whole
+    client: Client, shards: FailingShards, manifest: SetManifest, whole: Whole
 ) -> None:
     shards.failing = {1}
     for id in whole.ids:
@@ -195,9 +188,7 @@ async def test_a_document_needs_its_own_shard_only(
         assert found.status_code == (503 if shard_of_id(manifest, id) == 1 else 200)
 
 
-async def test_a_first_page_takes_one_call_a_shard(
-    client: httpx.AsyncClient, shards: FailingShards
-) -> None:
+async def test_a_first_page_takes_one_call_a_shard(client: Client, shards: FailingShards) -> None:
     shards.asked.clear()
     await client.post("/v1/search", json={"query": "copy"})
     assert shards.asked == [4]
@@ -216,7 +207,7 @@ async def test_a_shard_without_the_version_is_missing(
 
 
 async def test_a_defect_of_a_shard_is_not_an_answer(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
@@ -226,7 +217,7 @@ async def test_a_defect_of_a_shard_is_not_an_answer(
 
 
 async def test_a_facet_of_too_many_values_is_refused(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_fleet.serving.answering.MAX_FACET_VALUES", 3)
     found = await client.post("/v1/search", json={**SEARCH, "facets": ["is_new", "stars"]})
@@ -236,7 +227,7 @@ async def test_a_facet_of_too_many_values_is_refused(
     assert "values in one shard" in error["reason"]
 
 
-async def test_writes_are_refused(client: httpx.AsyncClient) -> None:
+async def test_writes_are_refused(client: Client) -> None:
     lines = '{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'
     ndjson = {"Content-Type": "application/x-ndjson"}
     answers = [
@@ -252,7 +243,7 @@ async def test_writes_are_refused(client: httpx.AsyncClient) -> None:
         assert "planted is a sharded bundle" in found.json()["detail"]
 
 
-async def test_a_router_lists_its_sets(client: httpx.AsyncClient, manifest: SetManifest) -> None:
+async def test_a_router_lists_its_sets(client: Client, manifest: SetManifest) -> None:
     found = (await client.get("/v1/models")).json()
     [model] = found["models"]
     assert (model["version"], model["documents"]) == (manifest.version, 90)
@@ -261,7 +252,7 @@ async def test_a_router_lists_its_sets(client: httpx.AsyncClient, manifest: SetM
     assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_an_unknown_write_cannot_be_waited_for(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_write_cannot_be_waited_for(client: Client) -> None:
     found = await client.post("/v1/search", json={**SEARCH, "min_seq": 1})
     assert found.status_code == 422
 
@@ -304,7 +295,7 @@ async def test_a_router_downloads_no_documents(
 
 
 async def test_deep_groups_are_merged_beside_the_event_loop(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_MERGED_AT_ONCE", 50)
     merged, threads = Merged.of, list[bool]()

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import BundleError
-from fullrank_fleet.jobs.index import index_set
-from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.partitions import partition_of, shard_of
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.serving.answering import OpenShard
@@ -31,22 +29,16 @@ from fullrank_fleet.serving.wire import (
     pack,
     unpack_reply,
 )
-from fullrank_fleet.sets import read_set, shard_folder
-from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
+from fullrank_fleet.sets.manifest import read_set, shard_folder
+from tests.unit.fleet.jobs.planted import document, planted_set
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("set")
-    bundle, corpus = planted_bundle(root / "bundles"), corpus_of(root, 60)
-    found = index_set(
-        str(bundle), str(corpus), str(root / "sets"), shards=3, runner=InProcess(), reporter=QUIET
-    )
-    return found.address
+    return planted_set(tmp_path_factory.mktemp("set"), 60, 3)
 
 
 def answer(server: ShardServer, asked: Ask) -> Reply | str:
-    """What a shard answers, or the message of its exception."""
     [found] = server.answers([pack(asked)], [60.0])
     return unpack_reply(found) if isinstance(found, bytes) else str(found)
 

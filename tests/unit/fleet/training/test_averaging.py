@@ -17,8 +17,6 @@ SQUARES = ("state.squares_D", "state.squares_bias", "state.squares_scale", "stat
 
 
 def start(rng: np.random.Generator, *, factors: bool = True) -> Arrays:
-    """Return a learner's arrays."""
-
     def floats(*shape: int) -> npt.NDArray[np.float32]:
         return rng.standard_normal(shape).astype(np.float32)
 

@@ -24,6 +24,7 @@ from fullrank_trainer.systems.linear.system import learner_of
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
 from tests.planted_corpus import feature_builder, planted_corpus, validation_of
+from tests.unit.fleet.runners import Dying
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 
@@ -40,8 +41,6 @@ RECIPES = {
 
 
 class Backwards:
-    """Runs tasks in the opposite order."""
-
     def run(
         self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Any]]:
@@ -49,20 +48,8 @@ class Backwards:
             yield number, task(*arguments)
 
 
-class Dying(InProcess):
-    """Raises before the task of a given place, counted over all rounds."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def run(
-        self, task: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
-    ) -> Iterator[tuple[int, Any]]:
-        for number, arguments in enumerate(calls):
-            if not self.left:
-                raise FullrankError("killed")
-            self.left -= 1
-            yield number, task(*arguments)
+def dying(at: int) -> Dying:
+    return Dying(at, error=FullrankError("killed"))
 
 
 class Counting(InProcess):
@@ -163,7 +150,7 @@ def test_a_training_that_is_killed_goes_on_with_the_same_bits(
     )
     for at in (1, 3):
         with pytest.raises(FullrankError, match="killed"):
-            fit(data, recipe, valid, path, Slices(job, Dying(at), 4, rounds=rounds), resume=True)
+            fit(data, recipe, valid, path, Slices(job, dying(at), 4, rounds=rounds), resume=True)
     counting = Counting()
     resumed = fit(data, recipe, valid, path, Slices(job, counting, 4, rounds=rounds), resume=True)
     assert_same(whole, resumed)

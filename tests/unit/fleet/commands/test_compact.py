@@ -11,11 +11,9 @@ import pytest
 
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.commands import jobs as of_fleet
-from fullrank_fleet.jobs.index import index_set
-from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.documents import LogSource
-from fullrank_fleet.sets import read_set
+from fullrank_fleet.sets.manifest import read_set
 from fullrank_service.commands import bundles as command
 from fullrank_service.documents.compact import NothingToCompact
 from fullrank_service.documents.log import Caps, Submission, Write
@@ -23,15 +21,12 @@ from fullrank_service.models.state import ActiveState, dump_state
 from tests.databases import NewDatabase
 from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server
-from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+from tests.unit.fleet.jobs.planted import planted_set
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:
-    bundle, corpus = planted_bundle(tmp_path / "bundles"), corpus_of(tmp_path, 20)
-    return index_set(
-        str(bundle), str(corpus), str(tmp_path / "sets"), shards=2, runner=InProcess(), reporter=QUIET
-    ).address  # fmt: skip
+    return planted_set(tmp_path, 20, 2)
 
 
 @pytest.fixture
