@@ -15,6 +15,7 @@ scaling.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gzip
 import json
 import os
@@ -43,7 +44,7 @@ from fullrank_fleet.cluster import joined, node_environment
 from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving.actors import coordinator_of, result_of, stop_fleet
+from fullrank_fleet.serving.actors import answer_of, coordinator_of, stop_fleet
 from fullrank_fleet.serving.coordinator import Snapshot
 from fullrank_fleet.serving.ray_app import VARIABLE, FleetSettings
 from fullrank_fleet.sets.manifest import SET, read_set, write_set
@@ -102,12 +103,14 @@ class Fleet:
 
     def activate(self, version: str) -> Snapshot:
         """Swap to a version. Raises FullrankError."""
-        found: Snapshot = result_of(self.coordinator.activate.remote(version))
+        found: Snapshot = asyncio.run(answer_of(self.coordinator.activate.remote(version)))
         return found
 
     def snapshot(self, epoch: int = 0, wait_s: float = 0.0) -> Snapshot:
         """See Coordinator.follow."""
-        found: Snapshot = result_of(self.coordinator.follow.remote(None, epoch, wait_s))
+        found: Snapshot = asyncio.run(
+            answer_of(self.coordinator.follow.remote(None, epoch, wait_s))
+        )
         return found
 
     def pid(self, shard: int, place: int) -> int:
@@ -160,7 +163,7 @@ def fleet(
     with joined(address) as ray:
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache)
         try:
-            result_of(coordinator.activate.remote(version))
+            asyncio.run(answer_of(coordinator.activate.remote(version)))
             with serving(_MODULE, environment, "/readyz", core) as server:
                 yield Fleet(ray, coordinator, server)
         finally:

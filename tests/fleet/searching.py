@@ -58,7 +58,7 @@ class Searches:
     def more(self, count: int = 50) -> None:
         """Wait until so many more searches were answered."""
         enough = self.statuses[200] + count
-        wait_until(lambda: self.statuses[200] >= enough)
+        wait_until(lambda: self.statuses[200] >= enough, 300)
 
     def check(self) -> None:
         assert self.wrong == [], self.wrong[:1]

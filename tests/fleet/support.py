@@ -19,7 +19,7 @@ from fullrank_fleet.jobs.index import index_set
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.serving.actors import stop_fleet
 from fullrank_trainer.indexing import index
-from tests.api.support import wait_for
+from tests.api.support import ANONYMOUS, wait_for
 from tests.fleet.searching import Expected, Searches
 from tests.fleet.searching import wait_until as wait_until
 from tests.golden.test_golden import WORDS
@@ -77,6 +77,7 @@ def router(
     **environment: str,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run `fullrank serve --ray` with two replicas of each shard; gives its address and its process."""
+    own = {"FULLRANK_DEADLINE_MS": "5000", "FULLRANK_ANONYMOUS": ANONYMOUS}
     port = free_port()
     command = [
         "serve",
@@ -93,7 +94,7 @@ def router(
     process = subprocess.Popen(
         [*inside, sys.executable, "-m", "fullrank", *command, *places],
         cwd=REPOSITORY,
-        env={**os.environ, **worker_environment(), "FULLRANK_DEADLINE_MS": "5000", **environment},
+        env={**os.environ, **worker_environment(), **own, **environment},
         start_new_session=True,
     )
     try:

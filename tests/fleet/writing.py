@@ -30,7 +30,7 @@ class Writer(Background):
     def more(self, count: int = 100) -> None:
         """Wait until so many more writes were acknowledged."""
         enough = self.statuses[200] + count
-        wait_until(lambda: self.statuses[200] >= enough)
+        wait_until(lambda: self.statuses[200] >= enough, 300)
 
     def _run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=10) as client:

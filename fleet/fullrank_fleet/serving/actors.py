@@ -92,15 +92,6 @@ async def answer_of(reference: Awaitable[Answer]) -> Answer:
         raise ConnectionError(f"{type(error).__name__}: {reason}") from error
 
 
-def result_of(reference: Any) -> Any:
-    """Wait for the answer of an actor outside of an event loop; errors as of ``answer_of``."""
-
-    async def wait() -> Any:
-        return await answer_of(reference)
-
-    return asyncio.run(wait())
-
-
 class ShardActor:
     """A process that holds one shard, of each version that is in use; without ``cache``, bundles are in /tmp."""
 

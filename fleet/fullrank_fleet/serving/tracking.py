@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
@@ -144,11 +144,8 @@ class ReplicaHandle(Protocol):
         """End the process for good."""
 
 
-class Spawn(Protocol):
-    """Finds or starts replicas."""
-
-    def __call__(self, number: int, place: int, node: str | None = None) -> ReplicaHandle:
-        """Find or start a replica of a shard, on a node if that is possible."""
+# Finds or starts a replica of a shard, given its number, its place, and perhaps the id of a node for it.
+Spawn = Callable[..., ReplicaHandle]
 
 
 @dataclass(eq=False)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from heapq import merge
-from itertools import groupby
 
 import orjson
 
@@ -40,9 +38,8 @@ class SetWords:
 
     @classmethod
     def merged(cls, shards: Sequence[SetWords]) -> SetWords:
-        new = merge(*(words.new for words in shards))
-        features = merge(*(words.features for words in shards))
-        return cls([word for word, _ in groupby(new)], [number for number, _ in groupby(features)])
+        new = {word for one in shards for word in one.new}
+        return cls(sorted(new), sorted({number for one in shards for number in one.features}))
 
     def dump(self) -> bytes:
         return orjson.dumps(asdict(self))

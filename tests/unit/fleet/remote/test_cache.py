@@ -22,7 +22,7 @@ from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank_fleet.remote import BundleCache, Folder, RemoteError
 from tests.unit.fleet.jobs.planted import planted_bundle
-from tests.unit.fleet.remote.syncing import noted_syncs
+from tests.unit.fleet.remote.test_folder import noted_syncs
 
 MANIFEST = "manifest.json"
 DAMAGED = "documents/weights.npy"

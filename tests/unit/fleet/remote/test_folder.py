@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from fullrank_fleet.remote import Folder, RemoteError
-from tests.unit.fleet.remote.syncing import noted_syncs
 
 OLD, NEW = b"old", bytes(range(256)) * 2048
 NAME = "documents/weights.npy"
@@ -31,6 +30,19 @@ with write_as_file(Folder(str(root / name.parent)), name.name) as path:
     print("written", flush=True)
     time.sleep(60)
 """
+
+
+def noted_syncs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list that gets the path of each file and folder that is synced from now on."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    return synced
 
 
 @pytest.fixture
