@@ -107,11 +107,7 @@ def filling_of(body: MatchRequest, view: View, ads: Ads) -> PageFilling:
 
 
 async def page_of(body: MatchRequest, pages: Pages, *, may_write: bool) -> Page:
-    """Return the page of a request, with the text that is kept for its URL if it has none. Raises PageUnknown.
-
-    Args:
-        may_write: Keep the text of the request, unless it is not to be recorded.
-    """
+    """Return the page of a request, with the text that is kept for its URL if it has none. Raises PageUnknown."""
     page = body.page
     if not page.url:
         return page

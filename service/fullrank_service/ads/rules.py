@@ -1,8 +1,4 @@
-"""Which ads a page may show, and which a placement: one mask for each rule, over all ads at once.
-
-An ad is left out by the first of the rules, in the order of ``REASONS``, that forbids it. A reason is the name of the
-field of the request or of the ad.
-"""
+"""Which ads a page or a placement may show: one mask for each rule; the first that forbids an ad is the reason."""
 
 from __future__ import annotations
 

@@ -174,11 +174,7 @@ class GroupCommit(Generic[Item, Outcome]):
         self._thread.start()
 
     async def submit(self, item: Item) -> Outcome:
-        """Return the outcome of an item once its group is written. A cancelled call may have been written.
-
-        Raises:
-            Full, Stopping: It was not written.
-        """
+        """Return the outcome of an item once its group is written. Raises Full, Stopping: it was not written."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         with self._wake:

@@ -1,7 +1,4 @@
-"""Every error that a response can carry, as problem documents (RFC 9457); fullrank_service.http.problems writes them.
-
-One shape: {"type", "title", "status", "detail", "request_id", "errors"?}. docs/api.md lists all of them.
-"""
+"""Every error that a response can carry, as problem documents (RFC 9457), which docs/api.md lists."""
 
 from __future__ import annotations
 

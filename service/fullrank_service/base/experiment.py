@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A version whose documents are interleaved with those of the active one, in a share of the searches.
-
-    `started` is in seconds since 1970; `max_days` later the active version stays.
-    """
+    """A version that is interleaved with the active one, since `started` (seconds since 1970) for `max_days`."""
 
     candidate: str
     share: float

@@ -42,10 +42,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Series(dict[str, Counter]):
-    """The series of a counter with one label, each made when it is first used.
-
-    `labels` looks a series up by all of its labels, which costs about as much as counting.
-    """
+    """The series of a counter with one label; `labels` looks them up by all labels, which costs as much as counting."""
 
     def __init__(self, counter: Counter) -> None:
         super().__init__()
@@ -262,11 +259,8 @@ class Metrics:
     async def scrape(
         self, versions: Callable[[], Awaitable[Iterable[BundleInfo]]], *, is_flood: bool
     ) -> bytes:
-        """Render on a thread.
-
-        Args:
-            versions: Lists the versions on disk.
-            is_flood: Return the last text if there is one: rendering takes 20 ms with four workers.
+        """Render on a thread; in a flood return the last text if there is one, because it takes 20 ms with four
+        workers.
         """
         if is_flood and self._rendered:
             return self._rendered

@@ -84,10 +84,7 @@ def metrics_folder(given: Path | None) -> Iterator[Path]:
 
 
 def join(number: str) -> None:
-    """Count as the worker with this number from now on. Call before any metric is made.
-
-    If the folder is full, the worker reports only its own metrics, because serving has priority.
-    """
+    """Count as this worker from now on, or alone if the folder is full. Call before any metric is made."""
     folder = shared_folder()
     assert folder is not None
     try:

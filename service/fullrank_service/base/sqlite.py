@@ -1,7 +1,4 @@
-"""One SQLite file that the workers of a machine share: opened when it is first used, closed after an error.
-
-The log of documents (documents/sqlitelog.py) checks that its file is still in place, and keeps its own connections.
-"""
+"""One SQLite file that the workers of a machine share: opened when it is first used, closed after an error."""
 
 from __future__ import annotations
 
@@ -38,12 +35,7 @@ def connect(path: Path, *, check_same_thread: bool = False) -> sqlite3.Connectio
 
 
 def write_ahead(execute: Callable[[str], object], wait_s: float) -> None:
-    """Let a file have a write-ahead log. SQLite does not wait for the lock under which the mode is set, which other
-    workers may hold.
-
-    Raises:
-        sqlite3.OperationalError: The mode cannot be set, or not in `wait_s`.
-    """
+    """Let a file have a write-ahead log; SQLite does not wait for the lock that this needs. Raises OperationalError."""
     end = time.monotonic() + wait_s
     while True:
         try:

@@ -397,10 +397,7 @@ class Usage:
         await asyncio.to_thread(self._thread.close)
 
     def complete(self, bundle: Bundle, typed: str, limit: int) -> list[Completion]:
-        """Return completions of what is typed, the best first; an empty list before the first reading.
-
-        From an erasure until the next reading no query is among them.
-        """
+        """Return completions of what is typed, the best first; no queries from an erasure until the next reading."""
         found = self._completions.get(bundle.bundle_id)
         if found is None:
             others = [one for one in self._completions.values() if one.name == bundle.name]

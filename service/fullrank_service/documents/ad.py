@@ -1,7 +1,4 @@
-"""One ad: the object ``ad`` of a document, with the names of OpenRTB 2.6, checked.
-
-An ad that is malformed, or that no page could ever show, is refused with the path and the reason.
-"""
+"""The object ``ad`` of a document, with the names of OpenRTB 2.6, checked."""
 
 from __future__ import annotations
 

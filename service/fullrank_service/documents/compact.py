@@ -8,6 +8,7 @@ Like every bundle it is written completely or not at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -48,20 +49,14 @@ class Compacted:
 
 
 def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compacted:
-    """Write a new version of a bundle, in the same folder, that contains its live documents.
-
-    Raises:
-        NothingToCompact, BundleError, LogError: nothing was changed.
-    """
+    """Write a new version of a bundle that contains its live documents. Raises BundleError, LogError."""
     log = place.existing()
     if log is None:
         raise NothingToCompact(f"{place.name}: no live document was ever written")
-    try:
+    with closing(log):
         parent = open_bundle(bundle)
         followed = replayed(parent, log)
         position = LogPosition(log.id, followed.seq)
-    finally:
-        log.close()
     view = followed.view
     if view.seq == followed.since:
         raise NothingToCompact(f"{parent.version}: it contains every operation of the log")
@@ -136,7 +131,7 @@ def trim(root: Path, name: str, place: LogPlace, settled_s: float = SETTLED_S) -
     log = place.existing()
     if log is None:
         return 0
-    try:
+    with closing(log):
         positions = [
             contained(read_manifest(info.path), log)
             for info in list_bundles(root)
@@ -144,5 +139,3 @@ def trim(root: Path, name: str, place: LogPlace, settled_s: float = SETTLED_S) -
         ]
         least = min(positions, default=0)
         return log.remove(name, least, settled_s) if least else 0
-    finally:
-        log.close()

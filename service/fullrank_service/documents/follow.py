@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from logging import getLogger
 from typing import NamedTuple, Protocol
@@ -142,11 +143,7 @@ def operations(found: Sequence[Logged]) -> list[Operation]:
 
 
 def applied(view: View, found: Sequence[Logged], skipped: Callable[[], None]) -> View:
-    """Return a view after operations of the log; a document that fails is logged, counted and left out.
-
-    Raises:
-        DocumentRefused: the model accepts no live documents.
-    """
+    """Return a view after operations of the log; a document that fails is logged, counted and left out."""
     try:
         return view.apply(operations(found))
     except DocumentRefused:
@@ -170,11 +167,7 @@ def replayed(
     view_of: ViewOf = View.of,
     skipped: Callable[[], None] = lambda: None,
 ) -> Followed:
-    """Return the view of a bundle with all later operations of the log; ``skipped`` is called for each that failed.
-
-    Raises:
-        BundleError: the log no longer has operations that the bundle lacks, or the model accepts no live documents.
-    """
+    """Return the view of a bundle with all later operations of the log. Raises BundleError."""
     if log is None:
         return Followed(view_of(bundle, 0), 0, 0)
     seq = since = start_of(bundle.manifest, log)
@@ -304,10 +297,8 @@ class Tail:
         log = self._place.existing()
         if log is None:
             return 0
-        try:
+        with closing(log):
             return log.head()
-        finally:
-            log.close()
 
     # -- for requests -------------------------------------------------------------------------
 

@@ -149,10 +149,7 @@ class Held(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A document to write (fields is a JSON object) or to delete (None).
-
-    memory: estimated bytes that its words and vectors will take in a worker, for each loaded version
-    """
+    """A document to write (fields is a JSON object) or to delete (None); memory: bytes in a worker, estimated."""
 
     id: str
     fields: bytes | None
@@ -232,10 +229,7 @@ class Rows(Protocol):
 
 
 class Log(ABC):
-    """One connection, for one thread. Every method raises LogError if the database refuses.
-
-    A log that is made anew has another id.
-    """
+    """One connection to a log, for one thread. Every method raises LogError if the database refuses."""
 
     id: str
 
@@ -410,10 +404,7 @@ class Log(ABC):
             return self._head()
 
     def after(self, collection: str, seq: int, limit: int) -> tuple[list[Logged], int]:
-        """Return the next operations on a collection, and the number up to which there are no others.
-
-        Oldest first, at most ``limit`` and at most 8 MB or one.
-        """
+        """Return the next operations, at most 8 MB or one, and the number up to which there are no others."""
         with self.snapshot():
             head = self._head()
             if head <= seq:

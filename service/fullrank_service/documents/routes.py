@@ -155,10 +155,7 @@ _patched: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictiona
 
 
 class WriteRoute(GuardedRoute):
-    """A route of single writes: one without a query string and a key is answered without FastAPI's dependencies.
-
-    They cost more than the rest of the HTTP work of a write. The endpoint gets the same arguments.
-    """
+    """A route of single writes: without a query string and a key it passes by FastAPI's dependencies."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_simple = scope["method"] in (self.methods or ()) and not scope.get("query_string")

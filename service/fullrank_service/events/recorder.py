@@ -243,11 +243,7 @@ class Recorder:
         self.metrics.lists["reported"].inc(len(lists))
 
     async def erase(self, id: str) -> None:
-        """Hide all that a user, client or session did from every reader; it leaves the disk within a day.
-
-        Raises:
-            EventsUnavailable: Nothing was done.
-        """
+        """Hide all that a user, client or session did; it leaves the disk within a day. Raises EventsUnavailable."""
 
         def work() -> None:
             # Clocks of clients may be ahead.

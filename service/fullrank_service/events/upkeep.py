@@ -91,11 +91,7 @@ class Journal:
         )
 
     async def store(self, kind: str, lines: Sequence[bytes]) -> None:
-        """Append lines to the segment of a kind; when this returns they survive a power cut.
-
-        Raises:
-            EventsFull, EventsUnavailable, Overloaded: Nothing is acknowledged; some lines may be stored.
-        """
+        """Append lines to the segment of a kind, synced. Raises EventsFull, EventsUnavailable, Overloaded."""
         if self._capacity.is_full:
             raise errors.EventsFull
         try:
@@ -213,10 +209,7 @@ class Upkeep:
             self._metrics.lists["overflow"].inc()
 
     def close(self) -> None:
-        """Write what was noted and seal every segment. The journal must be closed.
-
-        The next start seals what a slow disk leaves open.
-        """
+        """Write what was noted and seal every segment, or leave that to the next start. The journal must be closed."""
         self._cleaning.close(0.0)
         self._thread.close()
 

@@ -58,10 +58,7 @@ FULLRANK = (sys.executable, "-m", "fullrank")
 
 @dataclass(frozen=True)
 class Begun:
-    """A training that was begun, at a time in seconds since 1970, to improve the active version.
-
-    The report is what `fullrank retrain` printed; None if it ended without one.
-    """
+    """A training that was begun at a time, and what `fullrank retrain` printed; None if it ended without a report."""
 
     active: str
     at: float

@@ -31,11 +31,7 @@ class DeadlinePassed(TimeoutError):
 
 
 async def within(work: Coroutine[Any, Any, T], deadline: float) -> T:
-    """Run a coroutine until a time of the event loop's clock, as ``asyncio.timeout_at`` does.
-
-    Raises:
-        DeadlinePassed: the deadline passed before `work` ended. A TimeoutError of `work` itself is raised unchanged.
-    """
+    """Run a coroutine until a time of the event loop's clock, as ``asyncio.timeout_at``. Raises DeadlinePassed."""
     try:
         awaited = work.send(None)
     except StopIteration as ended:
@@ -218,10 +214,7 @@ class Admission:
 
 
 class RateLimiter:
-    """A token bucket for each client: `burst` requests at once, `per_second` in the long run; 0: no limit.
-
-    A client that is forgotten beyond `max_clients` starts with a full bucket.
-    """
+    """A token bucket for each client: `burst` requests at once, `per_second` in the long run; 0: no limit."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Handle what all requests share: id, transfer limits, headers, metrics, the log line, unexpected errors.
-
-Pure ASGI: it starts no task and copies no body.
-"""
+"""Handle what all requests share, as pure ASGI: it starts no task and copies no body."""
 
 from __future__ import annotations
 
@@ -266,11 +263,7 @@ class Transfer:
         self._is_small = self._length <= _SMALL_BODY_BYTES and not is_chunked and not waits
 
     def check_headers(self) -> None:
-        """Refuse a body that is too large, or that uvicorn drops because the request asks for another protocol.
-
-        Raises:
-            TooLarge, BadRequest: before a byte of it is read.
-        """
+        """Raise TooLarge, or BadRequest where the request asks for another protocol: uvicorn would drop the body."""
         if self._length > self._max_bytes:
             raise self._too_large()
         if self._upgrades and self.has_body:
@@ -294,11 +287,7 @@ class Transfer:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a part of the response; close the connection after it if much of the body is still to come.
-
-        Raises:
-            ClientDisconnect: the client does not read the response within the time limit.
-        """
+        """Send a part of the response, then close if much of the body is still to come. Raises ClientDisconnect."""
         closes = not self.is_body_complete and (self._is_lost or not self._is_small)
         if message["type"] == "http.response.start":
             if closes:

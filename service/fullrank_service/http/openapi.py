@@ -1,7 +1,4 @@
-"""Write the OpenAPI document, with the limits of the settings.
-
-docs/openapi.json holds the document of the default settings; `python -m fullrank_service.app` prints it.
-"""
+"""Write the OpenAPI document, with the limits of the settings; docs/openapi.json has that of the defaults."""
 
 from __future__ import annotations
 

@@ -21,10 +21,7 @@ _MEDIA_TYPES = {
 
 @cache
 def page_router() -> APIRouter:
-    """Build one route for each file in `service/fullrank_service/page`; `index.html` is served at `/` and `/console`.
-
-    The files are read once a process.
-    """
+    """Build one route for each file of the page, read once a process; `index.html` is at `/` and `/console`."""
     router = APIRouter(include_in_schema=False)
     for file in files("fullrank_service").joinpath("page").iterdir():
         media_type = _MEDIA_TYPES.get(PurePath(file.name).suffix)

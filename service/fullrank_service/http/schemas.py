@@ -1,8 +1,4 @@
-"""Define the requests and replies of the API. Strict: no coercion, no unknown field, no NaN, no surrogates.
-
-Limits that are settings (longest query, most hits, …) are checked by limits.py and added to the OpenAPI document by
-openapi.py; the other limits are here.
-"""
+"""Define what the requests of all capabilities share. Limits that are settings are in openapi.py."""
 
 from __future__ import annotations
 

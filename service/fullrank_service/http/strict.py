@@ -1,7 +1,4 @@
-"""Bases of requests and replies. Strict: no coercion, no unknown field, no NaN, no surrogates.
-
-Each error of a request has the path of the field at fault and a plain reason.
-"""
+"""Bases of requests and replies: no coercion, no unknown field, no NaN, no surrogates; errors in plain words."""
 
 from __future__ import annotations
 

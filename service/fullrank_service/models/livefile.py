@@ -57,10 +57,7 @@ def read_live(path: Path) -> bytes | None:
 
 
 def read_or_sweep(path: Path) -> bytes | None:
-    """Return the content of a file if its writer lives; remove the file of a dead writer.
-
-    Only for names that no other writer uses, because it might have written since.
-    """
+    """Return the content of a file, or remove that of a dead writer; only for names that no other writer uses."""
     content, is_abandoned = _read(path)
     if is_abandoned:
         with suppress(OSError):

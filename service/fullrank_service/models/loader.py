@@ -122,12 +122,7 @@ class Loader:
         self._opened: dict[str, dict[str, FileFingerprint]] = {}
 
     def open(self, version: str, sha256: str | None = None) -> Bundle:
-        """Open, verify and warm up a version, whose manifest has a hash; None: any.
-
-        Raises:
-            BundleNotFound: there is no such version.
-            BundleError: it cannot serve; the message says why.
-        """
+        """Open, verify and warm up a version, whose manifest has a hash; None: any. Raises BundleError."""
         path = find(self._root, version).path
         if sha256 is not None and manifest_sha256(path) != sha256:
             raise BundleError(f"{path / MANIFEST}: is not the manifest that was activated")

@@ -121,11 +121,7 @@ class Registry:
         return await asyncio.to_thread(workers.reports, self._root)
 
     async def activate(self, version: str) -> Swapped:
-        """Make a version the default in every worker: load, verify, warm up, commit, switch.
-
-        Raises:
-            ModelNotFound, BundleRefused, Conflict, Internal: nothing was changed.
-        """
+        """Make a version the default in every worker. Raises ModelNotFound, BundleRefused, Conflict, Internal."""
         return await self._run(self._swap.activate, version)
 
     async def load(self, version: str) -> Bundle:

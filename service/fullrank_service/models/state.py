@@ -129,10 +129,7 @@ class Locked(Exception):
 
 @contextmanager
 def lock(root: Path) -> Iterator[None]:
-    """Lock the state against all other processes that share the folder; raise Locked instead of waiting.
-
-    The kernel releases the lock when the process dies, however it dies.
-    """
+    """Lock the state against all other processes that share the folder; raise Locked instead of waiting."""
     descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:

@@ -99,11 +99,7 @@ class Swap:
         self._nudge = nudge
 
     def activate(self, version: str) -> Swapped:
-        """Make a version the default, which ends an experiment; if it already is, change nothing.
-
-        Raises:
-            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
-        """
+        """Make a version the default. Raises BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing changed."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
             before = state.version or _served(reports(self._root))

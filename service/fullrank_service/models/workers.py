@@ -1,7 +1,4 @@
-"""The report of each worker: one file under <bundles>/.workers/, which exists as long as the worker lives.
-
-Replicas that share the folder are workers like any other, wherever they run.
-"""
+"""The report of each worker or replica: one file under <bundles>/.workers/, as long as the worker lives."""
 
 from __future__ import annotations
 
@@ -120,10 +117,7 @@ def _remove_stale(path: Path) -> None:
 
 @contextmanager
 def choosing(root: Path) -> Iterator[None]:
-    """Lock the choice of a version where none was activated, so that workers that start together choose the same.
-
-    In a folder that cannot be written there are no reports to agree with, and no lock.
-    """
+    """Lock the choice of a version where none was activated, unless the folder cannot be written."""
     try:
         (root / FOLDER).mkdir(exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC

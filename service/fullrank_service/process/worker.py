@@ -131,10 +131,7 @@ _SEARCHES_UNTIL_ALL = 100
 
 
 def configured(factory: str, settings: Settings) -> uvicorn.Config:
-    """Return uvicorn's configuration for the app that ``factory``, "module:function", makes.
-
-    Sets up logging and the switch interval of threads too.
-    """
+    """Return uvicorn's configuration for the app that a factory makes; set up logging and the switch of threads."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     return uvicorn.Config(
         factory,

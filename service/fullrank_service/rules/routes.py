@@ -72,11 +72,7 @@ def _write(log: Log, writes: Sequence[Write], seen: int = 0) -> None:
 
 
 class Rules:
-    """Rules for routes and searches. Failures are raised as problems of fullrank_service.base.errors.
-
-    Args:
-        former: The file in which releases before kept the rules; they move into the log.
-    """
+    """Rules for routes and searches; those of the former file move into the log. Raises problems."""
 
     def __init__(
         self,
@@ -119,11 +115,7 @@ class Rules:
         return {rule.id for key, rule in self._known.items() if key == f"{collection}/{rule.id}"}
 
     async def put(self, collection: str, id: str, rule: Mapping[str, Any]) -> None:
-        """Add or replace a rule that was checked; when this returns it survives a power cut.
-
-        Raises:
-            TooManyRules, StorageFull, RulesUnavailable: Nothing was changed.
-        """
+        """Add or replace a checked rule, synced. Raises TooManyRules, StorageFull, RulesUnavailable."""
         if len(self.ids(collection) - {id}) >= MAX_RULES:
             raise errors.TooManyRules(f"{collection} has {MAX_RULES} rules; delete one first.")
         write = Write(f"{collection}/{id}", orjson.dumps(rule))
@@ -199,7 +191,6 @@ class Rules:
 
 
 def _rule(stored: Logged) -> Rule | None:
-    """Read a rule; None for a deleted one, or one that this release cannot read."""
     if stored.fields is None:
         return None
     try:

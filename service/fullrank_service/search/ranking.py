@@ -1,7 +1,4 @@
-"""Rank the documents of one view for one request: filter, encode, count, search, show.
-
-All parts of an answer come from the same view.
-"""
+"""Rank the documents of one view for one request: filter, encode, count, search, show."""
 
 from __future__ import annotations
 

@@ -28,10 +28,7 @@ class Restriction(NamedTuple):
 
 
 class After(NamedTuple):
-    """Where a page begins: after a score and, among equal ones, after an id.
-
-    place  number of hits on the pages before, so that the first search is deep enough
-    """
+    """Where a page begins: after a score and, among equal ones, an id; place: hits on the pages before."""
 
     score: float = math.inf
     id: str = ""

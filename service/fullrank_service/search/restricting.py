@@ -83,10 +83,7 @@ _log = getLogger(__name__)
 
 
 def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> list[Mask] | None:
-    """Return for each part of a view the documents that a search may return, bool (n,); None: all of them.
-
-    The filter of a rule is ignored if it does not fit the fields, because another model serves now. Raises FilterError.
-    """
+    """Return for each part of a view what a search may return, bool (n,); None: all. Raises FilterError."""
     found: list[Mask] | None = None
     if request.asked.filter is not None:
         found = _matching(view, bitmaps, request.asked.filter, request.filter_path)

@@ -220,10 +220,7 @@ def reply_to(
     ads: Sequence[tuple[int, str, float]] = (),
     **content: Any,
 ) -> dict[str, Any]:
-    """Record an answer whose hits are final, and write its reply with further content.
-
-    `started` is by time.perf_counter; kind, page_url and ads are those of ``fullrank.events.records.ServedList``.
-    """
+    """Record an answer whose hits are final, and write its reply with further content; started: time.perf_counter."""
     query_id = new_id()
     if searches.record is not None:
         served = ServedList(

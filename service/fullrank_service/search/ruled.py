@@ -1,7 +1,4 @@
-"""Apply rules to a search: restrict and widen its ranking, insert pinned documents and those that the query names.
-
-Interleave two models, and explore.
-"""
+"""Apply rules to a search, interleave two models, and explore."""
 
 from __future__ import annotations
 
