@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -127,17 +127,6 @@ _BLOCK_ROWS = 1024
 _BLOCK_WORDS = 16
 
 
-class Distributions(Protocol):
-    @property
-    def settings(self) -> dict[str, Any]: ...
-    @property
-    def background(self) -> Float32: ...
-    @property
-    def query(self) -> Float32: ...
-    @property
-    def translation(self) -> sp.csr_array[np.float32]: ...
-
-
 class LanguageScorer:
     """log P(Q|D) for one set of documents, float64. The bits of a score depend on the query and on the document alone.
 
@@ -145,7 +134,7 @@ class LanguageScorer:
     dense    the part that P_x adds, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − lexical
     """
 
-    def __init__(self, model: Distributions, documents: Encoded) -> None:
+    def __init__(self, model: LanguageModel, documents: Encoded) -> None:
         self.model, self.documents = model, documents
         self._background = model.background.astype(np.float64)
 

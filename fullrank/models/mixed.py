@@ -85,9 +85,14 @@ class MixedModel(Model):
         return config | ({"raised": self.lift.added} if self.lift.added else {})
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        reading = Reading.of(texts)
-        pairs = zip(self.models, self.weights, strict=True)
-        return self.queries([_encoded(model, reading, weight) for model, weight in pairs])
+        reading, found = Reading.of(texts), []
+        for model, weight in zip(self.models, self.weights, strict=True):
+            if weight:
+                found.append(model.encode_queries(reading))
+            else:
+                dense = np.zeros((len(texts), model.n_dense), np.float32)
+                found.append(Encoded.from_rows(Rows.empty(len(texts), model.n_sparse), dense))
+        return self.queries(found)
 
     def queries(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded queries of the models, weighted."""
@@ -307,13 +312,6 @@ class MixedScorer:
             WordScore(words[0].word, sum(w.dense for w in words), sum(w.lexical for w in words))
             for words in zip(*found, strict=True)
         ]
-
-
-def _encoded(model: Model, texts: Reading, weight: float) -> Encoded:
-    if weight:
-        return model.encode_queries(texts)
-    dense = np.zeros((len(texts), model.n_dense), np.float32)
-    return Encoded.from_rows(Rows.empty(len(texts), model.n_sparse), dense)
 
 
 def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:

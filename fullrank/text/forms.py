@@ -194,16 +194,13 @@ class Neighbours:
     """The neighbouring words of a short query, which several sources of forms search; each has a space behind it."""
 
     def __init__(self, sequence: Names) -> None:
-        self._sequence = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
+        self.sequence = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
         self._found: dict[tuple[Lexicon, Lexicon, Lexicon], list[list[int]]] = {}
-
-    def words(self, first: int, last: int) -> str:
-        return "".join(self._sequence[first:last])[:-1]
 
     @cached_property
     def _letters(self) -> tuple[Names, Names]:
         """The folded letters of each word, and those with umlauts spelled out: one object where no word has any."""
-        sequence = self._sequence
+        sequence = self.sequence
         if "".join(sequence).isascii():
             return sequence, sequence
         letters = [folded_letters(word[:-1]) for word in sequence]
@@ -213,7 +210,7 @@ class Neighbours:
 
     def among(self, known: Lexicon, tables: FormTables) -> list[list[int]]:
         """Return the first word of neighbours that may be a form of a known word, and the one after their last."""
-        if not self._sequence:
+        if not self.sequence:
             return []
         lexicons = (known, tables.folded.keys, tables.singulars.keys)
         found = self._found.get(lexicons)
@@ -396,7 +393,7 @@ class Forms:
         """Count the neighbouring words that, joined, are a form of a word of the documents."""
         counts: dict[str, int] = {}
         for first, last in neighbours.among(self.words.known, self.tables):
-            if self._of_unknown(compound := neighbours.words(first, last)):
+            if self._of_unknown(compound := "".join(neighbours.sequence[first:last])[:-1]):
                 counts[compound] = counts.get(compound, 0) + 1
         return counts
 

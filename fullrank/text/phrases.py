@@ -48,7 +48,6 @@ class Phrases:
             check_slots(beginnings)
         self.phrases = phrases
         self._given = beginnings
-        self._nothing: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.phrases)
@@ -83,14 +82,9 @@ class Phrases:
         """Count the known phrases in the words of one text, as `spaced` returns them, (1, first_column + phrases)."""
         table = self.table
         if not sequence or not len(table):
-            return self._none(first_column)
+            return Rows.empty(1, first_column + len(self))
         args = (table.blob, table.offsets, self.beginnings, *sequence.packed, first_column)
         return Rows(*kernels.count_phrases(*args), first_column + len(table))
-
-    def _none(self, first_column: int) -> Rows:
-        if self._nothing is None or self._nothing.width != first_column + len(self):
-            self._nothing = Rows.empty(1, first_column + len(self))
-        return self._nothing
 
     def own(self, texts: Sequence[str]) -> Rows:
         return self.whole(phrases_of(texts)) if len(self) else Rows.empty(len(texts), 0)

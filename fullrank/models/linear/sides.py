@@ -26,7 +26,6 @@ from fullrank.text.features import (
 )
 from fullrank.text.forms import Forms, FormTables
 from fullrank.text.phrases import Phrases
-from fullrank.text.sequences import TextCounter
 from fullrank.text.spelling import (
     MAX_WORDS,
     Variants,
@@ -311,10 +310,11 @@ class SparseSide:
         if reading.are_words:  # no neighbours, and no phrase but the word itself
             return self.phrases.whole(reading, len(self.words))
         phrases = self.phrases.rows(texts)
-        counts = count_corpus([texts], counter=self._count_joined)
-        forms = [] if self.forms is None else [self.forms]
-        joined = weigh_variants(counts.words, counts.columns[0], forms, len(self.words))
-        return Rows.hstack(joined, phrases)
+        if self.forms is None:
+            return Rows.hstack(Rows.empty(len(texts), len(self.words)), phrases)
+        counts = count_corpus([texts], counter=self.forms.count)
+        found = counts.words, counts.columns[0], [self.forms], len(self.words)
+        return Rows.hstack(weigh_variants(*found), phrases)
 
     def _beside(self, counted: Mapping[str, int], phrases: Rows) -> Rows:
         """Put the forms of the joined words of one text before its phrases, whose columns come after the words."""
@@ -331,10 +331,6 @@ class SparseSide:
             np.concatenate([joined.values, phrases.values]),
             self.width,
         )
-
-    @property
-    def _count_joined(self) -> TextCounter:
-        return _count_nothing if self.forms is None else self.forms.count
 
     def query(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Rows:
         """Compute s of queries from counts over `words` and what `sequences` returned."""
@@ -392,7 +388,3 @@ class SparseSide:
         """Compute t = Σ_f D_f z_f, then the phrase that each title is."""
         parts = [z.with_values(z.values * self.D[f, z.indices]) for f, z in enumerate(fields)]
         return Rows.hstack(Rows.add(parts), own.with_values(own.values * self.P[own.indices]))
-
-
-def _count_nothing(text: str) -> dict[str, int]:
-    return {}
