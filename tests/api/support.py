@@ -92,6 +92,11 @@ class Client(httpx.AsyncClient):
         super().__init__(transport=transport, base_url="http://test")
         self.app = app
 
+    @property
+    def root(self) -> Path:
+        """The folder of bundles."""
+        return Path(self.app.state.shared.settings.bundles)
+
     async def search(self, query: str, **body: Any) -> dict[str, Any]:
         """The reply to a search, checked against its schema and headers."""
         response = await self.post("/v1/search", json={"query": query, **body})

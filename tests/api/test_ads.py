@@ -151,31 +151,6 @@ async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path)
     assert reply["left_out"] == {"malformed": 1, "bcat": 1}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"bcat": ["1"], "acat": ["2"]},
-        {"wseat": ["1"], "bseat": ["2"]},
-        {"acat": []},
-        {"badv": ["a b"]},
-        {"per_advertiser": 0},
-        {"user": {"id": "u1"}, "user_id": "u2"},
-        {"placements": [{"id": "a", "bidfloorcur": "eur"}]},
-        {"rank": "price"},
-        {"rank": "value", "cur": "EUR", "placements": [{"id": "a", "bidfloorcur": "USD"}]},
-        {"placements": [{"id": "a", "bidfloor": -1}]},
-        {"bcta": ["1"]},
-    ],
-)
-async def test_rules_that_contradict_themselves_are_refused(
-    reader: Client, body: dict[str, Any]
-) -> None:
-    asked = {"page": PAGE, "placements": [{"id": "a"}], **body}
-    response = await reader.post("/v1/match", json=asked)
-    assert response.status_code == 422
-    assert response.json()["errors"]
-
-
 async def test_a_reason_has_its_braces_once(reader: Client) -> None:
     asked = {"page": PAGE, "placements": [{"id": "a", "bidfloorcur": "eur"}], "cur": "eur"}
     response = await reader.post("/v1/match", json=asked)

@@ -102,6 +102,11 @@ async def test_every_error_is_a_problem_document(
         ("/v1/match", {**PAGE, "page": {"text": "x" * 200_001}}, "text"),
         ("/v1/match", {**PAGE, "page": {"body": "x"}}, "body.page.body"),
         ("/v1/match", {"page": {}}, "body.placements"),
+        ("/v1/match", {**PAGE, "acat": []}, "body.acat"),
+        ("/v1/match", {**PAGE, "per_advertiser": 0}, "body.per_advertiser"),
+        ("/v1/match", {**PAGE, "rank": "price"}, "body.rank"),
+        ("/v1/match", {**PAGE, "placements": [{"id": "a", "bidfloor": -1}]}, "body.placements"),
+        ("/v1/match", {**PAGE, "bcta": ["1"]}, "body.bcta"),
     ],
 )
 async def test_the_error_names_the_invalid_field(
@@ -230,11 +235,6 @@ async def test_lists_in_a_query_string_are_repeated_parameters(client: Client) -
         b'{"query": "\\ud800"}',
         b'{"query": "x", "query": "y"}',
         b'{"query": "x", "filter": {"a": 1, "a": 2}}',
-        b'{"query": "x", "filter": {"a": "\\ud800"}}',
-        b'{"query": "x", "filter": {"\\ud800": 1}}',
-        b'{"query": "x", "filter": {"a": NaN}}',
-        b'{"query": "x", "filter": {"a": 1e400}}',
-        b'{"query": "x", "filter": ' + b'{"not": ' * 9999 + b"{}" + b"}" * 10_000,
         b"[" * 200_000,
         b'{"query": "x", "fields": ["\\udfff"]}',
         b'{"query": "x", "model": "\\ud800"}',

@@ -223,12 +223,11 @@ async def test_insights_become_events(root: Root, kind: str) -> None:
         (insight(objectIDs=["d1", 5]), "objectIDs"),
     ],
 )
-async def test_insights_are_all_or_nothing(root: Root, bad: Any, field: str) -> None:
-    async with running(root.path) as client:
-        reply = await client.post(INSIGHTS, json={"events": [insight(), bad]})
-        found = check(reply, 422, "invalid")
+async def test_insights_are_all_or_nothing(reader: Client, bad: Any, field: str) -> None:
+    reply = await reader.post(INSIGHTS, json={"events": [insight(), bad]})
+    found = check(reply, 422, "invalid")
     assert [error["field"] for error in found["errors"]] == [f"events.1.{field}"]
-    assert list(log_of(root.path).events()) == []
+    assert list(log_of(reader.root).events()) == []
 
 
 async def test_the_key_of_insights_has_no_other_scope(root: Root, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fullrank_service.experiments.routes import (
     ExperimentStatusReply,
 )
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, running
+from tests.api.support import AUTH, Client, ids, running
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/experiments/default"
@@ -36,10 +36,6 @@ async def start(client: Client, candidate: str, **body: Any) -> httpx.Response:
 
 async def search(client: Client, **body: Any) -> dict[str, Any]:
     return await client.search(**{"query": QUERY, **body})
-
-
-def ids(reply: dict[str, Any]) -> list[str]:
-    return [hit["id"] for hit in reply["hits"]]
 
 
 def logged(root: Root) -> dict[str, ServedList]:
@@ -75,12 +71,11 @@ async def test_an_experiment_takes_a_fifth_of_the_searches_for_two_weeks_by_defa
     assert (state["experiment"]["share"], state["experiment"]["max_days"]) == (0.2, 14)
 
 
-async def test_only_an_admin_may_experiment(root: Root) -> None:
-    async with running(root.path) as client:
-        assert (await client.put(PATH, json={"candidate": root.bm25})).status_code == 401
-        assert (await client.get(PATH)).status_code == 401
-        assert (await client.get(f"{PATH}/decisions")).status_code == 401
-        assert (await client.delete(PATH)).status_code == 401
+async def test_only_an_admin_may_experiment(reader: Client, two_models: Root) -> None:
+    assert (await reader.put(PATH, json={"candidate": two_models.bm25})).status_code == 401
+    assert (await reader.get(PATH)).status_code == 401
+    assert (await reader.get(f"{PATH}/decisions")).status_code == 401
+    assert (await reader.delete(PATH)).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -94,12 +89,13 @@ async def test_only_an_admin_may_experiment(root: Root) -> None:
         {},
     ],
 )
-async def test_a_bad_request_starts_nothing(root: Root, body: dict[str, Any]) -> None:
-    async with running(root.path) as client:
-        assert (await client.put(PATH, json=body, headers=AUTH)).status_code == 422
-        assert (await start(client, "absent-1")).status_code == 404
-        assert (await start(client, root.learned)).status_code == 409
-        assert (await client.get(PATH, headers=AUTH)).status_code == 404
+async def test_a_bad_request_starts_nothing(
+    reader: Client, two_models: Root, body: dict[str, Any]
+) -> None:
+    assert (await reader.put(PATH, json=body, headers=AUTH)).status_code == 422
+    assert (await start(reader, "absent-1")).status_code == 404
+    assert (await start(reader, two_models.learned)).status_code == 409
+    assert (await reader.get(PATH, headers=AUTH)).status_code == 404
 
 
 async def test_an_interleaved_answer_names_both_and_is_on_record(root: Root) -> None:

@@ -16,7 +16,7 @@ from fullrank.storage.documents import Document
 from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.http.schemas import ProblemDocument
 from fullrank_service.search.schemas import SearchReply
-from tests.api.support import Client, make_bundle, ok, running
+from tests.api.support import Client, ids, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -51,10 +51,6 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clie
 
 async def search(client: Client, **body: Any) -> dict[str, Any]:
     return await client.search(**{"query": "copy word1", "limit": 100, **body})
-
-
-def ids(reply: dict[str, Any]) -> list[str]:
-    return [hit["id"] for hit in reply["hits"]]
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,6 @@ async def test_what_cannot_be_highlighted_is_named(
     assert reason in error["reason"]
 
 
-async def test_an_error_in_a_batch_names_its_search(reader: Client) -> None:
-    bad = {"query": "copy", "highlight": {"fields": ["nowhere"]}}
-    response = await reader.post("/v1/search:batch", json={"searches": [{"query": "copy"}, bad]})
-    assert response.json()["errors"][0]["field"] == "searches.1.highlight.fields.0"
-
-
 async def test_completions_and_synonyms_are_words_of_the_query(root: Root) -> None:
     """Nothing is learned by BM25, so it marks nothing by meaning."""
     rule = {"query": {"is": "duplicate files"}, "synonyms": [["duplicate", "copy"]]}

@@ -14,7 +14,7 @@ from fullrank_service.documents.sqlitelog import FILE, LogPlace
 from fullrank_service.http.keys import create_key
 from fullrank_service.rules import routes as store
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, answer_of, running
+from tests.api.support import AUTH, Client, answer_of, ids, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -42,10 +42,6 @@ async def seen(client: Client, id: str, expected: bool) -> None:
 
 async def search(client: Client, query: str = "copy files", **asked: Any) -> dict[str, Any]:
     return await client.search(query, **asked)
-
-
-def ids(reply: Any) -> list[str]:
-    return [hit["id"] for hit in reply["hits"]]
 
 
 async def test_a_pinned_document_stands_at_its_place_on_every_page(client: Client) -> None:

@@ -26,12 +26,15 @@ async def logged(root: Path, method: str, path: str, **sent: Any) -> tuple[Any, 
     return reply.json(), list(EventLog(root / ".events").lists())
 
 
-async def test_a_search(root: Root) -> None:
-    asked = {"query": "copy a file", "limit": 3, "offset": 1, **WHO}
+@pytest.mark.parametrize(
+    ("method", "text", "sent"), [("POST", "query", "json"), ("GET", "q", "params")]
+)
+async def test_a_search(root: Root, method: str, text: str, sent: str) -> None:
+    asked = {text: "copy a file", "limit": 3, "offset": 1, **WHO}
     before = time.time()
-    reply, [served] = await logged(root.path, "POST", "/v1/search", json=asked)
+    reply, [served] = await logged(root.path, method, "/v1/search", **{sent: asked})
     assert served.query_id == reply["query_id"]
-    assert list(served.ids) == [hit["id"] for hit in reply["hits"]]
+    assert list(served.ids) == [hit["id"] for hit in reply["hits"]] != []
     assert before - 0.001 <= served.at <= time.time()
     assert (served.text, served.kind, served.offset) == ("copy a file", "search", 1)
     assert (served.model, served.generation) == (reply["model"], reply["generation"])
@@ -39,17 +42,6 @@ async def test_a_search(root: Root) -> None:
     assert served.texts["application"] == "shop"
     assert served.person not in (None, "u")
     assert not served.is_bot
-
-
-async def test_a_search_by_address(root: Root) -> None:
-    asked = {"q": "copy a file", "limit": 3, "offset": 1, **WHO}
-    reply, [served] = await logged(root.path, "GET", "/v1/search", params=asked)
-    assert served.query_id == reply["query_id"]
-    assert list(served.ids) == [hit["id"] for hit in reply["hits"]] != []
-    assert (served.text, served.kind, served.offset) == ("copy a file", "search", 1)
-    assert (served.model, served.generation) == (reply["model"], reply["generation"])
-    assert set(served.texts) == set(WHO)
-    assert served.person not in (None, "u")
 
 
 async def test_a_search_with_a_filter_by_a_crawler(root: Root) -> None:

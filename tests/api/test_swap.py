@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from fullrank.bundle import Bundle, find_bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.documents import Document
-from fullrank_service.app import create_app
 from fullrank_service.base.errors import BundleRefused
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.models.registry import Registry
@@ -26,12 +24,10 @@ from tests.api.support import (
     Client,
     activate,
     at,
-    client_of,
     make_bundle,
     models,
     running,
     serving,
-    settings_for,
     until,
 )
 
@@ -290,26 +286,6 @@ async def test_old_models_are_dropped_but_never_the_active_or_the_previous(tmp_p
         loaded = [entry["version"] for entry in listed["models"] if entry["loaded"]]
         assert loaded == versions[:-4:-1]
         assert (listed["aliases"]["default"], listed["previous"]) == (versions[5], versions[4])
-
-
-async def test_a_request_is_answered_by_the_model_it_began_with(root: Root) -> None:
-    app = create_app(settings_for(root.path))
-    async with client_of(app):
-        registry: Registry = app.state.models
-        held = registry.serving
-        await registry.activate(root.bm25)
-        assert held.resolve(None).version == root.learned
-        assert registry.serving.resolve(None).version == root.bm25
-
-
-async def test_the_state_identifies_the_bundle_by_its_manifest(root: Root) -> None:
-    async with running(root.path) as client:
-        await activate(client, root.bm25)
-    note = json.loads((root.path / STATE).read_text())
-    assert note["version"] == root.bm25
-    assert note["generation"] == 2
-    assert len(note["manifest_sha256"]) == 64
-    assert find_bundle(root.path, note["version"]).is_dir()
 
 
 async def test_a_rollback_to_a_damaged_bundle_is_refused_even_if_it_is_loaded(root: Root) -> None:

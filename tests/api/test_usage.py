@@ -112,8 +112,8 @@ async def test_live_documents_and_new_models_complete(root: Root) -> None:
         ("/v1/documents/ls/together?model=unknown", 404, "model-not-found"),
     ],
 )
-async def test_what_is_refused(client: Client, path: str, status: int, slug: str) -> None:
-    check(await client.get(path), status, slug)
+async def test_what_is_refused(reader: Client, path: str, status: int, slug: str) -> None:
+    check(await reader.get(path), status, slug)
 
 
 async def test_both_need_the_scope_of_searches(root: Root) -> None:

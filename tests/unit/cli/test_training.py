@@ -103,22 +103,28 @@ def test_a_time_limit_is_given_as_time(run: Run) -> None:
     assert (got.code, got.err) == (1, "fullrank: --time '2 d' is no time; write 30s, 2m or 1h\n")
 
 
-def test_a_training_error_is_one_line(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+RESUMED = "interrupted in epoch 2; --resume continues after epoch 1"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "printed"),
+    [
+        (TrainingError("nothing to learn from:\n no train split"), 1, "nothing to learn from: no train split"),
+        (KeyboardInterrupt(), 130, None),
+        (Interrupted(RESUMED), 130, RESUMED),
+    ],
+)  # fmt: skip
+def test_a_training_that_ends_early_has_its_code_and_one_line(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    printed: str | None,
 ) -> None:
-    fail = Mock(side_effect=TrainingError("nothing to learn from:\n no train split"))
-    stub_training(monkeypatch, fail)
+    stub_training(monkeypatch, Mock(side_effect=error))
     got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
-    assert got.code == 1
-    assert got.err == "fullrank: nothing to learn from: no train split\n"
-
-
-def test_an_interrupt_ends_with_130(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    interrupt = Mock(side_effect=KeyboardInterrupt)
-    stub_training(monkeypatch, interrupt)
-    assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
+    assert (got.code, got.err) == (code, f"fullrank: {printed}\n" if printed else "")
 
 
 def test_an_interrupt_in_a_compiled_kernel_ends_with_130(
@@ -235,20 +241,6 @@ def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
     third = run("demo", "--no-serve", "--out", folder, "--seconds", "5")
     assert third.err.count("trained before on the same collection") == 1
     assert len(sorted((folder / "bundles" / "bm25").iterdir())) == 2
-
-
-def test_an_interrupt_within_an_epoch_ends_with_130_and_says_how_to_go_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    interrupt = Mock(
-        side_effect=Interrupted("interrupted in epoch 2; --resume continues after epoch 1")
-    )
-    stub_training(monkeypatch, interrupt)
-    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
-    assert (got.code, got.err) == (
-        130,
-        "fullrank: interrupted in epoch 2; --resume continues after epoch 1\n",
-    )
 
 
 def test_a_name_that_is_too_long_is_refused_before_the_collection_is_read(

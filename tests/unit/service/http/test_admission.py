@@ -274,13 +274,6 @@ async def test_a_client_has_a_burst_and_then_a_rate(clock: Clock) -> None:
         rates.spend("a")
 
 
-async def test_the_number_of_remembered_clients_is_bounded(clock: Clock) -> None:
-    rates = RateLimiter(0.1, 1, max_clients=100, clock=clock)
-    for i in range(1000):
-        rates.spend(f"client {i}")
-    assert len(rates._buckets) == 100
-
-
 async def test_the_client_that_is_forgotten_was_idle_longest(clock: Clock) -> None:
     rates = RateLimiter(0.1, 2, max_clients=2, clock=clock)
     for client in ("a", "b", "a", "c"):

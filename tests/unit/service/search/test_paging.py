@@ -69,12 +69,6 @@ def test_without_writes_pages_are_the_slices(start: Scores, limit: int) -> None:
 CURSOR = Cursor("v-1", fingerprint({"query": "a"}), 1.5, 0.1 + 0.2, "d\u20ac", 7)
 
 
-def test_a_cursor_is_read_as_it_was_written(tmp_path: Path) -> None:
-    text = Cursors(tmp_path / "key").text(CURSOR)
-    assert Cursors(tmp_path / "key").read(text) == CURSOR
-    assert CURSOR.after == After(0.1 + 0.2, "d\u20ac", 7)
-
-
 def test_a_cursor_that_was_changed_is_refused(tmp_path: Path) -> None:
     cursors = Cursors(tmp_path / "key")
     text = cursors.text(CURSOR)
@@ -91,8 +85,3 @@ def test_a_cursor_that_was_changed_is_refused(tmp_path: Path) -> None:
 
 def replace_place(cursor: Cursor) -> Cursor:
     return cursor._replace(place=cursor.place + 1)
-
-
-def test_the_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
-    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
