@@ -1,4 +1,4 @@
-"""Simulated people click as their world says, on the lists that were served."""
+"""Simulated people click as their world says, on the lists that were served, in sessions and loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles of a tiny planted model: what is written, exact round trip, finding, columns."""
+"""Bundles of a tiny planted model: what is written, exact round trip, finding, columns, golden queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a bundle: all or nothing."""
+"""Writing a bundle: all or nothing, whether at once, in a staging folder or in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completions are those that a comparison of all texts finds, in their order."""
+"""Completions and prefixes are those that a comparison of all texts finds, in their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction removes what it should, and a kill at any moment loses nothing else."""
+"""Compaction and merging remove what they should, and a kill at any moment loses nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged comes back, but for people who were erased."""
+"""What is logged comes back, but for people who were erased; records are checked."""
 
 from __future__ import annotations
 

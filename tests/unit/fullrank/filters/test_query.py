@@ -1,4 +1,4 @@
-"""Filters match the same documents as plain Python over their fields."""
+"""Filters, ranges, times and facets match the same documents as plain Python over their fields."""
 
 from __future__ import annotations
 

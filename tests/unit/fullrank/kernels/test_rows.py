@@ -1,4 +1,4 @@
-"""Test the kernels of sparse rows against scipy and dense twins."""
+"""The kernels of sparse rows and of encoding against scipy and dense twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the scan of an exact search against its numpy twin."""
+"""The kernels of search against their numpy twins: scan, selection, scores, codes, fast mode."""
 
 from __future__ import annotations
 

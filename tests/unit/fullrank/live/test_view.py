@@ -1,4 +1,4 @@
-"""A view answers the same as one index over the same documents."""
+"""A view answers the same as one index over the same documents; ids find their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unknown words of a query are replaced by known ones one edit away, and nothing else is."""
+"""Unknown words become known ones that are one edit away or another form; which queries are familiar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linear family by hand: small models whose scores can be computed on paper."""
+"""The linear family by hand: small models whose scores can be computed on paper, towers."""
 
 from __future__ import annotations
 

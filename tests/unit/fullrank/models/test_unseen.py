@@ -1,4 +1,4 @@
-"""Features of words that a model does not know: their buckets and weights."""
+"""Features of words that a model does not know: their buckets and weights, other forms, variants."""
 
 from __future__ import annotations
 

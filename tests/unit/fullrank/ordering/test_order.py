@@ -1,4 +1,4 @@
-"""Every order against brute force over the documents of a view."""
+"""Every order and every group against brute force over the documents of a view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second stage: its order, its explanation, its stored form."""
+"""The second stage: its order, explanation and stored form; the facts, features and trees of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast mode: its candidates, its effort, and how the effort is chosen."""
+"""The fast mode, its effort and its outlines; exact search over an index, bit by bit."""
 
 from __future__ import annotations
 

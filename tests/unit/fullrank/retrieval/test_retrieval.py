@@ -1,4 +1,4 @@
-"""The golden property: search equals brute force over full matrices in float64, ties by row."""
+"""Search, floors and explanations equal brute force over full matrices in float64, ties by row."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Stored strings, lexicons, documents and files: what is written is read, what is damaged refused."""
+
 from __future__ import annotations
 
 import json

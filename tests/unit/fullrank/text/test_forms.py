@@ -1,4 +1,4 @@
-"""Other forms of words: examples, and equality with a plain search over all words."""
+"""Other forms of words, folding, stems and compounds: examples, and plain searches over all words."""
 
 from __future__ import annotations
 

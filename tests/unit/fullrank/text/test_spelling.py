@@ -1,4 +1,4 @@
-"""Neighbours compared with a brute-force Damerau-Levenshtein distance; weights with the formula."""
+"""Neighbours compared with a brute-force Damerau-Levenshtein distance; weights and odds with formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word segmentation compared with a slow reference that reads one character after another."""
+"""Words, their places, phrases, bigrams and sequences against slow references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log becomes a collection that the reader accepts in strict mode."""
+"""A log becomes a collection that the reader accepts in strict mode; tables are imported."""
 
 from __future__ import annotations
 

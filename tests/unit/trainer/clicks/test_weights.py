@@ -1,4 +1,4 @@
-"""Weights of judgements, against the formulas in plain Python."""
+"""Weights, propensities and mixtures of clicks, against the formulas in plain Python."""
 
 from __future__ import annotations
 

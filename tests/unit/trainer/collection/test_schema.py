@@ -1,4 +1,4 @@
-"""Which fields are read: the rule on a shop in three languages, schema.json, and the fields asked for."""
+"""Which fields are read, kinds of values, tables of judgements and weights, the store of documents."""
 
 from __future__ import annotations
 

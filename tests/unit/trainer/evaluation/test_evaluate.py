@@ -1,4 +1,4 @@
-"""Evaluation: candidates, averages, and agreement with ir-measures on the run."""
+"""Evaluation: candidates, averages, runs, and agreement with ir-measures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hashing counts over a collection, and the features that come of it."""
+"""What hashing counts over a collection, the features and compositions that come of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training data: fields, pairs, vocabularies and the matrices of a recipe, on a collection small enough to read."""
+"""Fields, pairs, clicks, lists, vocabularies and matrices, on a collection small enough to read."""
 
 from __future__ import annotations
 

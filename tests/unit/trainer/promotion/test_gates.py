@@ -1,4 +1,4 @@
-"""Gates let a better candidate pass and stop a worse one."""
+"""Gates let a better candidate pass and stop a worse one; what was logged is replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second stage of a training: when it is kept, and what is refused."""
+"""The second stage of a training: boosting, cross-fitting, when it is kept, and what is refused."""
 
 from __future__ import annotations
 

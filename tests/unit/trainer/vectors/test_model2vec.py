@@ -1,4 +1,4 @@
-"""Word vectors of model2vec: safetensors files written byte by byte, vocabularies of three kinds, and faults."""
+"""Word vectors of model2vec, written byte by byte, and of text files; vocabularies and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitting language models: the counts, and the choice of the weights."""
+"""Fitting language models, IBM model 1 and topics: the counts, and the choice of the weights."""
 
 from __future__ import annotations
 

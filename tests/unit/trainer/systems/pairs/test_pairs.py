@@ -1,4 +1,4 @@
-"""Fitting word pairs: learning, removing weights, restoring W from violating triples, errors."""
+"""Fitting word pairs: kernels, learning, removing weights, restoring W from violating triples, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2Net's loss against a numpy twin and finite differences; its learner on planted data."""
+"""S2Net's loss and components against numpy twins and finite differences; learners on planted data."""
 
 from __future__ import annotations
 

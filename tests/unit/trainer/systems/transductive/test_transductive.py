@@ -1,4 +1,4 @@
-"""Supervised half transductive ranking: dense steps, finite differences, and serving of new documents."""
+"""Half transductive ranking: graphs, eigenmaps, dense steps, finite differences, new documents."""
 
 from __future__ import annotations
 
