@@ -30,16 +30,11 @@ def filled(folder: Path, rounds: int) -> dict[str, int]:
     return dict(counts)
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_full_disk_is_a_clean_error_and_the_service_recovers(
-    tmp_path: Path, a_namespace: None
+    tmp_path: Path, a_namespace: None, times: int
 ) -> None:
-    """Twice full."""
-    filled(tmp_path / "disk", 2)
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_20_times(tmp_path: Path, a_namespace: None) -> None:
-    print(filled(tmp_path / "disk", 20))  # noqa: T201
+    print(filled(tmp_path / "disk", times))  # noqa: T201
 
 
 @pytest.fixture

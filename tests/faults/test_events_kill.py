@@ -53,11 +53,9 @@ def check(root: Path, kills: int, workers: int, seed: int) -> None:
     assert {found[id] for id in acknowledged} == {1}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_acknowledged_events_survive(tmp_path: Path, workers: int) -> None:
-    check(tmp_path, kills=2, workers=workers, seed=workers)
-
-
-@pytest.mark.slow
-def test_acknowledged_events_survive_a_thousand_kills(tmp_path: Path) -> None:
-    check(tmp_path, kills=1_000, workers=1, seed=0)
+@pytest.mark.parametrize(
+    ("kills", "workers", "seed"),
+    [(2, 1, 1), (2, 2, 2), pytest.param(1_000, 1, 0, marks=pytest.mark.slow)],
+)
+def test_acknowledged_events_survive(tmp_path: Path, kills: int, workers: int, seed: int) -> None:
+    check(tmp_path, kills, workers, seed)

@@ -91,15 +91,11 @@ async def swap_under_load(root: Path, swaps: int, workers: int) -> None:
         admin.close()
 
 
-def test_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
-    """20 swaps of 2 workers under load: no request fails, no answer is mixed."""
-    asyncio.run(swap_under_load(tmp_path, 20, 2))
-
-
-@pytest.mark.slow
-def test_a_thousand_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
-    """1,000 swaps of 3 workers under load: no request fails, no answer is mixed."""
-    asyncio.run(swap_under_load(tmp_path, 1000, 3))
+@pytest.mark.parametrize(
+    ("swaps", "workers"), [(20, 2), pytest.param(1_000, 3, marks=pytest.mark.slow)]
+)
+def test_swaps_under_load_fail_no_request(tmp_path: Path, swaps: int, workers: int) -> None:
+    asyncio.run(swap_under_load(tmp_path, swaps, workers))
 
 
 # -- a process dies at each step ------------------------------------------------------------------
@@ -236,15 +232,17 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
     print(f"{len(moments)} moments of a swap at which all died: {', '.join(moments)}")  # noqa: T201
 
 
-def test_a_worker_dies_in_a_swap(tmp_path: Path) -> None:
-    """A follower before the commit, then a coordinator after it, under load."""
-    asyncio.run(die_at(tmp_path / "bundles", ["follower load after", "coordinator replace after"]))
-
-
-@pytest.mark.slow
-def test_a_worker_dies_at_every_step_of_a_swap(tmp_path: Path) -> None:
-    """Coordinator and follower, before and after each step, under load."""
-    asyncio.run(die_at(tmp_path / "bundles", MOMENTS))
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ["follower load after", "coordinator replace after"],
+        pytest.param(MOMENTS, marks=pytest.mark.slow),
+    ],
+    ids=["two", "all"],
+)
+def test_a_worker_dies_in_a_swap(tmp_path: Path, moments: list[str]) -> None:
+    """A follower before the commit, then a coordinator after it; or both before and after each step. Under load."""
+    asyncio.run(die_at(tmp_path / "bundles", moments))
 
 
 @pytest.mark.slow

@@ -84,15 +84,14 @@ async def kill_workers(root: Path, kills: int, seed: int, pause_s: float = 0.0) 
         admin.close()
 
 
-def test_only_a_killed_workers_open_connections_fail(tmp_path: Path) -> None:
-    """3 times kill -9 of a random one of 2 workers under load, once with a swap and once while another is away."""
-    asyncio.run(kill_workers(tmp_path, 3, seed=4, pause_s=0.005))
-
-
-@pytest.mark.slow
-def test_a_hundred_killed_workers(tmp_path: Path) -> None:
-    """100 times kill -9 of a random one of 2 workers under load."""
-    asyncio.run(kill_workers(tmp_path, 100, seed=2))
+@pytest.mark.parametrize(
+    ("kills", "seed", "pause_s"), [(3, 4, 0.005), pytest.param(100, 2, 0.0, marks=pytest.mark.slow)]
+)
+def test_only_a_killed_workers_open_connections_fail(
+    tmp_path: Path, kills: int, seed: int, pause_s: float
+) -> None:
+    """Of the first three, one dies with a swap and one while another is away."""
+    asyncio.run(kill_workers(tmp_path, kills, seed, pause_s))
 
 
 def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
