@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.api.conftest import Root
-from tests.api.support import Client, answer_of, redis_process, running
+from tests.api.support import Client, answer_of, ok, redis_process, running
 
 pytestmark = pytest.mark.anyio
 
@@ -20,15 +20,9 @@ QUERIES = ["copy files", "remote host", "日本語", "files", "unknown words onl
 
 
 async def answers(client: Client) -> list[dict[str, Any]]:
-    found = []
-    for query in QUERIES:
-        response = await client.post("/v1/search", json={"query": query, "explain": True})
-        assert response.status_code == 200, response.text
-        found.append(answer_of(response.json()))
+    found = [answer_of(await client.search(query, explain=True)) for query in QUERIES]
     body = {"page": {"text": "copy files to a remote host " * 50}, "placements": [{"id": "a"}]}
-    response = await client.post("/v1/match", json=body)
-    assert response.status_code == 200
-    return [*found, answer_of(response.json())]
+    return [*found, answer_of(ok(await client.post("/v1/match", json=body)))]
 
 
 async def lookups(client: Client) -> dict[str, float]:

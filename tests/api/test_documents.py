@@ -26,10 +26,8 @@ NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", 
 
 async def ids(client: Client, query: str, **body: Any) -> list[str]:
     """Every document, best first."""
-    body = {"query": query, "limit": 100, **body}
-    response = await client.post("/v1/search", json=body)
-    assert response.status_code == 200, response.text
-    return [hit["id"] for hit in response.json()["hits"]]
+    reply = await client.search(query, **{"limit": 100, **body})
+    return [hit["id"] for hit in reply["hits"]]
 
 
 async def put(client: Client, id: str, fields: Any = NEW, **headers: str) -> httpx.Response:

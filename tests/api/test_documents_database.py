@@ -25,10 +25,8 @@ def address(new_database: NewDatabase) -> str:
 
 async def found(client: Client, query: str, **asked: Any) -> set[str]:
     """Return the ids of the hits with a positive score: live documents with a word of the query."""
-    body = {"query": query, "limit": 100, "min_score": 0.01, **asked}
-    reply = await client.post("/v1/search", json=body)
-    assert reply.status_code == 200, reply.text
-    return {hit["id"] for hit in reply.json()["hits"]} & {"new", "a", "b"}
+    reply = await client.search(query, **{"limit": 100, "min_score": 0.01, **asked})
+    return {hit["id"] for hit in reply["hits"]} & {"new", "a", "b"}
 
 
 async def test_workers_of_two_machines_share_a_log(tmp_path: Path, address: str) -> None:

@@ -23,7 +23,7 @@ from fullrank_service.experiments.routes import (
     ExperimentStatusReply,
 )
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, ids, running
+from tests.api.support import AUTH, Client, ids, ok, running
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/experiments/default"
@@ -46,16 +46,15 @@ async def test_an_experiment_begins_and_ends(root: Root) -> None:
     async with running(root.path) as client:
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
         assert (await client.delete(PATH, headers=AUTH)).status_code == 404
-        begun = await start(client, root.bm25, share=0.5, max_days=3)
-        assert begun.status_code == 200, begun.text
-        ExperimentReply.model_validate(begun.json())
+        begun = ok(await start(client, root.bm25, share=0.5, max_days=3))
+        ExperimentReply.model_validate(begun)
         found = (await client.get(PATH, headers=AUTH)).json()
         ExperimentStatusReply.model_validate(found)
-        assert begun.json().items() <= found.items()
+        assert begun.items() <= found.items()
         assert (found["wins"], found["losses"], found["verdict"]) == (0, 0, "open")
         assert found["e_values"] == found["decisions"] == []
         assert (found["active"], found["candidate"]) == (root.learned, root.bm25)
-        assert (await client.delete(PATH, headers=AUTH)).json() == begun.json()
+        assert (await client.delete(PATH, headers=AUTH)).json() == begun
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
 
 

@@ -41,8 +41,7 @@ async def test_other_forms_of_words_are_found(bundle: Path) -> None:
         # A word counts for more than another form of it.
         assert [hit["id"] for hit in await search(client, "far")] == ["sv/far", "sv/faar"]
 
-        written = await client.put("/v1/documents/new", json={"title": "Zürich", "text": "wi-po"})
-        seq = written.json()["seq"]
+        seq = await client.write("new", {"title": "Zürich", "text": "wi-po"})
         for query in ("zurich", "Zürich", "zuerich wipo", "wi po", "WIPO"):
             assert (await search(client, query, min_seq=seq))[0]["id"] == "new"
         whole, part = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,13 +14,6 @@ pytestmark = pytest.mark.anyio
 UNHEARD = {"title": "Qxylo", "text": "zzyzx frobnicator zzyzx", "section": 8}
 
 
-async def put(client: Client, id: str, fields: dict[str, Any]) -> int:
-    response = await client.put(f"/v1/documents/{id}", json=fields)
-    assert response.status_code == 200, response.text
-    seq: int = response.json()["seq"]
-    return seq
-
-
 @pytest.mark.parametrize("mode", ["auto", "exact", "fast"])
 async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
     client: Client, mode: str
@@ -29,7 +21,7 @@ async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
     # Searched before the write: the embedding cached then must not answer the query now.
     before = await client.search("zzyzx", explain=True)
     assert all(hit["explanation"]["lexical"] == 0 for hit in before["hits"])
-    seq = await put(client, "new", UNHEARD)
+    seq = await client.write("new", UNHEARD)
     found = await client.search("ZZYZX", min_seq=seq, mode=mode, explain=True)
     assert found["certified"]
     assert found["total"] == before["total"] + 1
@@ -46,16 +38,16 @@ async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
 async def test_added_documents_do_not_change_the_scores_of_the_bundle(client: Client) -> None:
     queries = ["copy files", "remote host unheardof", "日本語の検索", "frobnicator"]
     before = [await client.search(query, explain=True, limit=50) for query in queries]
-    seq = await put(client, "new", UNHEARD)
+    seq = await client.write("new", UNHEARD)
     for query, old in zip(queries, before, strict=True):
         found = await client.search(query, explain=True, limit=50, min_seq=seq)
         assert [hit for hit in found["hits"] if hit["id"] != "new"] == old["hits"]
 
 
 async def test_facets_and_filters_include_live_documents(client: Client) -> None:
-    await put(client, "new", UNHEARD)
-    await put(client, "other", {"title": "x", "section": 1, "colour": "red"})
-    seq = await put(client, "linux/cp", {"title": "cp", "section": 7})
+    await client.write("new", UNHEARD)
+    await client.write("other", {"title": "x", "section": 1, "colour": "red"})
+    seq = await client.write("linux/cp", {"title": "cp", "section": 7})
     found = await client.search("x", facets=["section", "colour"], min_seq=seq, facet_limit=3)
     held = [d.fields["section"] for d in CORPUS if "section" in d.fields and d.id != "linux/cp"]
     assert held == [1, 1]
@@ -82,8 +74,8 @@ async def test_facets_and_filters_include_live_documents(client: Client) -> None
 
 
 async def test_similar_works_for_a_live_document_and_leaves_it_out(client: Client) -> None:
-    await put(client, "new", UNHEARD)
-    seq = await put(client, "other", {"text": "another frobnicator"})
+    await client.write("new", UNHEARD)
+    seq = await client.write("other", {"text": "another frobnicator"})
     reply = await client.get("/v1/documents/new/similar", params={"min_seq": seq, "limit": 20})
     hits = reply.json()["hits"]
     assert "new" not in [hit["id"] for hit in hits]
@@ -96,7 +88,7 @@ async def test_similar_works_for_a_live_document_and_leaves_it_out(client: Clien
 
 
 async def test_blocked_live_documents_are_not_placed(client: Client) -> None:
-    seq = await put(client, "new", UNHEARD)
+    seq = await client.write("new", UNHEARD)
     page = {"page": {"text": "zzyzx"}, "placements": [{"id": "top", "count": 20}], "min_seq": seq}
     for blocked in ([], ["new"], ["new", "linux/cp", "nowhere"]):
         reply = (await client.post("/v1/match", json={**page, "blocked_ids": blocked})).json()
@@ -107,7 +99,7 @@ async def test_blocked_live_documents_are_not_placed(client: Client) -> None:
 
 async def test_pages_of_an_answer_do_not_overlap(client: Client) -> None:
     for i in range(9):
-        seq = await put(client, f"n{i}", {"text": f"copy files {'remote ' * (i % 3)}"})
+        seq = await client.write(f"n{i}", {"text": f"copy files {'remote ' * (i % 3)}"})
     whole = (await client.search("copy remote", limit=50, min_seq=seq))["hits"]
     assert len(whole) == len(CORPUS) + 9
     assert whole == sorted(whole, key=lambda hit: (-hit["score"], hit["id"]))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, running
+from tests.api.support import AUTH, Client, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -23,9 +23,8 @@ async def match(client: Client, page: dict[str, Any], **more: Any) -> httpx.Resp
 
 
 async def scores(client: Client, page: dict[str, Any]) -> list[tuple[str, float]]:
-    response = await match(client, page, record=False)
-    assert response.status_code == 200, response.text
-    return [(hit["id"], hit["score"]) for hit in response.json()["placements"][0]["hits"]]
+    [place] = ok(await match(client, page, record=False))["placements"]
+    return [(hit["id"], hit["score"]) for hit in place["hits"]]
 
 
 async def put(client: Client, **page: Any) -> httpx.Response:

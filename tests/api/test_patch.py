@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, Client, running
+from tests.api.support import CORPUS, Client, ok, running
 
 pytestmark = pytest.mark.anyio
 
@@ -19,10 +19,7 @@ async def patch(client: Client, id: str, body: Any, **more: Any) -> httpx.Respon
 
 
 async def read(client: Client, id: str, seq: int = 0) -> dict[str, Any]:
-    response = await client.get(f"/v1/documents/{id}", params={"min_seq": seq})
-    assert response.status_code == 200, response.text
-    fields: dict[str, Any] = response.json()["fields"]
-    return fields
+    return dict(ok(await client.get(f"/v1/documents/{id}", params={"min_seq": seq}))["fields"])
 
 
 async def test_fields_are_set_and_removed_and_the_others_stay(client: Client) -> None:

@@ -216,9 +216,8 @@ async def test_a_document_that_the_query_names_comes_first(tmp_path: Path) -> No
     async with running(tmp_path, documents_poll_ms=5) as client:
 
         async def found(query: str, **asked: Any) -> tuple[list[str], int]:
-            response = await client.post("/v1/search", json={"query": query, **asked})
-            assert response.status_code == 200, response.text
-            return [hit["id"] for hit in response.json()["hits"]], response.json()["total"]
+            reply = await client.search(query, **asked)
+            return [hit["id"] for hit in reply["hits"]], reply["total"]
 
         ids, total = await found("lamp-2041")
         # d3 is a lamp, but not 2041.

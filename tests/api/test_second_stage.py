@@ -50,8 +50,7 @@ async def test_an_explanation_splits_the_second_score_by_feature(tmp_path: Path)
 async def test_a_live_document_is_reordered_too(tmp_path: Path) -> None:
     write(tmp_path)
     async with running(tmp_path) as client:
-        response = await client.put("/v1/documents/new", json={"title": "copy", "text": "files"})
-        seq = response.json()["seq"]
+        seq = await client.write("new", {"title": "copy", "text": "files"})
         found = await client.search("copy files", min_seq=seq, explain=True)
         assert found["reordered"] == len(CORPUS) + 1
         [new] = [hit for hit in found["hits"] if hit["id"] == "new"]

@@ -11,7 +11,7 @@ import pytest
 from fullrank.events.log import EventLog
 from fullrank.events.records import ServedList
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, activate, running
+from tests.api.support import AUTH, Client, activate, ok, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
@@ -21,9 +21,8 @@ WHO = {"client_id": "c", "session_id": "s", "user_id": "u", "application": "shop
 async def logged(root: Path, method: str, path: str, **sent: Any) -> tuple[Any, list[ServedList]]:
     """Send a request; return its answer and what was logged."""
     async with running(root) as client:
-        reply = await client.request(method, path, **sent)
-        assert reply.status_code == 200, reply.text
-    return reply.json(), list(EventLog(root / ".events").lists())
+        reply = ok(await client.request(method, path, **sent))
+    return reply, list(EventLog(root / ".events").lists())
 
 
 @pytest.mark.parametrize(

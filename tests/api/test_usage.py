@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, activate, running
+from tests.api.support import AUTH, Client, activate, ok, running
 from tests.api.test_errors import check
 
 pytestmark = pytest.mark.anyio
 
 
 async def completed(client: Client, prefix: str, **asked: Any) -> list[tuple[str, str]]:
-    response = await client.get("/v1/complete", params={"prefix": prefix, **asked})
-    assert response.status_code == 200, response.text
-    return [(one["text"], one["kind"]) for one in response.json()["completions"]]
+    reply = ok(await client.get("/v1/complete", params={"prefix": prefix, **asked}))
+    return [(one["text"], one["kind"]) for one in reply["completions"]]
 
 
 async def ready(client: Client, **asked: Any) -> None:

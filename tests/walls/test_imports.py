@@ -14,14 +14,8 @@ MAY_IMPORT = {
     "fullrank_trainer": {"fullrank_trainer", "fullrank"},
     "fullrank_service": {"fullrank_service", "fullrank"},
     "fullrank_fleet": {"fullrank_fleet", "fullrank", "fullrank_trainer", "fullrank_service"},
-    "benchmarks": {
-        "benchmarks",
-        "fullrank",
-        "fullrank_trainer",
-        "fullrank_service",
-        "fullrank_fleet",
-    },
-    "examples": {"examples", "fullrank", "fullrank_trainer", "fullrank_service", "fullrank_fleet"},
+    "benchmarks": {*PACKAGES} - {"examples"},
+    "examples": {*PACKAGES} - {"benchmarks"},
 }
 # The packages or folders that own a library; benchmarks may measure any of them.
 ONLY_IN = {

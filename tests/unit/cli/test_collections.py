@@ -19,16 +19,8 @@ def test_evaluate_measures_a_split(run: Run, root: Path, collection: Path) -> No
     assert report["measures"]["mrr"]["mean"] == 0.75
     assert report["queries"] == 2
     assert len((root / "run.txt").read_text().splitlines()) == 6
-    excluded = run(
-        "evaluate",
-        root / "mine",
-        collection,
-        "--exclude-split",
-        "train",
-        "--split",
-        "test",
-        "--json",
-    )
+    options = ["--exclude-split", "train", "--split", "test", "--json"]
+    excluded = run("evaluate", root / "mine", collection, *options)
     assert json.loads(excluded.out)["measures"]["mrr"]["mean"] == 1.0
     table = run("evaluate", root / "mine", collection).out
     assert "rank_loss" in table
