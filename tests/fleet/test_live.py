@@ -34,6 +34,11 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
         actor = running_coordinator() if name == "coordinator" else ray.get_actor(name)
         os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
 
+    def is_whole() -> bool:
+        """Whether no replica is away: one that moves to another node has no process for a moment."""
+        found = ray.get(running_coordinator().follow.remote(None, 0, 0.0))
+        return [len(replicas) for replicas in found.replicas] == [2, 2]
+
     sets.forget_active()
     try:
         with router(cluster.address, sets.root, tmp_path, **environment) as (url, process):
@@ -42,6 +47,7 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
             with Writer(url) as writer:
                 writer.more()
                 for name in ("shard-00000-0", "shard-00001-1"):
+                    wait_until(is_whole, 120)
                     kill(name)
                     writer.more(200)
                 assert activate(cluster.address, sets, second).returncode == 0
