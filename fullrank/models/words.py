@@ -299,10 +299,8 @@ class Words:
 
     def _is_near(self, piece: str, odds: float) -> bool:
         """Return whether a piece is known, given the least odds of a known typing error."""
-        if self.is_known(piece):
-            return True
-        found = self.odds(piece)
-        return found > 0 and found >= odds
+        entry = self._entries.get(piece) or self._entry(piece)
+        return entry.is_known or 0 < self.odds(piece) >= odds
 
     def is_familiar(
         self, text: str, share: float, odds: float, is_known: Callable[[str], bool] = nowhere
@@ -365,7 +363,7 @@ class Words:
         return found
 
     def _wanted(self, piece: str) -> Wanted:
-        entry = self._entry(piece)
+        entry = self._entries.get(piece) or self._entry(piece)
         if entry.wanted is None:
             meant = self.correction(piece) or piece
             found = set[int]()

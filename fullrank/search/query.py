@@ -145,9 +145,9 @@ class Analyzer:
     def _query(self, text: str, options: Options, encoded: Encoded | None) -> Query:
         if encoded is None:
             encoded = self.encode(text, is_document=options.is_document)
-        more = features_of(self.model, options.synonyms)
         begun = self.begun(text) if options.by_prefix else NO_ADDITIONS
-        widened = widen(encoded, more + begun)
+        more = features_of(self.model, options.synonyms) if options.synonyms else NO_ADDITIONS
+        widened = widen(encoded, more + begun if more else begun)
         own, stage = widened.encoded, self.stage
         return Query(
             own.dense, own.sparse, own.bias, text,
@@ -282,7 +282,7 @@ class Analyzer:
             # Its completions have that share of the weight of whole words.
             floor = floor.of_share(UNKNOWN)
             texts += begun.terms
-        return self._with_words(floor, *texts)
+        return self._with_words(floor, *texts) if texts else floor
 
     def _with_words(self, floor: Floor, *texts: str) -> Floor:
         if floor.per_word is None:
