@@ -27,8 +27,6 @@ MAX_CHARACTERS = 400
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Draws queries, evenly spread."""
-
     corpus: Corpus
     model: Model
     valid: Validation | None
@@ -79,7 +77,6 @@ def model_card(
     training: Mapping[str, Any],
     table: Sequence[ResultRow],
 ) -> dict[str, Any]:
-    """Return the JSON form."""
     return {
         "recipe": recipe.as_dict(),
         "collection": {
@@ -94,7 +91,6 @@ def model_card(
 
 
 def newest_version(bundles: Path, name: str) -> str | None:
-    """Return the newest version of a name; None if there is none."""
     try:
         return find_bundle(bundles, name).name
     except BundleNotFound:

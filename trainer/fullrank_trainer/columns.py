@@ -55,7 +55,6 @@ class Column:
     mrr: dict[str, Estimate]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         mrr = {system: value.as_dict() for system, value in self.mrr.items()}
         return {"column": self.name, "clicks": self.clicks, "mrr": mrr}
 

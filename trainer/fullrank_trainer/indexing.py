@@ -52,7 +52,6 @@ class IndexResult:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "bundle": str(self.path),
             "version": self.path.name,

@@ -207,7 +207,6 @@ def _text(size: int) -> str:
 
 
 def describe(plan: Plan) -> Iterator[tuple[str, float | str]]:
-    """Iterate over the figures of the "plan" progress line."""
     yield "seconds", round(plan.seconds, 1)
     yield "memory_gib", round(plan.memory_bytes / _UNITS["G"], 2)
     if plan.lowered:

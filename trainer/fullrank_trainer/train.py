@@ -52,7 +52,6 @@ class TrainResult:
     recipe: Recipe
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
             "bundle": str(self.path),
             "version": self.path.name,
@@ -276,7 +275,7 @@ class Trainer:
     def fit(self, recipe: Recipe, trial: int, seconds: float, label: str = "") -> Candidate:
         """Fit one model and measure it on validation; 0 seconds keep the recipe's own limit."""
         if seconds:
-            recipe = replace(recipe, train=replace(recipe.train, seconds=seconds))
+            recipe = recipe.with_train(seconds=seconds)
         run = TrainingRun(
             recipe,
             self.valid(recipe),
@@ -313,9 +312,8 @@ class Trainer:
         for baseline in BASELINES if self.warm is None else ():
             if baseline == best.recipe.name:
                 continue
-            recipe = load_recipe(baseline)
-            queries = replace(recipe.train, valid_queries=best.recipe.train.valid_queries)
-            row = self.fit(replace(recipe, train=queries), 0, 0.0).row
+            limit = best.recipe.train.valid_queries
+            row = self.fit(load_recipe(baseline).with_train(valid_queries=limit), 0, 0.0).row
             if row is not None:
                 table.append(row)
         for row in table:

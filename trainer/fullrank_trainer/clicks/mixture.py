@@ -143,7 +143,6 @@ class _Explained(NamedTuple):
 
     @property
     def gamma(self) -> Float64:
-        """γ of each pair, float64."""
         found: Float64 = self.of_one * self.one + (1 - self.of_one) * self.many
         return found
 
@@ -158,12 +157,12 @@ def _explain(mixture: Mixture, counted: Clicked) -> _Explained:
     places = np.arange(int(counted.place.max()) + 1)
     p = mixture.propensities.of(places)
     relevant = _share(mixture.alpha * p)
-    other = _share(mixture.epsilon[_upto(places, last)] * p)
+    other = _share(mixture.epsilon[np.minimum(places, last)] * p)
     evidence = counted.clicks * np.log(relevant / other)[counted.place]
     passed = counted.views - counted.clicks
     evidence += passed * np.log((1 - relevant) / (1 - other))[counted.place]
     likelihood = counted.total(evidence)  # log l
-    known = counted.text * (last + 1) + _upto(counted.best, last)
+    known = counted.text * (last + 1) + np.minimum(counted.best, last)
     prior, odds = _share(mixture.prior).ravel(), mixture.odds.ravel()
     starts = np.flatnonzero(np.diff(counted.query, prepend=-1))
     at = counted.query
@@ -235,10 +234,6 @@ def _share(values: Float64) -> Float64:
     return np.clip(values, _TINY, 1 - _TINY)
 
 
-def _upto(places: Int64, last: int) -> Int64:
-    return np.minimum(places, last)
-
-
 # How likely a place is looked at, p_k = k^−η, from pairs of neighbours whose order a fair coin decided.
 #
 # Where the coin decides which of two documents stands at place k and which at k + 1, each has stood at either place
@@ -254,7 +249,7 @@ def _upto(places: Int64, last: int) -> Int64:
 _PRIOR_MEAN, _PRIOR_VARIANCE = 1.0, 1.0
 _QUANTILE = 1.959964  # of the normal distribution, for 95 %
 _MAX_ETA = 10.0
-_STEPS = 50
+_NEWTON_STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,7 +332,7 @@ def fit_propensities(coins: Coins) -> Propensities:
 def _maximum(x: Float64, upper: Float64, lower: Float64) -> tuple[float, float]:
     """Return the η of the largest posterior and its Fisher information, that of the prior included."""
     eta, information = _PRIOR_MEAN, 1 / _PRIOR_VARIANCE
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         pi = expit(eta * x)
         slope = float((x * (upper * (1 - pi) - lower * pi)).sum())
         slope -= (eta - _PRIOR_MEAN) / _PRIOR_VARIANCE

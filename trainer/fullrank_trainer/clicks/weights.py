@@ -57,7 +57,6 @@ class Judged:
         return len(self.query)
 
     def take(self, rows: Bool) -> Judged:
-        """Return some of the pairs."""
         arrays = ("query", "document", "weight", "people")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 

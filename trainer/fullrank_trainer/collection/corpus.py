@@ -173,7 +173,6 @@ class CorpusFile:
         return map(self.document, range(len(self)))
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

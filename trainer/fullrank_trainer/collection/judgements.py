@@ -204,7 +204,6 @@ class Ids(list[str]):
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """id → row."""
         return {id: row for row, id in enumerate(self)}
 
 

@@ -58,7 +58,6 @@ class ReadReport:
             self.unknown_examples.append(f"{id!r} ({place})")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts under their names."""
         return asdict(self)
 
     def counts(self) -> dict[str, int]:

@@ -90,7 +90,6 @@ class Collection:
 
     @cached_property
     def document_ids(self) -> Ids:
-        """The id of every document."""
         if isinstance(self.documents, StoredDocuments):
             return self.documents.ids
         return Ids(document.id for document in self.documents)
@@ -112,7 +111,6 @@ class Collection:
         return [query.text for query in self.queries or ()]
 
     def field_texts(self, name: str) -> Sequence[str]:
-        """The text of a field of every document."""
         if isinstance(self.documents, StoredDocuments):
             return self.documents.texts(name)
         return [field_text(document.fields, [name]) for document in self.documents]
@@ -130,7 +128,6 @@ class Collection:
         return self.queries is None
 
     def qrels(self, split: str) -> Qrels:
-        """Return the judgements of one split."""
         try:
             return self.judgements[split]
         except KeyError:

@@ -203,7 +203,6 @@ class FieldVerdict:
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return asdict(self)
 
 
@@ -236,7 +235,6 @@ def field_uses(fields: Iterable[FieldVerdict]) -> dict[str, str]:
 
 
 def parse_schema(path: Path, content: bytes) -> Schema:
-    """Parse a schema.json. Raises CollectionError."""
     try:
         value = strict_json.parse_object(content, max_depth=3)
     except JsonError as error:

@@ -104,7 +104,6 @@ class StoredDocuments(Stored[Document]):
         return np.argsort(self._order)
 
     def texts(self, field: str) -> StoredTexts:
-        """Return the text of a field of every document."""
         return _FieldTexts(self, field)
 
     @property
@@ -116,7 +115,6 @@ class StoredDocuments(Stored[Document]):
         return len(self.ids)
 
     def read(self, place: int) -> Document:
-        """Read the document of a row."""
         content = self._contents[int(self._order[place])]
         return Document(self.ids[place], marshal.loads(content))
 
@@ -135,7 +133,6 @@ class _FieldTexts(Stored[str], StoredTexts):
         return len(self._documents)
 
     def read(self, place: int) -> str:
-        """Read the text of a document."""
         return field_text(self._documents.read(place).fields, self._fields)
 
 
@@ -153,7 +150,6 @@ class _Texts(Stored[str], StoredTexts):
 
     @property
     def characters(self) -> Sequence[int]:
-        """How many bytes each text has."""
         sizes: list[int] = self._contents.sizes.tolist()
         return sizes
 
@@ -161,7 +157,6 @@ class _Texts(Stored[str], StoredTexts):
         return len(self._contents.sizes)
 
     def read(self, place: int) -> str:
-        """Read a text."""
         return self._contents[place].decode("utf-8", "surrogatepass")
 
 
@@ -196,7 +191,6 @@ class StoredQueries(Stored[Query]):
         return len(self.ids)
 
     def read(self, place: int) -> Query:
-        """Read a query."""
         return Query(self.ids[place], self.texts.read(place))
 
 

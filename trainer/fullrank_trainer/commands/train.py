@@ -196,7 +196,6 @@ def train(
 
 
 def split_names(text: str) -> list[str]:
-    """Split a list with commas into its names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

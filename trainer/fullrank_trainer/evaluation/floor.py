@@ -161,7 +161,6 @@ class CalibratedFloor:
     growth: float | None = None
 
     def card(self) -> dict[str, float | None]:
-        """Return the JSON form."""
         found = {"words": self.words, "random": self.random, "noise": self.noise}
         found |= {"judged": self.judged, "best": self.best, "most_unfamiliar": self.unfamiliar}
         found["growth"] = self.growth if self.growth is None or math.isfinite(self.growth) else None
@@ -302,7 +301,6 @@ class _Looked:
         return sp.csr_array(self.documents.sparse.csr().T)
 
     def having(self, features: Collection[int]) -> Mask:
-        """Return bool (n,), which documents have one of some features."""
         found = np.zeros(len(self.documents), np.bool_)
         found[self._postings[sorted(features)].indices] = True
         return found

@@ -71,7 +71,6 @@ class Corpus:
 
     @property
     def query_ids(self) -> Ids:
-        """The id of each query row."""
         return self.collection.query_ids
 
     @property
@@ -230,17 +229,14 @@ class InThisProcess:
     def words(
         self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
     ) -> tuple[Counts, Int64 | None]:
-        """See Counting.words."""
         columns = columns_of(collection, fields)
         return count_corpus(columns, processes=self._processes, zeros=zeros), None
 
     def compounds(self, collection: Collection, fields: Sequence[str]) -> Sequence[str]:
-        """See Counting.compounds."""
         columns = [collection.field_texts(name) for name in fields]
         return count_corpus(columns, processes=self._processes, counter=count_compounds).words
 
     def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
-        """See Counting.phrases."""
         return phrases_in(collection.field_texts(field))
 
 

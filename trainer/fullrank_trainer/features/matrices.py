@@ -67,7 +67,6 @@ class Features:
 
     @property
     def documents(self) -> int:
-        """Number of documents."""
         return len(self.document_phrases)
 
     @property
@@ -140,28 +139,15 @@ def build_features(
         else:
             xd = Phi(composed(document_composition, document, *given, stack))
     lexical_rows = sparse.words.rows(words)
+    s = stack(sparse.query(asked, *block) for block in blocks_of([of_lexical, sequences]))
+    z = _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf, stack)
+    # A copy lacks what was built to find forms of words, which training does not need.
+    model = replace(model, sparse=replace(sparse))
     return Features(
-        settings,
-        # A copy lacks what was built to find forms of words, which training does not need.
-        replace(model, sparse=replace(sparse)),
-        query_composition,
-        document_composition,
-        xq,
-        xd,
-        stack(sparse.query(asked, *block) for block in blocks_of([of_lexical, sequences])),
-        _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf, stack),
-        document_phrases,
-        corpus.query_ids,
-        words,
-        lexical_rows,
-        fields.counts,
-        queries,
-        sequences,
-        phrase_idf,
-        corpus.pairs,
-        corpus.mates,
-        fields.clicks,
-    )
+        settings, model, query_composition, document_composition, xq, xd, s, z, document_phrases,
+        corpus.query_ids, words, lexical_rows, fields.counts, queries, sequences, phrase_idf,
+        corpus.pairs, corpus.mates, fields.clicks,
+    )  # fmt: skip
 
 
 def composed(

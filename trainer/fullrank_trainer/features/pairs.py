@@ -35,7 +35,6 @@ class Lists(Mapping[int, Int64]):
 
     @staticmethod
     def of(given: Mapping[int, Int64]) -> Lists:
-        """Make lists of arrays by row."""
         starts = np.zeros(len(given) + 1, np.int64)
         np.cumsum([len(found) for found in given.values()], out=starts[1:])
         entries = np.concatenate([np.zeros(0, np.int64), *given.values()], dtype=np.int64)
@@ -45,7 +44,7 @@ class Lists(Mapping[int, Int64]):
         return self.entries[self.slice_of(row)]
 
     def __contains__(self, row: object) -> bool:
-        return isinstance(row, int | np.integer) and self._place(int(row)) >= 0
+        return isinstance(row, int | np.integer) and bool(self._places(np.array([row]))[0] >= 0)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.rows.tolist())
@@ -70,7 +69,7 @@ class Lists(Mapping[int, Int64]):
 
     def slice_of(self, row: int) -> slice:
         """Return the places of the entries of a row. Raises KeyError if it has no list."""
-        place = self._place(row)
+        place = int(self._places(np.array([row]))[0])
         if place < 0:
             raise KeyError(row)
         return slice(int(self.starts[place]), int(self.starts[place + 1]))
@@ -129,13 +128,6 @@ class Lists(Mapping[int, Int64]):
             return None
         order = np.argsort(self.rows)
         return self.rows[order], order
-
-    def _place(self, row: int) -> int:
-        rows, order = self._ascending or (self.rows, None)
-        place = int(rows.searchsorted(row))
-        if place == len(rows) or rows[place] != row:
-            return -1
-        return place if order is None else int(order[place])
 
     def _places(self, rows: Int64) -> Int64:
         known, order = self._ascending or (self.rows, None)
@@ -230,7 +222,6 @@ class Pairs:
         return self.where(np.concatenate([nothing, *chosen]))
 
     def where(self, kept: Bool) -> Pairs:
-        """Return some of the pairs, bool (pairs,)."""
         relevant = self.relevant.where(kept)
         return replace(
             self,
@@ -285,7 +276,6 @@ class Pairs:
         return self.weights[own][np.searchsorted(self.relevant.entries[own], documents)]
 
     def require(self) -> None:
-        """Raise TrainingError if there is no pair."""
         if not len(self):
             raise TrainingError(
                 f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "

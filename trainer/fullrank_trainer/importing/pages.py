@@ -27,17 +27,7 @@ _OUTSIDE = frozenset(
 )
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _BLOCKS = _HEADINGS | {
-    "p",
-    "li",
-    "tr",
-    "div",
-    "section",
-    "pre",
-    "br",
-    "table",
-    "dt",
-    "dd",
-    "blockquote",
+    *("p", "li", "tr", "div", "section", "pre", "br", "table", "dt", "dd", "blockquote")
 }
 _EMPTY = frozenset(
     {"br", "img", "hr", "meta", "link", "input", "source", "wbr", "col", "area", "base", "embed"}
@@ -70,16 +60,11 @@ class Pages:
         self.links: dict[str, list[tuple[str, str]]] = {}
 
     def rows(self) -> Iterator[Row]:
-        """Read the pages, in the order of their paths."""
         for path in self.files:
             id = path.relative_to(self._root).as_posix()
             try:
                 content = path.read_bytes().decode("utf-8-sig")
-                page = (
-                    read_html(content)
-                    if path.suffix in (".html", ".htm")
-                    else read_markdown(content)
-                )
+                page = (read_html if path.suffix in (".html", ".htm") else read_markdown)(content)
             except (OSError, ValueError, yaml.YAMLError) as error:
                 yield Row(str(path), {"_id": id}, f"cannot be read: {' '.join(str(error).split())}")
                 continue
@@ -97,13 +82,9 @@ class Pages:
         parts = urlsplit(href)
         if parts.scheme or parts.netloc or not parts.path:
             return None
-        path = unquote(parts.path)
-        whole = (
-            path.lstrip("/")
-            if path.startswith("/")
-            else posixpath.join(posixpath.dirname(id), path)
-        )
-        return self._by_address.get(posixpath.normpath(whole).removesuffix("/"))
+        # Joined with an absolute path, the folder of the page is left out.
+        path = posixpath.join(posixpath.dirname(id), unquote(parts.path)).lstrip("/")
+        return self._by_address.get(posixpath.normpath(path).removesuffix("/"))
 
 
 def _files(root: Path) -> Iterator[Path]:

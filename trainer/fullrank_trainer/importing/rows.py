@@ -60,7 +60,6 @@ class Checked:
         return None
 
     def write(self, folder: Path) -> None:
-        """Write the bad rows with their reasons, if there are any."""
         if self.skipped:
             with (folder / SKIPPED).open("w", encoding="utf-8") as file:
                 for row in self.skipped:

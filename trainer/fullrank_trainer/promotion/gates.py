@@ -54,7 +54,6 @@ class Gate:
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return asdict(self)
 
 
@@ -143,7 +142,6 @@ def with_documents(judged: Collection, documents: frozenset[str]) -> Collection:
 
 
 def passed(gates: Sequence[Gate]) -> bool:
-    """Return whether all gates are passed."""
     return all(gate.passed for gate in gates)
 
 

@@ -11,7 +11,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,23 +109,14 @@ class Retrained:
     propensities: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         name = None if self.published is None else self.published.name
         return {"published": name, **self.card_facts()}
 
     def card_facts(self) -> dict[str, Any]:
         """Return what the model card of the new version says."""
-        return {
-            "active": self.active,
-            "rule": self.rule,
-            "candidates": dict(self.candidates),
-            "gates": [gate.as_dict() for gate in self.gates],
-            "clicks": self.clicks,
-            "anew_clicks": self.anew_clicks,
-            "until": self.until,
-            "counts": self.counts,
-            "propensities": self.propensities,
-        }
+        facts = asdict(self)
+        del facts["published"]
+        return facts
 
 
 def retrain(
@@ -213,18 +204,14 @@ def retrain(
         if final is not None:
             # It has learned from the newest clicks, too, so only the other gates can judge it.
             gates += common_gates(opened, open_bundle(final), votes.queries, other)
-        found = Retrained(
-            opened.version,
-            None,
-            best,
-            mrr,
-            gates,
-            clicks,
-            clicks if start is None else card["clicks"]["anew_clicks"],
-            float(votes.time.max(initial=0.0)),
-            dict(votes.counts),
-            propensities.as_dict(),
+        anew, until = (
+            card["clicks"]["anew_clicks"] if start else clicks,
+            votes.time.max(initial=0.0),
         )
+        found = Retrained(
+            opened.version, None, best, mrr, gates, clicks, anew, float(until), dict(votes.counts),
+            propensities.as_dict(),
+        )  # fmt: skip
         if final is None or not passed(gates):
             return found
         published = publish(final, bundles, {"clicks": found.card_facts()})

@@ -40,7 +40,6 @@ class Recipe:
 
     @property
     def sections(self) -> dict[str, Any]:
-        """The settings by section."""
         section = system_of(self).section
         own = {section: self.own} if section else {}
         return {"model": self.model, "train": self.train, **own, "auto": self.auto}
@@ -54,6 +53,10 @@ class Recipe:
                 for key, value in asdict(values).items()
             }
         return facts
+
+    def with_train(self, **settings: Any) -> Recipe:
+        """Return this recipe with other settings of the section ``train``, unchecked."""
+        return replace(self, train=replace(self.train, **settings))
 
     def override(self, overrides: Sequence[str]) -> Recipe:
         """Return this recipe with some settings changed.
@@ -127,7 +130,6 @@ def validate(recipe: Recipe) -> None:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that come with Fullrank."""
     return sorted(item.name[:-5] for item in _FOLDER.iterdir() if item.name.endswith(".toml"))
 
 

@@ -18,7 +18,6 @@ SIZE = 1 << 30
 def setting(
     default: Any, *, low: float = 0, high: float = math.inf, choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a setting."""
     return field(default=default, metadata={"low": low, "high": high, "choices": tuple(choices)})
 
 

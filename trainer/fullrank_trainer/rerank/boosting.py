@@ -55,7 +55,6 @@ def fit_booster(
     seed: int,
     threads: int,
 ) -> lightgbm.Booster:
-    """Fit trees on some queries."""
     settings = {**_SETTINGS, "seed": seed, "num_threads": threads}
     return lightgbm.train(settings, _dataset(candidates, fit, settings), trees)
 
@@ -173,7 +172,6 @@ def folds(queries: Sequence[str]) -> Int64:
 def cross_fit(
     candidates: Candidates, queries: Sequence[str], *, seed: int, threads: int
 ) -> CrossFit:
-    """Fit trees for each fold without it, and on all queries."""
     fold, counts = folds(queries), range(_STEP, MAX_TREES + 1, _STEP)
     scores: list[list[Float64]] = [[np.zeros(0)] * len(candidates) for _ in counts]
     for judged in range(FOLDS):

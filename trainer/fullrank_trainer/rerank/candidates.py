@@ -100,7 +100,6 @@ class Candidates:
         return len(self.features)
 
     def labels(self, query: int) -> Int64:
-        """Return the grades of the first documents, int64 (R_i,)."""
         return self.grades[query][: len(self.features[query])]
 
     def measure(self, scores: Sequence[Float64] | None = None) -> dict[str, Float64]:

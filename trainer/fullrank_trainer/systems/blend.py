@@ -125,7 +125,6 @@ class Choice:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a blend. Raises RecipeError, TrainingError."""
     began = time.monotonic()
     parts, alone = _parts(context, recipe)
     last = _last_context(context, recipe, run)
@@ -141,9 +140,6 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         choice = _first_alone(context, alone, run, reason)
     else:
         choice = _choose_by_trials(context, held, parts, recipe, run)
-        for part in parts:
-            if part not in [final.part for final in choice.finals]:
-                last.forget_features(part.model)
     fitted = _refit(last, recipe, run, began, choice.finals)
     facts = choice.facts | {"parts": [final.facts for final in fitted]}
     if choice.comparison:
@@ -295,7 +291,6 @@ def _compare(
             fitted = context.fit(baseline, own)
             lines = [scores.of_other(fitted).measures(np.ones(1)) for scores in columns]
             del fitted
-            context.forget_features(baseline.model)
         for table, measures in zip(tables, lines, strict=True):
             table.append((baseline.name, measures))
     if {bm25 := load_recipe("bm25"), POPULARITY} <= {*parts}:
@@ -349,7 +344,7 @@ def _from_bundle(parts: Sequence[Recipe], recipe: Recipe, run: TrainingRun) -> C
             own: TrainingRun, left: float | None, settled: Recipe = settled, start: Any = start
         ) -> TrainingRun:
             if left is not None:
-                settled = replace(settled, train=replace(settled.train, seconds=max(1.0, left)))
+                settled = settled.with_train(seconds=max(1.0, left))
             return replace(own, recipe=settled, warm=start)
 
         finals.append(Final(i, part, last))
@@ -449,29 +444,22 @@ class Trial:
         """Return the recipe of the last fit, and where it goes on from; None: it starts anew."""
         if not learns(self.part):
             return self.settled or self.part, None
+        train, learned = self.part.train, self.learned
         seconds = 0.0 if left is None else max(1.0, left)
-        earlier = int(
-            self.facts.get("rate_epochs", 0)
-        )  # chose the rate, before those of the history
-        learned = self.learned
-        if learned is not None and self._goes_on(learned, left, earlier):
-            untaken = self.part.train.epochs - earlier - learned.epochs
-            part = _with_epochs(self.part, max(_LAST_EPOCHS, untaken))
-            return _limited(part, seconds, 1), learned
-        settled = self.settled or self.part
-        settled = _with_epochs(settled, settled.train.epochs + earlier)
-        members = self.part.train.members
+        earlier = int(self.facts.get("rate_epochs", 0))  # chose the rate, before the history
+        if learned is not None:
+            best: int = self.facts["best_epoch"]
+            untaken = train.epochs - earlier - learned.epochs
+            cut_short = untaken > 0 and learned.epochs - best < train.patience
+            # Or the time does not suffice for a new fit.
+            if cut_short or (left is not None and self.seconds * best / learned.epochs > left):
+                epochs = max(_LAST_EPOCHS, untaken)
+                return self.part.with_train(epochs=epochs, seconds=seconds, members=1), learned
+        settled, members = self.settled or self.part, train.members
         if left is not None:
             members = max(1, min(members, int(left / max(self.seconds, 1e-3))))
-        return _limited(settled, seconds, members), None
-
-    def _goes_on(self, learned: Learned, left: float | None, earlier: int) -> bool:
-        """Return whether time cut the trial short or does not suffice for a new fit."""
-        best: int = self.facts["best_epoch"]
-        is_stale = learned.epochs - best >= self.part.train.patience
-        cut_short = earlier + learned.epochs < self.part.train.epochs and not is_stale
-        anew = self.seconds * best / learned.epochs
-        return cut_short or (left is not None and anew > left)
+        epochs = settled.train.epochs + earlier
+        return settled.with_train(epochs=epochs, seconds=seconds, members=members), None
 
 
 def try_part(
@@ -493,12 +481,11 @@ def try_part(
     run = replace(run, valid=valid, keeps_state=keeps_state)
     if learns(part):
         share = _CONTINUED_SHARE if keeps_state else _SHARE
-        run = replace(run, recipe=_limited(part, share * seconds, 1))
-        run = replace(run, rates=tuple(rates) if keeps_state else ())
+        recipe = part.with_train(seconds=share * seconds, members=1)
+        run = replace(run, recipe=recipe, rates=tuple(rates) if keeps_state else ())
     fitted = context.fit(run.recipe, run)
-    part = replace(part, train=replace(part.train, rate=fitted.facts.get("rate", part.train.rate)))
-    seconds_taken = time.monotonic() - began
-    return Trial(part, fitted.facts, fitted.settled, fitted.learned, seconds_taken), fitted
+    part, taken = part.with_train(rate=fitted.facts.get("rate", part.train.rate)), time.monotonic()
+    return Trial(part, fitted.facts, fitted.settled, fitted.learned, taken - began), fitted
 
 
 def part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
@@ -510,14 +497,6 @@ def part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
     )
 
 
-def _limited(part: Recipe, seconds: float, members: int) -> Recipe:
-    return replace(part, train=replace(part.train, seconds=seconds, members=members))
-
-
-def _with_epochs(part: Recipe, epochs: int) -> Recipe:
-    return replace(part, train=replace(part.train, epochs=epochs))
-
-
 def cost(corpus: Corpus, recipe: Recipe) -> Cost:
     """Return the size of the scores of all parts, warm and cold; each part has a trial and a last fit."""
     documents = len(corpus.collection.documents)
@@ -527,13 +506,6 @@ def cost(corpus: Corpus, recipe: Recipe) -> Cost:
 
 
 SYSTEM = System(
-    "blend",
-    fit,
-    validate,
-    "blend",
-    BlendSettings,
-    parts_of,
+    "blend", fit, validate, "blend", BlendSettings, parts_of, reorders=True, cost=cost,
     learns_valid=lambda recipe: recipe.own.learn_valid,
-    reorders=True,
-    cost=cost,
-)
+)  # fmt: skip

@@ -387,14 +387,12 @@ class PartScores:
         Of queries with weights, it is multiplied by their relative weight.
         """
         relevant = [judgement.relevant for judgement in self.judgements]
-        found = np.empty(len(relevant))
-        used = np.flatnonzero(weights)
-        w = weights[used].astype(np.float32)
-        lifted = self._lifted(weights, lift)[used].astype(np.float32)
-        added = np.float32(lift.added)
+        found, used = np.empty(len(relevant)), np.flatnonzero(weights)
+        both = weights[used], self._lifted(weights, lift)[used]
         average_precision(
-            self.parts, used, w, lifted, added, self.unjudged, *ragged(relevant), found
-        )
+            self.parts, used, *(values.astype(np.float32) for values in both), np.float32(lift.added),
+            self.unjudged, *ragged(relevant), found,
+        )  # fmt: skip
         query_weights = relative_weights(self.judgements)
         return found if query_weights is None else found * query_weights
 
@@ -452,16 +450,9 @@ def _at_least(scores: Float32, least: np.float32) -> int:
 
 @compiled(parallel=True)
 def average_precision(
-    parts: Float32,
-    used: Int64,
-    weights: Float32,
-    lifted: Float32,
-    added: np.float32,
-    unjudged: npt.NDArray[np.bool_],
-    indptr: Int64,
-    relevant: Int64,
-    out: Float64,
-) -> None:
+    parts: Float32, used: Int64, weights: Float32, lifted: Float32, added: np.float32,
+    unjudged: npt.NDArray[np.bool_], indptr: Int64, relevant: Int64, out: Float64,
+) -> None:  # fmt: skip
     """Compute the average precision of each query under blended scores; equal scores rank a document last."""
     for query in prange(len(out)):
         total = np.zeros(parts.shape[2], np.float32)

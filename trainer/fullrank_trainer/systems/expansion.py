@@ -32,7 +32,6 @@ class ExpansionSettings:
 
 
 def validate(recipe: Recipe) -> None:
-    """Refuse settings that do not go together. Raises RecipeError."""
     model = recipe.model
     require(
         model.latent == "none" and not model.buckets and recipe.train.loss == "none",

@@ -37,7 +37,6 @@ STEMS = ("none", "english")
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a language recipe. Raises RecipeError."""
     require(
         not recipe.own.expanded or recipe.own.smoothing != "topics",
         "language.expanded: topics score all words of a document; use smoothing none or translation",
@@ -274,12 +273,10 @@ def _translation(
 
 
 def with_weights(model: LanguageModel, lambda1: float, lambda2: float) -> LanguageModel:
-    """Return the model with other weights."""
     return replace(model, settings={**model.settings, "lambda1": lambda1, "lambda2": lambda2})
 
 
 def expanded(model: LanguageModel, words: int) -> LanguageModel:
-    """Return the model with documents that store so many words."""
     return replace(model, settings={**model.settings, "expanded": words})
 
 

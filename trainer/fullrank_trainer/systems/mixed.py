@@ -38,14 +38,13 @@ def load_part(text: str, whole: Recipe) -> Recipe:
     name, *overrides = text.split()
     part = load_recipe(name).override(overrides)
     if whole.train.vectors and system_of(part).takes_vectors(part):
-        part = replace(part, train=replace(part.train, vectors=whole.train.vectors))
+        part = part.with_train(vectors=whole.train.vectors)
     if whole.model.title and part.model.fields == "joined":
         part = replace(part, model=replace(part.model, title=whole.model.title))
     return part
 
 
 def validate_parts(whole: Recipe, key: str, texts: Sequence[str]) -> None:
-    """Check the parts that a setting names. Raises RecipeError."""
     parts = [load_part(text, whole) for text in texts]
     require(
         not whole.train.vectors or any(part.train.vectors for part in parts),
@@ -96,14 +95,13 @@ def validate(recipe: Recipe) -> None:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    """Fit a mix. Raises RecipeError, TrainingError."""
     alpha, texts = recipe.model.alpha, recipe.own.recipes
     parts = [load_part(text, recipe) for text in texts]
     starts = [None, None] if run.warm is None else run.warm.parts([p.model.bias for p in parts])
     fitted = []
     for place, (text, part, warm) in enumerate(zip(texts, parts, starts, strict=True)):
         if recipe.train.seconds:
-            part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
+            part = part.with_train(seconds=recipe.train.seconds)
         path = run.path.with_name(f"part-{place}.npz")
         own = replace(run, recipe=part, path=path, warm=warm)
         key = ("mixed", text, part.train.vectors)

@@ -53,14 +53,8 @@ def _slot(start: int, column: int, slots: int) -> int:
 
 @compiled()
 def _score(
-    qi: Int32,
-    qv: Float32,
-    di: Int32,
-    dv: Float32,
-    starts: Int64,
-    table: Float32,
-    off_diagonal: bool,
-) -> float:
+    qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool
+) -> float:  # fmt: skip
     """Return Σ_ij q_i W_ij d_j; ``off_diagonal`` leaves out i = j."""
     total = 0.0
     for a in range(len(qi)):
@@ -361,13 +355,10 @@ class PairLearner(TripleLearner):
 
     def parameters(self) -> Arrays:
         """Return what W is restored from: the violating triples, their number in each epoch, and λ."""
-        return {
-            "violations": np.concatenate(
-                [np.zeros((0, 3), np.int32), *self._violations], dtype=np.int32
-            ),
-            "epochs": np.array([len(epoch) for epoch in self._violations], np.int64),
-            "rate": self.rate,
-        }
+        none = np.zeros((0, 3), np.int32)
+        violations = np.concatenate([none, *self._violations], dtype=np.int32)
+        epochs = np.array([len(epoch) for epoch in self._violations], np.int64)
+        return {"violations": violations, "epochs": epochs, "rate": self.rate}
 
     def state(self) -> Arrays:
         """Return nothing: the parameters are enough."""

@@ -76,7 +76,6 @@ class Space:
 
     @property
     def width(self) -> int:
-        """F, the number of columns."""
         return int(self.documents.shape[1])
 
     def texts(self) -> LinearOperator:
@@ -84,7 +83,6 @@ class Space:
         return aslinearoperator(sp.vstack([self.queries, self.documents], "csr"))
 
     def require_pairs(self) -> None:
-        """Raise TrainingError if there is no pair."""
         if not len(self.query_of):
             raise TrainingError(
                 f"{self.source}: no pair to learn from. Add judgements of known documents, or "
@@ -300,7 +298,6 @@ class S2NetLearner(RestoresInPlace):
         return usable
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Take one pass over the pairs, each with new negatives."""
         queries = self.space.query_of[self.pairs]
         documents = np.column_stack([self.space.document_of[self.pairs], self._negatives(queries)])
         yield len(queries), self._descend(queries, documents)
@@ -347,7 +344,6 @@ class S2NetLearner(RestoresInPlace):
         return valid.map_of([documents], queries)
 
     def parameters(self) -> Arrays:
-        """Return A."""
         return {"A": self.A}
 
     def state(self) -> Arrays:

@@ -72,10 +72,9 @@ def _inner(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> Fitted
         return linear.fit(context, recipe, run)
     folder = recipe.train.monolingual
     other = context.cached(("second", folder), lambda: _second(context, folder))
-    alone = replace(recipe, train=replace(recipe.train, monolingual=""))
     valid = validation(other.corpus, recipe.train.valid_queries)
-    fingerprint = run.fingerprint + other.collection.fingerprint
-    return linear.fit(other, alone, replace(run, valid=valid, fingerprint=fingerprint))
+    run = replace(run, valid=valid, fingerprint=run.fingerprint + other.collection.fingerprint)
+    return linear.fit(other, recipe.with_train(monolingual=""), run)
 
 
 def _second(context: TrainingContext, folder: str) -> TrainingContext:

@@ -135,13 +135,11 @@ def save_copy(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def stored_arrays(path: Path) -> StoredArrays:
-    """Return the arrays of a checkpoint, unread."""
     with ZipFile(path) as file:
         names = [name.removesuffix(".npy") for name in file.namelist()]
     return StoredArrays(path, {name: name for name in names if name != "facts"})

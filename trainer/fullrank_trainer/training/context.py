@@ -71,7 +71,6 @@ class TrainingContext:
         self._cache.clear()
 
     def fit(self, recipe: Recipe, run: TrainingRun) -> FittedModel:
-        """Fit a recipe by its system. Raises TrainingError."""
         found: FittedModel = system_of(recipe).fit(self, recipe, run)
         return found
 
@@ -79,14 +78,9 @@ class TrainingContext:
         """Return the matrices of a model's settings; they are built once."""
         if self._parent is not None and self.reads_no_judgement(settings):
             return replace(self._parent.features(settings), pairs=self.corpus.pairs)
-        key = _features_key(settings)
+        # No matrix depends on these settings.
+        key = replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
         return replace(self.cached(key, lambda: self._build(key)), settings=settings)
-
-    def forget_features(self, settings: ModelSettings) -> None:
-        """Drop the matrices of a model's settings, which are not needed again soon."""
-        self._cache.pop(_features_key(settings), None)
-        if self._parent is not None:
-            self._parent.forget_features(settings)
 
     def reads_no_judgement(self, settings: ModelSettings) -> bool:
         """Tell whether the matrices depend on texts alone: else judged queries count as texts, or as clicked text."""
@@ -107,7 +101,3 @@ class TrainingContext:
         self.files.release()
         self.reporter.log("featurised", seconds=time.monotonic() - began)
         return features
-
-
-def _features_key(settings: ModelSettings) -> ModelSettings:
-    return replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)

@@ -104,7 +104,6 @@ def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:
 
 
 def encode_documents(corpus: Corpus, model: Model) -> Encoded:
-    """Encode the texts of the corpus by the model."""
     return model.encode_documents(
         [document.texts(corpus.sources) for document in corpus.collection.documents]
     )

@@ -89,10 +89,9 @@ class RestoresInPlace(Learner):
     """Implements ``restore`` by copying into the live arrays; their shapes must not change."""
 
     def prepare(self) -> None:
-        """See Learner.prepare."""
+        pass
 
     def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """See Learner.restore."""
         for live, stored in ((self.parameters(), parameters), (self.state(), state)):
             for name in stored:
                 if isinstance(stored, StoredArrays):

@@ -113,13 +113,11 @@ class ArrayFiles:
         return copy
 
     def put_rows(self, rows: Rows) -> Rows:
-        """Return rows whose arrays are in files."""
         return Rows(
             self.put(rows.indptr), self.put(rows.indices), self.put(rows.values), rows.width
         )
 
     def put_encoded(self, encoded: Encoded) -> Encoded:
-        """Return encoded texts whose arrays are in files."""
         dense, sparse = self.put(encoded.dense), self.put_rows(encoded.sparse)
         return Encoded(dense, sparse, encoded.bias)
 
@@ -133,7 +131,6 @@ class ArrayFiles:
             mapped.madvise(mmap.MADV_DONTNEED)
 
     def releasing(self, progress: Progress) -> Progress:
-        """Return a progress callback that also releases."""
 
         def report(part: str, done: int, total: int) -> None:
             self.release()

@@ -63,7 +63,6 @@ class Validation:
         return Validation(split, self.rows[place], self.judgements[place], texts)
 
     def encode(self, fitted: FittedModel, chosen: slice = _ALL) -> Encoded:
-        """Encode some of the queries by a model."""
         if self.texts is None:
             return fitted.encode(self.rows[chosen])
         return fitted.model.encode_queries(self.texts[chosen])
@@ -128,7 +127,6 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
 
 
 def validation_of(corpus: Corpus, split: str, judgements: list[Judgement]) -> Validation:
-    """Return the validation of some judgements."""
     place = corpus.query_ids.rows
     rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
     return Validation(split, rows, judgements)

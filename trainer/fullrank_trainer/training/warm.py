@@ -56,12 +56,10 @@ class WarmStart:
 
     @property
     def models(self) -> Sequence[Model]:
-        """The models of the parts."""
         return self.model.models if isinstance(self.model, MixedModel) else [self.model]
 
     @property
     def has_matrix(self) -> bool:
-        """Whether a part has U and V."""
         return any(isinstance(model, LinearModel) and model.n_dense for model in self.models)
 
     def require(self, recipe: Recipe) -> None:

@@ -86,15 +86,9 @@ def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: F
 
 @compiled(parallel=True, fastmath=True)
 def adagrad_table(
-    features: Int64,
-    indptr: Int64,
-    rows: Int32,
-    values: Float32,
-    gradient: Float32,
-    table: Float32,
-    squares: Float32,
-    rate: float,
-) -> None:
+    features: Int64, indptr: Int64, rows: Int32, values: Float32, gradient: Float32, table: Float32,
+    squares: Float32, rate: float,
+) -> None:  # fmt: skip
     """Take one AdaGrad step on the touched rows of a table, given the batch by feature and ∂L/∂u, (B, N).
 
     ∂L/∂table[f] = Σ_i x_if ∂L/∂u_i         squares[f] += mean over n of its square
@@ -123,16 +117,9 @@ def adagrad_table(
 
 @compiled(fastmath=True)
 def _match_row(
-    indices: Int32,
-    values: Float32,
-    starts: Int64,
-    postings: Int32,
-    weights: Float32,
-    row: Int32,
-    table: Float32,
-    diagonal: Float32,
-    out: Float32,
-) -> None:
+    indices: Int32, values: Float32, starts: Int64, postings: Int32, weights: Float32, row: Int32,
+    table: Float32, diagonal: Float32, out: Float32,
+) -> None:  # fmt: skip
     for p in range(len(indices)):
         w = indices[p]
         s = values[p] * diagonal[w]
@@ -145,17 +132,9 @@ def _match_row(
 
 @compiled(parallel=True)
 def match(
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    starts: Int64,
-    postings: Int32,
-    weights: Float32,
-    row: Int32,
-    table: Float32,
-    diagonal: Float32,
-    out: Float32,
-) -> None:
+    indptr: Int64, indices: Int32, values: Float32, starts: Int64, postings: Int32, weights: Float32,
+    row: Int32, table: Float32, diagonal: Float32, out: Float32,
+) -> None:  # fmt: skip
     """Add lexical scores: out[i, c] += Σ_w s_iw · D_w · z_cw.
 
     (starts, postings, weights, row, table) are the candidates by word (``postings_of``), whose numbers the words have.
@@ -169,17 +148,9 @@ def match(
 
 @compiled(parallel=True)
 def match_gradient(
-    indptr: Int64,
-    rows: Int32,
-    values: Float32,
-    starts: Int64,
-    postings: Int32,
-    weights: Float32,
-    row: Int32,
-    table: Float32,
-    gradient: Float32,
-    out: Float32,
-) -> None:
+    indptr: Int64, rows: Int32, values: Float32, starts: Int64, postings: Int32, weights: Float32,
+    row: Int32, table: Float32, gradient: Float32, out: Float32,
+) -> None:  # fmt: skip
     """Compute out[w] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw.
 
     (indptr, rows, values) are the queries by word, the others the candidates by word (``postings_of``).
@@ -323,9 +294,14 @@ def margin_sgd(  # type: ignore[no-untyped-def]
 _LOG2_E = np.float32(1.44269504088896341)
 _LN_2, _LN_2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TERMS = tuple(
-    map(
-        np.float32,
-        (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5),
+    np.float32(term)
+    for term in (
+        1.98756915e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        0.5,
     )
 )
 _ROUND = np.float32(3 << 22)
@@ -363,15 +339,9 @@ def _sum(row):  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def softmax_gradient(
-    S: Float32,
-    bias: Float32,
-    positive_indptr: Int64,
-    positives: Int64,
-    masked_indptr: Int64,
-    masked: Int64,
-    weights: Float32,
-    losses: Float32,
-) -> None:
+    S: Float32, bias: Float32, positive_indptr: Int64, positives: Int64, masked_indptr: Int64,
+    masked: Int64, weights: Float32, losses: Float32,
+) -> None:  # fmt: skip
     """Turn scores S (B, C), to which the bias (C,) is added, into ∂L/∂f of the mean over queries, in place.
 
     losses[i] = −mean_p log P(p). Without biases there is no entry.

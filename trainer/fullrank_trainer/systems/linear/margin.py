@@ -69,7 +69,6 @@ class TripleLearner(RestoresInPlace):
             self.rate[0] = best_rate(self.train.rates, lambda rate: self.try_rate(drawn, rate))
 
     def try_rate(self, drawn: Drawn, rate: float) -> Float32:
-        """Take steps, then go back to where they began."""
         start = [
             {name: array.copy() for name, array in found.items()}
             for found in (self.parameters(), self.state())
@@ -87,7 +86,6 @@ class TripleLearner(RestoresInPlace):
             yield len(losses), float(losses.mean())
 
     def state(self) -> Arrays:
-        """Return the chosen rate."""
         return {"rate": self.rate}
 
 
@@ -107,12 +105,10 @@ class MarginLearner(TripleLearner, LinearLearner):
         self.rate = np.array(train.rates[:1])
 
     def draw(self, count: int) -> Drawn:
-        """Draw ``count`` triples."""
         features = self.features
         return sample(features.pairs, features.documents, features.mates, count, self.rng)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
-        """Take the steps of triples."""
         return run(self.features, self.values, drawn, rate)
 
 
@@ -264,7 +260,6 @@ class JointLearner(MarginLearner):
         self.both, self._second = stack(features, second)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
-        """Take the steps of triples on one table."""
         return run(self.both, self.table, drawn, rate)
 
     def draw(self, count: int) -> Drawn:

@@ -46,7 +46,6 @@ class Parameters:
 
     @property
     def tied(self) -> bool:
-        """True if V is U."""
         return self.V is self.U
 
     def arrays(self) -> Iterator[tuple[str, Float32]]:
@@ -176,7 +175,6 @@ def encode_corpus(features: Features, model: LinearModel, parameters: Parameters
 
 
 def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
-    """Encode queries of the collection, given by row, by the model."""
     return model.encode_query_counts(
         features.words, features.query_counts.take(rows), features.query_sequences.take(rows)
     )
@@ -188,7 +186,6 @@ def fitted_linear(
     parameters: Parameters,
     facts: dict[str, Any] | None = None,
 ) -> FittedModel:
-    """Encode the corpus by a model of the features."""
     documents = encode_corpus(features, model, parameters)
     return FittedModel(model, documents, partial(encode_judged, features, model), facts or {})
 
@@ -214,7 +211,6 @@ def scan_documents(
 
 
 def scan_blocks(features: Features, parameters: Parameters) -> Iterator[Encoded]:
-    """Encode the corpus, block after block."""
     for start in range(0, features.documents, BLOCK):
         yield scan_documents(features, parameters, start, start + BLOCK)
 

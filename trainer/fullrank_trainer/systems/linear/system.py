@@ -41,7 +41,6 @@ from fullrank_trainer.vectors import WordVectors, read_vectors
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a linear recipe. Raises RecipeError."""
     model, train = recipe.model, recipe.train
     validate_model(recipe)
     require(
@@ -112,7 +111,8 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
             run = replace(run, fingerprint=run.fingerprint + second.fingerprint)
         vectors = None
         if recipe.train.vectors:
-            vectors = _read_vectors(context, Path(recipe.train.vectors))
+            path, words = Path(recipe.train.vectors), context.corpus.counts.words
+            vectors = context.cached(("vectors", path), lambda: read_vectors(path, words))
             run = replace(run, fingerprint=run.fingerprint + vectors.fingerprint)
         parameters, facts, learned = _learn(context, features, recipe, run, second, vectors)
     if recipe.model.latent == "lsi":
@@ -131,12 +131,7 @@ def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
     members = facts.get("members", [facts])
     epochs = max(1, round(float(np.median([member["best_epoch"] for member in members]))))
     rate = facts.get("rate", recipe.train.rate)
-    return replace(recipe, train=replace(recipe.train, epochs=epochs, rate=rate))
-
-
-def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:
-    words = context.corpus.counts.words
-    return context.cached(("vectors", path), lambda: read_vectors(path, words))
+    return recipe.with_train(epochs=epochs, rate=rate)
 
 
 def _learn(
@@ -227,7 +222,10 @@ def average(members: Sequence[Parameters], files: ArrayFiles) -> Parameters:
     V = U if tied else _concatenate([p.V for p in members], files)
     for p in members:
         p.V = p.V[:0].copy()
-    D, bias = (_mean([getattr(p, name) for p in members]) for name in ("D", "bias"))
+    D, bias = (
+        np.asarray(np.mean(arrays, axis=0, dtype=np.float64), np.float32)
+        for arrays in ([p.D for p in members], [p.bias for p in members])
+    )
     return Parameters(U, V, D, bias)
 
 
@@ -242,18 +240,13 @@ def _concatenate(tables: Sequence[Float32], files: ArrayFiles) -> Float32:
     return found
 
 
-def _mean(arrays: Sequence[Float32]) -> Float32:
-    return np.asarray(np.mean(arrays, axis=0, dtype=np.float64), np.float32)
-
-
 def member_run(run: TrainingRun, member: int, members: int) -> TrainingRun:
     """Return the run of one member: seed + member, its own checkpoint and label, its share of the time."""
     if members == 1:
         return run
-    train = replace(run.recipe.train, seconds=run.recipe.train.seconds / members)
     return replace(
         run,
-        recipe=replace(run.recipe, train=train),
+        recipe=run.recipe.with_train(seconds=run.recipe.train.seconds / members),
         seed=run.seed + member,
         warm=None if run.warm is None else replace(run.warm, member=member),
         path=run.path.with_stem(f"{run.path.stem}-{member}"),
@@ -272,7 +265,7 @@ def start_at_best_rate(
     began, highest, best = time.monotonic(), -math.inf, run
     train = run.recipe.train
     for rate in run.rates:
-        recipe = replace(run.recipe, train=replace(train, rate=rate, epochs=1))
+        recipe = run.recipe.with_train(rate=rate, epochs=1)
         path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
         trial = replace(run, recipe=recipe, path=path, label=f"{run.label}rate {rate:g} ")
         try:
@@ -283,15 +276,12 @@ def start_at_best_rate(
             continue
         if found > highest:
             highest = found
-            rest = replace(train, rate=rate, epochs=train.epochs - 1)
-            learned = Learned.stored(path, epochs=1)
-            best = replace(run, recipe=replace(run.recipe, train=rest), start=learned)
-    if best is run:
-        return run
-    rest = best.recipe.train
-    if rest.seconds:
-        rest = replace(rest, seconds=max(1e-3, rest.seconds - (time.monotonic() - began)))
-    return replace(best, recipe=replace(best.recipe, train=rest))
+            recipe = run.recipe.with_train(rate=rate, epochs=train.epochs - 1)
+            best = replace(run, recipe=recipe, start=Learned.stored(path, epochs=1))
+    if best is run or not train.seconds:
+        return best
+    left = max(1e-3, train.seconds - (time.monotonic() - began))
+    return replace(best, recipe=best.recipe.with_train(seconds=left))
 
 
 # Choose the weight of the second table of a mixed composition on the validation split, after the fit.

@@ -158,7 +158,6 @@ class Encoder:
             adagrad(array, self.sums[i], np.sum([g[i] for g in of_layers], axis=0), layer_rate)
 
     def state(self) -> Iterator[tuple[str, Float32]]:
-        """Iterate over (name of the parameter, its live AdaGrad sums)."""
         yield "table", self.squares
         for (name, _), total in zip(self.tower.arrays(), self.sums, strict=True):
             yield name, total
