@@ -267,8 +267,8 @@ class Retriever(FullScan):
         """
         assert self.index is not None
         assert self._scratch is not None
-        # In compacted bundles many words of a query have a column that no document has; these decide nothing.
-        words, weights = with_entries(self.index.postings.indptr, words, weights)
+        if self.index.has_unused_words:  # these decide nothing
+            words, weights = with_entries(self.index.postings.indptr, words, weights)
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return None

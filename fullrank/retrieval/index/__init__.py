@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,11 @@ class Index:
     def postings(self) -> Postings:
         """The posting lists."""
         return self.tables.postings
+
+    @cached_property
+    def has_unused_words(self) -> bool:
+        """Whether no document has some word, as in compacted bundles."""
+        return bool((self.postings.indptr[1:] == self.postings.indptr[:-1]).any())
 
     def rest(self, depth: int) -> Float64:
         """Return rest_w of the words of the signatures, where `depth` entries of a list are read."""

@@ -184,8 +184,8 @@ def _squares(vectors: Float32) -> Float64:
 def coded(u: Float32, codes: Codes, outline: Outline) -> CodedQuery:
     """Code a query's u, float32 (N,)."""
     code, part = np.empty(len(u), np.int8), np.zeros(outline_width(len(u)), np.int8)
-    found = code_query(u, outline.directions, code, part)
-    length, scale, lost, part_scale, part_lost, beyond = (float(number) for number in found)
+    found: Any = code_query(u, outline.directions, code, part)
+    length, scale, lost, part_scale, part_lost, beyond = found
     # A product is scaled by the query first, and may overflow before the document's scale makes it small.
     is_safe = scale * CODE_LEVELS**2 * len(u) < _LARGEST
     is_safe &= max(length, 1.0) * max(outline.longest, 1.0) < _MOST
