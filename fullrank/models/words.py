@@ -127,6 +127,8 @@ class Words:
         known = (vocabulary.known for vocabulary, _ in self.tables)
         self._lexicons: list[Lexicon] = sorted(known, key=len, reverse=True)
         self._entries: dict[str, _Entry] = {}
+        # The known pieces of the query before: one search asks twice.
+        self._last: tuple[tuple[str, float], list[str]] = (("", 0.0), [])
         self._model: Model | None = None
         # The models whose documents have no features but those of their words, each with its first sparse column.
         self._parts: list[tuple[int, Model, Known]] = []
@@ -339,10 +341,13 @@ class Words:
 
     def known_pieces(self, text: str, odds: float) -> list[str]:
         """Return the known pieces of a query, each once; none of a text that is a document."""
-        pieces = query_words(text)
-        if len(pieces) > MAX_WORDS:
-            return []
-        return [piece for piece in dict.fromkeys(pieces) if self._is_near(piece, odds)]
+        asked, known = self._last
+        if asked != (text, odds):
+            pieces = query_words(text)
+            own = dict.fromkeys(pieces) if len(pieces) <= MAX_WORDS else ()
+            known = [piece for piece in own if self._is_near(piece, odds)]
+            self._last = (text, odds), known
+        return known
 
     # Features of words.
 
