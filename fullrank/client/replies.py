@@ -37,6 +37,7 @@ class SearchOptions(SimilarOptions, total=False):
     cursor: str | None
     facets: Sequence[str]
     facet_limit: int
+    facet_mode: Literal["filtered", "disjunctive"]
     facet_ranges: Mapping[str, Sequence[Mapping[str, Any]]]
     explain: bool
     highlight: Mapping[str, Any] | None

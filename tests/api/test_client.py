@@ -177,7 +177,7 @@ def test_refusals_name_the_field(tmp_path: Path) -> None:
     make_bundle(tmp_path, "m")
     with connected(tmp_path) as client:
         with pytest.raises(ServiceError, match=r"body\.limit: .*greater") as refused:
-            client.search("a", limit=0)
+            client.search("a", limit=-1)
         assert refused.value.status == 422
         assert refused.value.kind.startswith("urn:fullrank:problem:")
         assert refused.value.errors[0]["field"] == "body.limit"

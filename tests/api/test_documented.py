@@ -200,5 +200,5 @@ def test_the_python_client_of_the_page_runs(url: str, capsys: pytest.CaptureFixt
     exec(code.replace("http://localhost:8000", url), {})
     assert capsys.readouterr().out.splitlines() == [
         "rsync",
-        "422 [{'field': 'body.limit', 'reason': 'Input should be greater than or equal to 1'}]",
+        "422 [{'field': 'body.limit', 'reason': 'Input should be greater than or equal to 0'}]",
     ]

@@ -79,7 +79,7 @@ async def test_every_error_is_a_problem_document(
         ("/v1/match", {**PAGE, "page": {"title": LONGER * 300}}, "body.page.title"),
         ("/v1/match", {**PAGE, "page": {"keywords": [LONGER * 20]}}, "body.page.keywords.0"),
         ("/v1/match", {**PAGE, "page": {"text": LONGER * 20_000}}, "text"),
-        ("/v1/search", {**QUERY, "limit": 0}, "body.limit"),
+        ("/v1/search", {**QUERY, "limit": -1}, "body.limit"),
         ("/v1/search", {**QUERY, "limit": 101}, "limit"),
         ("/v1/search", {**QUERY, "limit": "10"}, "body.limit"),
         ("/v1/search", {**QUERY, "limit": 1.5}, "body.limit"),

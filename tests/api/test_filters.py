@@ -160,6 +160,46 @@ async def test_facets_without_a_filter_and_of_nothing(client: Client) -> None:
     assert (await search(client))["facets"] == {}
 
 
+@pytest.mark.parametrize(
+    ("condition", "others"),
+    [
+        ({"section": "net"}, {}),
+        ({"section": "net", "year": {"gte": 1993}}, {"year": {"gte": 1993}}),
+        (
+            {"and": [{"or": [{"section": "net"}, {"section": "mail"}]}, {"free": True}]},
+            {"free": True},
+        ),
+        ({"and": [{"not": {"section": "net"}}, {"and": [{"section": {"exists": True}}]}]}, {}),
+        ({"or": [{"section": "net"}, {"free": True}]}, None),
+    ],
+)
+async def test_disjunctive_facets_count_as_if_their_own_conditions_were_off(
+    client: Client, condition: dict[str, Any], others: dict[str, Any] | None
+) -> None:
+    ranges = {"year": [{"to": 1994}, {"from": 1994}]}
+    counted = {"facets": ["section", "free"], "facet_ranges": ranges}
+    plain = await search(client, filter=condition, **counted)
+    found = await search(client, filter=condition, facet_mode="disjunctive", **counted)
+    for name in ("total", "hits"):
+        assert found[name] == plain[name]
+    wanted = condition if others is None else others
+    expected = await search(client, filter=wanted, facets=["section"], limit=0)
+    assert found["facets"]["section"] == expected["facets"]["section"]
+    if "year" in condition:
+        own = {"section": "net"}
+        expected = await search(client, filter=own, facet_ranges=ranges, limit=0)
+        assert found["facet_ranges"] == expected["facet_ranges"] != plain["facet_ranges"]
+
+
+async def test_a_limit_of_zero_counts_alone(client: Client) -> None:
+    body = {"query": "coppy", "facets": ["section"], "filter": {"free": True}}
+    full = await search(client, **body)
+    found = await search(client, **body, limit=0)
+    assert found["hits"] == [] != full["hits"]
+    for name in ("total", "facets", "did_you_mean"):
+        assert found[name] == full[name]
+
+
 async def test_similar_documents_under_a_filter(client: Client) -> None:
     asked: dict[str, Any] = {"limit": 100, "filter": json.dumps({"section": "net"})}
     reply = ok(await client.get("/v1/documents/d04/similar", params=asked))

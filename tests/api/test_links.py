@@ -21,10 +21,18 @@ pytestmark = pytest.mark.anyio
         {"explain": True, "fields": ["title", "section"]},
         {"filter": {"section": 1}, "facets": ["section"], "facet_limit": 1},
         {"min_score": 0.5, "rules": False},
+        {"prefix": "none", "highlight": ["title", "text"], "limit": 0},
+        {
+            "highlight": ["text"],
+            "facets": ["section"],
+            "facet_mode": "disjunctive",
+            "filter": {"section": 1},
+        },
     ],
 )
 async def test_a_link_has_the_answer_of_a_post(reader: Client, more: dict[str, Any]) -> None:
-    posted = await reader.post("/v1/search", json={"query": "copy files", **more})
+    marked = {"highlight": {"fields": more["highlight"]}} if "highlight" in more else {}
+    posted = await reader.post("/v1/search", json={"query": "copy files", **more, **marked})
     texts = {"filter": json.dumps(more["filter"])} if "filter" in more else {}
     got = await reader.get("/v1/search", params={"q": "copy files", **more, **texts})
     assert got.status_code == 200, got.text
@@ -38,7 +46,8 @@ async def test_a_link_has_the_answer_of_a_post(reader: Client, more: dict[str, A
     [
         ("", "query.q"),
         ("?q=", "query.q"),
-        ("?q=a&limit=0", "query.limit"),
+        ("?q=a&limit=-1", "query.limit"),
+        ("?q=a&highlight=nowhere", "highlight.fields.0"),
         ("?q=a&limit=100000", "limit"),
         ("?q=a&sort=price", "query.sort"),
         ("?q=a&filter=7", "filter"),

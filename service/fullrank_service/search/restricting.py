@@ -114,3 +114,22 @@ def _both(one: list[Mask] | None, other: list[Mask]) -> list[Mask]:
     if one is None:
         return other
     return [a & b for a, b in zip(one, other, strict=True)]
+
+
+def without(condition: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Leave out the conditions of a filter that are on one field alone, of those that all must hold."""
+    kept: dict[str, Any] = {}
+    for key, value in condition.items():
+        if key == "and":
+            kept[key] = [without(part, name) for part in value]
+        elif _fields({key: value}) != {name}:
+            kept[key] = value
+    return kept
+
+
+def _fields(condition: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+    for key, value in condition.items():
+        parts = value if key in ("and", "or") else [value] if key == "not" else None
+        found |= {key} if parts is None else set().union(*map(_fields, parts))
+    return found

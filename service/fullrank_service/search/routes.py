@@ -7,10 +7,10 @@ import base64
 import hmac
 import time
 from binascii import Error
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -47,6 +47,7 @@ from fullrank_service.http.strict import parse_text
 from fullrank_service.search.cache import EmbeddingCache, Remote
 from fullrank_service.search.ranking import Ranker
 from fullrank_service.search.request import After, Ranked, RankRequest
+from fullrank_service.search.restricting import without
 from fullrank_service.search.ruled import Trying, applying, rank_by_rules
 from fullrank_service.search.schemas import (
     Asked,
@@ -128,7 +129,7 @@ def _bytes(text: str) -> bytes:
 _FREE = {
     *Asked.model_fields,
     *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity"),
-    *("fields", "facets", "facet_limit", "facet_ranges", "highlight", "explain"),
+    *("fields", "facets", "facet_limit", "facet_mode", "facet_ranges", "highlight", "explain"),
 }
 
 
@@ -168,6 +169,8 @@ def page_of_cursor(
         for name, is_given in others.items()
         if is_given
     ]
+    if not asked.limit:
+        errors.append({"field": "limit", "reason": "must be at least 1 with a cursor"})
     if errors:
         raise Invalid(errors=errors)
     assert asked.cursor is not None
@@ -281,6 +284,8 @@ async def _search(
     asked: SearchRequest, serving: RequestModel, searches: Searches, max_bytes: int
 ) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
+    if not asked.limit:
+        asked = asked.model_copy(update={"record": False})
     page, after, model = None, None, asked.model
     if asked.cursor is not None:
         page = page_of_cursor(asked, searches.cursors, serving.serving, now)
@@ -288,7 +293,7 @@ async def _search(
     view = await searches.documents.view(serving.resolve(model), asked.min_seq)
     request = RankRequest(
         asked,
-        asked.limit,
+        max(1, asked.limit),
         asked.offset if after is None else after.place,
         after=after,
         ordering=asked.ordering(now),
@@ -306,18 +311,48 @@ async def _search(
         return await searches.trying.rank(serving, view, request, person, asked.min_seq)
 
     ranked = await rank_by_rules(rules, view, request, searches.ranker, rank)
+    for name in {*asked.facets, *asked.facet_ranges} if asked.facet_mode == "disjunctive" else ():
+        others = without(asked.filter or {}, name)
+        if others != (asked.filter or {}):
+            if serving.slot is not None:
+                serving.slot.set_cost(serving.slot.cost + 1)
+            alone = _count_of(name, others, request)
+            rank_plainly = partial(searches.ranker.rank, view)
+            found = await rank_by_rules(rules, view, alone, searches.ranker, rank_plainly)
+            ranked.facets |= found.facets
+            ranked.facet_ranges |= found.facet_ranges
 
     def best() -> dict[str, Any]:
         hits = ranked.hits
         return orjson.loads(orjson.dumps(hits[0]["fields"])) if hits else {}
 
-    content = list_content(ranked, rules, view.analyzer.correction(asked.query, best))
+    correction = view.analyzer.correction(asked.query, best)
+    if not asked.limit:
+        ranked.hits = []
+    content = list_content(ranked, rules, correction)
     reply = reply_to(searches, serving, view, request, asked, ranked, started, "search", **content)
     following = ranked.following
     if page and following and following.place <= searches.settings.max_offset:
         cursor = Cursor(view.bundle.version, page.search, page.now, *following)
         reply["cursor"] = searches.cursors.text(cursor)
     return bounded(reply, max_bytes, "limit")
+
+
+def _count_of(name: str, condition: Mapping[str, Any], request: RankRequest) -> RankRequest:
+    """Return a request that only counts the values and ranges of one field."""
+    asked = request.asked
+    counted = {
+        "filter": condition,
+        "facets": [field for field in asked.facets if field == name],
+        "facet_ranges": {
+            field: ranges for field, ranges in asked.facet_ranges.items() if field == name
+        },
+        "fields": [],
+        "highlight": None,
+        "explain": False,
+    }
+    counting = asked.model_copy(update=counted)
+    return replace(request, asked=counting, limit=1, ordering=None)
 
 
 @router.post(
@@ -337,10 +372,12 @@ async def search_by_link(
 ) -> JsonResponse:
     """Rank the documents of a model for a query, for links and browsers; the reply is that of a POST."""
     check_limits(searches.settings, asked)
-    given = asked.model_dump(exclude={"q", "filter"})
+    given = asked.model_dump(exclude={"q", "filter", "highlight"})
     condition = None if asked.filter is None else parse_text(asked.filter, "filter")
     if not isinstance(condition, dict | None):
         raise FilterError("filter", "a filter must be an object")
+    if asked.highlight:
+        given["highlight"] = {"fields": asked.highlight}
     body = SearchRequest.model_validate({**given, "query": asked.q, "filter": condition})
     return await _search(body, serving, searches, searches.settings.max_answer_bytes)
 

@@ -218,6 +218,9 @@ class ListRequest(Asked):
 class SearchOptions(ListRequest):
     """What searches by POST and by GET have."""
 
+    limit: int = Field(
+        default=10, ge=0, description="0: totals and facets alone, and nothing is logged"
+    )
     facets: list[FieldName] = empty(
         list,
         max_length=MAX_FACETS,
@@ -226,6 +229,10 @@ class SearchOptions(ListRequest):
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
     )
+    facet_mode: Literal["filtered", "disjunctive"] = Field(
+        default="filtered",
+        description="disjunctive: each field is counted as if the filter had no condition on it",
+    )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     min_score: float | None = Field(
         default=None,
@@ -233,6 +240,10 @@ class SearchOptions(ListRequest):
         description="the score that a hit must reach; absent: the evidence that the model asks for",
     )
     match: Matched = None
+    prefix: Literal["last", "none"] = Field(
+        default="last",
+        description="last: the last word also matches longer words that begin with it, with less weight",
+    )
     rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
     partial: bool = Field(
         default=False,
@@ -258,10 +269,6 @@ class SearchRequest(Request, SearchOptions, OrderRequest):
         description='"*" for the first page, then the cursor of the answer before: each document comes '
         "once, unless it is written meanwhile",
     )
-    prefix: Literal["last", "none"] = Field(
-        default="last",
-        description="last: the last word also matches longer words that begin with it, with less weight",
-    )
 
     @property
     def ranges(self) -> dict[str, list[Range]]:
@@ -280,6 +287,11 @@ class SearchQuery(QueryString, SearchOptions):
 
     q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
     filter: FilterText | None = None
+    highlight: list[FieldName] = empty(
+        list,
+        max_length=MAX_HIGHLIGHTED,
+        description="return the part of each field that answers best",
+    )
 
 
 class BatchRequest(Request):
