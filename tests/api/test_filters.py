@@ -191,6 +191,25 @@ async def test_disjunctive_facets_count_as_if_their_own_conditions_were_off(
         assert found["facet_ranges"] == expected["facet_ranges"] != plain["facet_ranges"]
 
 
+@pytest.mark.parametrize("query", ["", "  "])
+async def test_an_empty_query_lists_all_documents(client: Client, query: str) -> None:
+    found = await search(client, query=query, explain=True)
+    assert (found["total"], found["certified"]) == (len(CORPUS), True)
+    order = [(-hit["score"], hit["id"]) for hit in found["hits"]]
+    assert order == sorted(order)
+    assert all(hit["score"] == hit["explanation"]["bias"] for hit in found["hits"])
+    old = await search(
+        client, query=query, sort=[{"field": "year"}], filter={"free": True}, mode="fast"
+    )
+    free = [id for id, fields in FIELDS.items() if fields["free"]]
+    assert ids(old) == sorted(free, key=lambda id: (FIELDS[id]["year"], id))
+    first = await search(client, query=query, limit=30, cursor="*")
+    second = await search(client, query=query, limit=30, cursor=first["cursor"])
+    assert ids(first) + ids(second) == ids(found)
+    above = await search(client, query=query, min_score=0.5)
+    assert all(hit["score"] >= 0.5 for hit in above["hits"])
+
+
 async def test_a_limit_of_zero_counts_alone(client: Client) -> None:
     body = {"query": "coppy", "facets": ["section"], "filter": {"free": True}}
     full = await search(client, **body)

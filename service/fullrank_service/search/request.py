@@ -84,7 +84,12 @@ class RankRequest:
     @property
     def mode(self) -> str:
         """Return "exact", "fast" where the bundle has that mode, or "auto" (ranking.py)."""
-        return self.asked.mode if self.after is None else "exact"
+        return "exact" if self.is_listing or self.after is not None else self.asked.mode
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether the query is empty, so that all documents are found; an empty document finds none."""
+        return self.asked.is_listing and not self.is_document
 
     def model(self, view: View) -> Model:
         """Return the model that encodes the text."""
@@ -94,8 +99,9 @@ class RankRequest:
     def options(self) -> Options:
         """What is asked of the query."""
         asked = self.asked
+        least = -math.inf if self.is_listing and asked.min_score is None else asked.min_score
         return Options(
-            asked.match, asked.min_score, asked.prefix == "last", tuple(self.synonyms), self.is_document,
+            asked.match, least, asked.prefix == "last", tuple(self.synonyms), self.is_document,
             self.is_strict, self.by_any_word, is_free=self.only is not None,
         )  # fmt: skip
 

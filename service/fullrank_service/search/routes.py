@@ -284,7 +284,7 @@ async def _search(
     asked: SearchRequest, serving: RequestModel, searches: Searches, max_bytes: int
 ) -> JsonResponse:
     started, now = time.perf_counter(), time.time()
-    if not asked.limit:
+    if asked.is_listing or not asked.limit:
         asked = asked.model_copy(update={"record": False})
     page, after, model = None, None, asked.model
     if asked.cursor is not None:

@@ -252,7 +252,10 @@ class SearchOptions(ListRequest):
 
 
 class SearchRequest(Request, SearchOptions, OrderRequest):
-    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+    query: Text = Field(
+        description="empty: all documents are found, and nothing is logged",
+        examples=["copy a file to another host"],
+    )
     filter: FilterJson | None = Field(default=None, description="rank only documents that match")
     facet_ranges: dict[
         FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
@@ -271,6 +274,11 @@ class SearchRequest(Request, SearchOptions, OrderRequest):
     )
 
     @property
+    def is_listing(self) -> bool:
+        """Whether the query is empty, so that all documents are found."""
+        return not self.query.strip()
+
+    @property
     def ranges(self) -> dict[str, list[Range]]:
         """The ranges whose documents are counted, by field."""
         return {
@@ -285,7 +293,7 @@ FilterText = Annotated[str, Field(max_length=MAX_FILTER_CHARS, description="a fi
 class SearchQuery(QueryString, SearchOptions):
     """The query string of a search by GET."""
 
-    q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
+    q: Text = Field(description="the query", examples=["copy a file"])
     filter: FilterText | None = None
     highlight: list[FieldName] = empty(
         list,

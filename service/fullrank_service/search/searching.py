@@ -225,6 +225,7 @@ def analysed(view: View, request: RankRequest, encoded: Encoded | None = None) -
     ordering = request.ordering
     is_by_score = ordering is None or ordering.is_by_score
     is_ranked = request.only is None and request.after is None and is_by_score
+    is_ranked = is_ranked and not request.is_listing
     return query if is_ranked or not query.is_reordered else replace(query, is_reordered=False)
 
 
