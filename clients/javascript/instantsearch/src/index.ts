@@ -51,7 +51,9 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
     ]);
     replies.forEach((reply, i) => {
       learn(knownOf(searches[i]!.model), reply);
-      if (sent[i]!.record) for (const { id } of reply.hits) shown.set(id, reply.query_id);
+      // The service logs no list of an empty query.
+      const isLogged = sent[i]!.record && sent[i]!.query.trim();
+      for (const { id } of reply.hits) if (isLogged) shown.set(id, reply.query_id);
     });
     const results = asked.map(({ isCompletion, indexName, params }) =>
       isCompletion

@@ -52,26 +52,23 @@ export function searchOf(
   known: Learned,
 ): SearchRequest {
   const { limit, offset } = pageOf(params);
-  const query = params.query?.trim() ? params.query : "";
+  const query = params.query ?? "";
   const conditions = conditionsOf(params, known);
   const fields = params.attributesToRetrieve?.filter((name) => name !== "*");
-  const marked = limit && query ? [...new Set([...highlighted(params, known), ...snippetsOf(params).keys()])] : [];
+  const marked = limit && query.trim() ? [...new Set([...highlighted(params, known), ...snippetsOf(params).keys()])] : [];
   return {
     ...(model && { model }),
-    // A score that every document reaches: without a query, all are listed.
-    ...(query ? { query } : { query: "*", match: "any", min_score: -1e300 }),
-    // The service has no limit of 0.
-    limit: limit || 1,
+    query,
+    limit,
     offset,
     sort,
     facets: typeof params.facets === "string" ? [params.facets] : [...(params.facets ?? [])],
     facet_limit: params.maxValuesPerFacet ?? 10,
     ...(conditions.length && { filter: { and: conditions } }),
-    ...((!limit || fields?.length) && { fields: limit ? fields : [] }),
+    ...(fields?.length && { fields }),
     ...(marked.length && { highlight: { fields: marked.slice(0, MAX_HIGHLIGHTED), words: MARKED_WORDS } }),
     ...(params.userToken && { client_id: params.userToken }),
-    // Nobody typed an empty query, and counts for facets are shown to nobody.
-    record: Boolean(limit && query) && params.analytics !== false,
+    record: params.analytics !== false,
     ...params.fullrank,
   } as SearchRequest;
 }

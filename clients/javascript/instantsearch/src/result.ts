@@ -15,7 +15,7 @@ export function resultOf(index: string, params: Params, reply: SearchReply): any
     index,
     query: params.query ?? "",
     params: "",
-    hits: isListed ? reply.hits.map((hit) => hitOf(hit, params)) : [],
+    hits: reply.hits.map((hit) => hitOf(hit, params)),
     nbHits,
     exhaustiveNbHits: reply.total !== null,
     page: isListed ? Math.floor(offset / limit) : 0,
