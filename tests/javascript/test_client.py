@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from fullrank.events.log import EventLog
+from tests.api.support import KEY
 from tests.javascript.conftest import ROOT, Service, wait_until
 
 pytestmark = pytest.mark.browser
@@ -104,6 +105,17 @@ def test_an_error_has_the_problem_of_the_service(run: Callable[..., Any]) -> Non
     assert found[3]["errors"] == [
         {"field": "filter.price", "reason": "this field has numbers, not text"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome"), [(KEY, 1), ("fr_x", "401: Unknown or expired API key.")]
+)
+def test_a_key_is_sent(run: Callable[..., Any], key: str, outcome: object) -> None:
+    body = """
+        try { return (await client.search({ query: "hat", limit: 1 })).hits.length; }
+        catch (error) { return error.message; }
+        """
+    assert run(body, key=key) == outcome
 
 
 @pytest.mark.parametrize(
