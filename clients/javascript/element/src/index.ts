@@ -48,6 +48,7 @@ export class FullrankSearch extends HTMLElement {
   private input!: HTMLInputElement;
   private dialog?: HTMLDialogElement;
   private list!: HTMLElement;
+  private meant!: HTMLElement;
   private extra!: HTMLElement;
   private status!: HTMLElement;
   private options: Option[] = [];
@@ -95,11 +96,12 @@ export class FullrankSearch extends HTMLElement {
     this.input.addEventListener("input", () => this.onInput());
     this.input.addEventListener("keydown", (event) => this.onKey(event));
     this.list = element("div", { role: "listbox", id: "list", "aria-label": labels.results, hidden: "" });
+    this.meant = element("div", { class: "extra", part: "meant" });
     this.extra = element("div", { class: "extra", part: "extra" });
     this.status = element("p", { role: "status", class: "status", dir: "auto" });
     const box = element("div", { class: "box" }, icon(), this.input);
     const panel = element("div", { class: "panel", part: "panel", role: "search", "aria-label": labels.open }, box,
-      element("div", { class: "results", part: "results" }, this.list, this.extra), this.status);
+      element("div", { class: "results", part: "results" }, this.meant, this.list, this.extra), this.status);
     if (this.hasAttribute("inline")) {
       root.append(panel);
       this.input.addEventListener("focus", () => this.input.value || this.showRecent());
@@ -216,7 +218,7 @@ export class FullrankSearch extends HTMLElement {
     if (did_you_mean) {
       const meant = button(did_you_mean, () => this.ask(did_you_mean), "link");
       meant.dir = "auto";
-      this.extra.prepend(element("p", { class: "meant" }, `${labels.meant} `, meant));
+      this.meant.append(element("p", {}, `${labels.meant} `, meant));
     }
     const count = total ?? total_at_least ?? hits.length;
     // The reason for an empty list is said aloud, and stands above the advice.
@@ -265,6 +267,7 @@ export class FullrankSearch extends HTMLElement {
 
   private choices(options: Option[]): void {
     this.options = options;
+    this.meant.replaceChildren();
     options.forEach(({ node }, i) => {
       node.id = `option-${i}`;
       node.tabIndex = -1;
