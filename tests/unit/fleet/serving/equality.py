@@ -360,6 +360,10 @@ def request(rng: random.Random) -> dict[str, Any]:
     # Few documents have all words, so the deepest pages would be empty.
     if rng.random() < 0.4 and found.get("offset", 0) < 300:
         found["match"] = rng.choice(["all", "auto"])
+    if rng.random() < 0.3:
+        found["facet_mode"] = "disjunctive"
+    if rng.random() < 0.1:
+        found |= rng.choice([{"query": ""}, {"limit": 0}])
     if rng.random() < 0.08:
         found |= rng.choice(
             [
