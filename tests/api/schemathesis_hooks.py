@@ -62,8 +62,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         if isinstance(asked.get("highlight"), dict):
             asked["highlight"] = HIGHLIGHT
         if "cursor" in asked:
-            # A cursor of another search, or one beside an offset or another order, is refused.
-            for name in ("offset", "sort", "group_by", "diversity", "mode"):
+            # A cursor of another search, or one beside a limit of 0, an offset or another order, is refused.
+            for name in ("limit", "offset", "sort", "group_by", "diversity", "mode"):
                 asked.pop(name, None)
             asked["cursor"] = "*"
         if "facet_ranges" in asked:
@@ -89,6 +89,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         query["filter"] = json.dumps(FITTING)
     if "facets" in query:
         query["facets"] = ["section"]
+    if "highlight" in query:
+        query["highlight"] = ["text"]
     for place in (body, query, *searches):
         if "min_seq" in place:
             place["min_seq"] = 0
