@@ -145,4 +145,5 @@ release: $(VENV)/.dev-installed ## build dist/, install the wheel in a clean env
 
 clean: ## remove .venv, caches and build outputs; bundles stay
 	rm -rf $(VENV) build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(JAVASCRIPT)/node_modules $(JAVASCRIPT)/*/dist tests/javascript/build examples/*/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
