@@ -169,9 +169,7 @@ def test_the_scan_stays_within_its_error_bound(dense: int, density: float) -> No
     of_dense, lexical = brute(queries, documents)
     scanned = retriever.scores(queries)
     error = np.abs(scanned - (of_dense + lexical + documents.bias)).max(axis=1)
-    bound = np.array(
-        [retriever.error(queries, i, scanned[i]) for i in range(len(queries))]
-    )
+    bound = np.array([retriever.error(queries, i, scanned[i]) for i in range(len(queries))])
     assert np.all(error <= bound)
     assert (error > 0).any()
 
