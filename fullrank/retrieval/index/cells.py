@@ -154,9 +154,11 @@ def build_cells(
     made_cells.of[:] = cell_of[rows]
     made_cells.distances[:] = distances[rows]
     np.cumsum(np.bincount(cell_of, minlength=len(centres)), out=starts[1:])
-    is_known = known is not None and known.n_cells == len(centres)
-    own = known[5:7] if is_known and known is not None else encode(centres)[:2]
-    made_cells.centres[:], made_cells.scales[:] = own
+    if known is not None and known.n_cells == len(centres):
+        # The same memory: a search of a segment then finds in the caches what the search of the bundle has just read.
+        made_cells = made_cells._replace(centres=known.centres, scales=known.scales)
+    else:
+        made_cells.centres[:], made_cells.scales[:] = encode(centres)[:2]
     sums = np.bincount(cell_of, bias, minlength=len(centres))
     made_cells.bias[:] = sums / np.maximum(np.diff(starts), 1)
     made_cells.longest[:] = longest

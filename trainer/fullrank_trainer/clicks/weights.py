@@ -29,7 +29,7 @@ DEFAULT: Rule = "mixture"
 
 MIN_WEIGHT = 0.5
 """Least γ, where a query has 1 on average. Most judgements below it are clicks by mistake, and
-those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
+those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/clicks.md)."""
 MAX_INVERSE = 10.0
 """A judgement that measures counts at most so often because it was unlikely to be noticed."""
 SATISFIED_S = 30.0

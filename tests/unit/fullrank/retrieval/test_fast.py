@@ -250,6 +250,7 @@ def test_a_large_segment_needs_half_of_the_candidates_of_its_bundle(
     like = with_cells(encoded(rng, 2000, 16, 60), effort)
     found = building.index_of_segment(encoded(rng, 1000, 16, 60), like)
     assert found.effort == replace(effort, words=32, rescored=16)
+    assert np.shares_memory(found.cells.centres, like.cells.centres)
     assert building.index_of_segment(encoded(rng, 999, 16, 60), like).effort is None
 
 

@@ -31,7 +31,7 @@ from fullrank_trainer.training.warm import WarmStart
 
 EPOCHS = 2
 RATE = 0.3
-"""Most epochs, and the factor of the learning rate, after a warm start: docs/results/loop.md."""
+"""Most epochs, and the factor of the learning rate, after a warm start; chosen on validation queries."""
 _ROWS = 1 << 13  # at once
 
 
