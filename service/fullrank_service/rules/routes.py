@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from logging import getLogger
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -63,12 +63,6 @@ def _since(log: Log, seq: int) -> tuple[list[Logged], int]:
 def _stored(log: Log | None) -> dict[str, bytes]:
     found = [] if log is None else _since(log, 0)[0]
     return {one.id: one.fields for one in found if one.fields is not None}
-
-
-def _write(log: Log, writes: Sequence[Write], seen: int = 0) -> None:
-    [outcome] = log.commit([Submission(COLLECTION, writes, lambda _: b"", seen=seen)], _NO_CAPS)
-    if isinstance(outcome, Exception):
-        raise outcome
 
 
 class Rules:
@@ -138,8 +132,11 @@ class Rules:
         return [{"id": id, **orjson.loads(ids[id])} for id in sorted(ids)[:limit]]
 
     def _put(self, write: Write) -> None:
+        submission = Submission(COLLECTION, [write], lambda _: b"", seen=self._seq)
         with closing(self._place.open()) as log:
-            _write(log, [write], self._seq)
+            [outcome] = log.commit([submission], _NO_CAPS)
+        if isinstance(outcome, Exception):
+            raise outcome
         self._thread.nudge()
 
     def _delete(self, key: str) -> None:
@@ -201,15 +198,32 @@ def _rule(stored: Logged) -> Rule | None:
 
 
 def _move(former: Path, place: LogPlace) -> None:
-    """Move the rules of a file into the log; a file that is left after a crash is not read again."""
+    """Move the rules of a file into the log; what the log knows of a rule stays, also that it was deleted."""
     if not former.exists():
         return
+    try:
+        # Another worker may have just moved it.
+        with closing(sqlite3.connect(f"{former.absolute().as_uri()}?mode=rw", uri=True)) as file:
+            is_made = file.execute("SELECT 1 FROM sqlite_master WHERE name = 'rules'").fetchone()
+            query = "SELECT collection || '/' || id, rule FROM rules"
+            rows = file.execute(query).fetchall() if is_made else []
+    except sqlite3.Error as error:
+        if not former.exists():
+            return
+        raise LogError(f"{former}: {error}; mend or remove this file") from error
+    missing = [
+        Submission(COLLECTION, [Write(*row)], lambda _: b"", unchanged_since=0) for row in rows
+    ]
     with closing(place.open()) as log:
-        if not _since(log, 0)[0]:
-            with closing(sqlite3.connect(former)) as file:
-                rows = file.execute("SELECT collection || '/' || id, rule FROM rules").fetchall()
-            _write(log, [Write(key, rule) for key, rule in rows])
-    former.rename(former.with_name(f"{former.name}.moved"))
+        log.commit(missing, _NO_CAPS)
+        stored = _stored(log)
+    others = ", ".join(key for key, rule in rows if stored.get(key) != rule)
+    if others:
+        _log.warning(
+            "%s: the log has other versions of these rules, which stay: %s", former, others
+        )
+    with suppress(FileNotFoundError):
+        former.rename(former.with_name(f"{former.name}.moved"))
     _log.info("moved the rules of %s into the log of documents", former)
 
 

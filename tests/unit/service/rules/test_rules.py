@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from fullrank_service.base import errors
@@ -87,18 +89,40 @@ def test_pages_of_rules_follow_each_other(writer: Rules) -> None:
     assert [page(after) for after in ("", "b", "c")] == [["a", "b"], ["c"], []]
 
 
-def test_the_rules_of_a_former_file_move_into_the_log(tmp_path: Path) -> None:
+def test_the_rules_of_a_former_file_move_into_the_log(
+    writer: Rules, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     former = tmp_path / "rules.sqlite"
+    own = {"hide": ["own"]}
+    put(writer, "c", own)  # of another router, say
+    put(writer, "d")
+    asyncio.run(writer.delete("shop", "d"))
     with closing(sqlite3.connect(former)) as file:
         file.execute("CREATE TABLE rules (revision, collection, id, rule)")
-        file.execute(
-            """INSERT INTO rules VALUES (1, 'shop', 'a', CAST('{"hide":["a"]}' AS BLOB))"""
-        )
+        for id in "acd":
+            row = ("shop", id, orjson.dumps(RULE))
+            file.execute("INSERT INTO rules VALUES (1, ?, ?, ?)", row)
         file.commit()
-    for _ in range(2):  # the second start finds them in the log
+    for _ in range(2):  # the second time after a crash that left the file
+        shutil.copy(former, tmp_path / "left")
         rules = Rules(LogPlace.of_file(tmp_path / FILE), former)
         rules.start()
-        assert rules.ids("shop") == {"a"}
+        assert rules.ids("shop") == {"a", "c"}
         assert asyncio.run(rules.get("shop", "a")) == RULE
+        assert asyncio.run(rules.get("shop", "c")) == own
         asyncio.run(rules.close())
+        assert not former.exists()
+        (tmp_path / "left").rename(former)
+    assert f"{former}: the log has other versions of these rules" in caplog.text
+    assert "shop/c, shop/d" in caplog.text
+    assert "shop/a" not in caplog.text
+
+
+def test_a_former_file_that_was_never_written_is_moved_away(tmp_path: Path) -> None:
+    (former := tmp_path / "rules.sqlite").touch()
+    rules = Rules(LogPlace.of_file(tmp_path / FILE), former)
+    rules.start()
     assert not former.exists()
+    put(rules, "a")
+    becomes(rules, {"a"})
+    asyncio.run(rules.close())
