@@ -428,7 +428,7 @@ class Log(ABC):
         with self._errors():
             rows = self._execute(
                 "SELECT seq, bytes, collection, id FROM operations "
-                "WHERE fields IS NOT NULL AND collection NOT LIKE '.%' "  # of bundles, not rules
+                "WHERE fields IS NOT NULL AND substr(collection, 1, 1) <> '.' "  # no rules
                 "ORDER BY bytes DESC, seq LIMIT ?",
                 (limit,),
             )

@@ -106,6 +106,12 @@ def test_collections_share_only_the_numbers(log: Log) -> None:
     assert log.after("nobody's", 0, 10) == ([], 3)
 
 
+def test_the_largest_documents_are_listed_without_rules(log: Log) -> None:
+    log.commit([put("a"), put("b", text="long" * 9), put("c", name=".rules")], CAPS)
+    assert [held.id for held in log.largest(2)] == ["b", "a"]
+    assert [held.id for held in log.largest(1)] == ["b"]
+
+
 def test_reading_continues_where_it_stopped(log: Log) -> None:
     log.commit([put(*"abcde"), put("x", name="other")], CAPS)
     seen, upto = [], 0
