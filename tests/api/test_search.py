@@ -270,6 +270,23 @@ async def test_a_filter_is_applied_before_named_documents_are_cut(tmp_path: Path
             assert min(hit["fields"]["size"] for hit in found["hits"]) >= least
 
 
+async def test_named_documents_are_counted_as_they_are_ordered(tmp_path: Path) -> None:
+    """Only in the order of the score does a query that names documents ask for all its words."""
+    fields = [{"title": f"lamp {i}", "sku": "ab-1234", "size": i} for i in range(4)]
+    fields += [{"title": "ab lamp", "size": i} for i in range(4, 7)]
+    documents = [Document(f"d{i}", one) for i, one in enumerate(fields)]
+    make_bundle(tmp_path, "shop", documents, floor=Floor(lexical=0.1))
+    counted: dict[str, Any] = {"facets": ["size"], "facet_mode": "disjunctive"}
+    orders: list[tuple[dict[str, Any], int]] = [({}, 4), ({"sort": [{"field": "size"}]}, 3)]
+    async with running(tmp_path) as client:
+        for order, count in orders:
+            asked = {**counted, **order}
+            whole = await client.search("AB-1234", **asked)
+            found = await client.search("AB-1234", filter={"size": {"gte": 3}}, **asked)
+            assert found["facets"] == whole["facets"]
+            assert whole["total"] == whole["facets"]["size"]["distinct"] == count
+
+
 async def test_documents_as_queries_have_weights_of_their_own(tmp_path: Path) -> None:
     """The same text ranks by one part when it is typed and by another as a document, cached or not."""
 

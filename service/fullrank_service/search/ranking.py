@@ -128,7 +128,8 @@ def rank_view(
     ranking_s = stages.done("rank")
     hits = shown(view, request, query, found.hits)
     stages.done("fields")
-    if mode == "exact" and request.only is None and checked.order is None:
+    is_usual = request.only is None and checked.order is None and not request.is_listing
+    if mode == "exact" and is_usual:
         policy.observe_exact(view.bundle, ranking_s)
     if is_measured:
         policy.observe_plain(view.bundle, mode, thread_time() - began)

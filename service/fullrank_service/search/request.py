@@ -168,6 +168,7 @@ class RankRequest:
             or self.ordering is not None
             or self.offset + self.limit > _MAX_PLAIN_HITS
             or len(self.text) > _MAX_PLAIN_CHARS
+            or self.is_listing
         )
 
 

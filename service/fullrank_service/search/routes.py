@@ -23,6 +23,7 @@ from fullrank.errors import FilterError
 from fullrank.events.log import KeyDamaged, key_for, places, read_key
 from fullrank.events.records import ServedList
 from fullrank.live import View
+from fullrank.ordering.order import Ordering
 from fullrank.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics
@@ -352,7 +353,9 @@ def _count_of(name: str, condition: Mapping[str, Any], request: RankRequest) -> 
         "explain": False,
     }
     counting = asked.model_copy(update=counted)
-    return replace(request, asked=counting, limit=1, ordering=None)
+    # Not None, which would put a document that the query names first, and ask for all words.
+    ordering = None if request.ordering is None else Ordering()
+    return replace(request, asked=counting, limit=1, ordering=ordering)
 
 
 @router.post(
