@@ -203,3 +203,18 @@ def find_beginning(blob: UInt8, offsets: Int64, name: UInt8) -> tuple[int, int]:
     """
     first = first_from(blob, offsets, name, 0, 0)
     return first, first_from(blob, offsets, name, 1, first)
+
+
+@kernel(output("int32"), array("uint8"), array("int64"), array("uint8"), array("int64"))
+def find_ascending(blob: UInt8, offsets: Int64, names: UInt8, bounds: Int64) -> Int32:
+    """Find names as ``find_strings`` does, but among ascending strings and without a hash table.
+
+    People choose ids, and can choose thousands of them with one CRC-32.
+    """
+    rows = np.full(len(bounds) - 1, -1, np.int32)
+    for i in range(len(rows)):
+        name = names[bounds[i] : bounds[i + 1]]
+        row = first_from(blob, offsets, name, 0, 0)
+        if row < len(offsets) - 1 and offsets[row + 1] - offsets[row] == len(name):
+            rows[i] = row if compare_beginning(blob, offsets, row, name) == 0 else -1
+    return rows

@@ -45,7 +45,6 @@ class Part:
             the model. None if the columns are the model's. Each is one of a document, perhaps of a removed one.
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
         facts: About the documents, for the second stage; None: the bundle has no second stage.
-        ids: Rows by id.
         new_words: Words of the documents that the model was not trained on, ascending; some may be those of removed
             documents alone, which ``has_features`` tells.
     """
@@ -57,12 +56,7 @@ class Part:
     features: Int32 | None = None
     removed: Mask | None = None
     facts: DocumentFacts | None = None
-    ids: Lexicon | None = None
     new_words: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.ids is None:
-            object.__setattr__(self, "ids", Lexicon.of(self.store.ids))
 
     def __len__(self) -> int:
         """Number of documents, with those removed."""
@@ -91,8 +85,7 @@ class Part:
 
     def live_rows(self, ids: Sequence[str]) -> Int64:
         """Return the rows of those ids that are in this part and not removed, in the order of the ids."""
-        assert self.ids is not None
-        found = self.ids.find_all(ids)
+        found = self.store.rows(ids)
         rows = found[found >= 0].astype(np.int64)
         return rows if self.removed is None else rows[~self.removed[rows]]
 

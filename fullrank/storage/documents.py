@@ -6,12 +6,15 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
 
 from fullrank.errors import BundleError
-from fullrank.storage.strings import StringTable
+from fullrank.kernels.arrays import Int32
+from fullrank.kernels.words import find_ascending
+from fullrank.storage.strings import Names, StringTable
 
 # Levels of a document, its outer object included. orjson, which formats responses, refuses more than 254 levels, and
 # the depth that json accepts differs between Python versions.
@@ -127,6 +130,14 @@ class DocumentStore:
         if row == len(self.ids) or self.ids[row] != id:
             raise KeyError(id)
         return row
+
+    def rows(self, ids: Sequence[str]) -> Int32:
+        """Return the row of each id, int32, -1 for unknown ones."""
+        return find_ascending(self._table.blob, self._table.offsets, *Names.of(ids).packed)
+
+    @cached_property
+    def _table(self) -> StringTable:
+        return StringTable.of(self.ids)
 
     def line(self, row: int) -> str:
         """Return the stored fields of one row as a line of JSON."""

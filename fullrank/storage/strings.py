@@ -266,12 +266,9 @@ class Lexicon(StringTable):
         names = Names.of(names)
         rows = names.found.get(self)
         if rows is None:
-            rows = names.found[self] = self.find_all(names)
+            rows = find_strings(self.blob, self.offsets, self.slots, *names.packed)
+            names.found[self] = rows
         return rows
-
-    def find_all(self, names: Sequence[str]) -> Int32:
-        """Return what ``rows`` does; nothing is remembered."""
-        return find_strings(self.blob, self.offsets, self.slots, *Names.of(names).packed)
 
     def find(self, name: str) -> int:
         """Return the row of a string; -1 if the table does not have it."""

@@ -24,8 +24,7 @@ from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
 from fullrank.search.part import Part, Query
-from fullrank.storage.documents import Document
-from fullrank.storage.strings import Lexicon
+from fullrank.storage.documents import Document, DocumentStore
 from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases
@@ -514,5 +513,6 @@ some_ids = st.lists(st.text(max_size=3), unique=True, max_size=30)
 
 @given(known=some_ids, wanted=some_ids)
 def test_rows_are_those_of_a_dictionary(known: list[str], wanted: list[str]) -> None:
-    rows = Lexicon.of(known).find_all(wanted)
+    known.sort()
+    rows = DocumentStore(known, ["{}"] * len(known)).rows(wanted)
     assert rows.tolist() == [known.index(id) if id in known else -1 for id in wanted]
