@@ -150,7 +150,8 @@ class OpenShard:
             is_all = len(found.hits) < asked.wanted.limit
         else:
             found, is_all = _first(search, DEPTH if asked.is_reordered else 0)
-        if mode == "exact" and request.only is None and search.order is None:
+        is_usual = request.only is None and search.order is None and not request.is_listing
+        if mode == "exact" and is_usual:
             self._policy.observe_exact(view.bundle, time.perf_counter() - began)
         hits, order = found.hits, search.order
         is_grouped = request.ordering is not None and request.ordering.group_by is not None

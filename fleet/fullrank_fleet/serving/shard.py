@@ -88,11 +88,9 @@ class ShardServer:
             trim_heap()
 
     def release_idle(self, versions: Sequence[str], idle_s: float = SILENT_S) -> tuple[str, ...]:
-        """Forget versions, but keep those that somebody has asked for since: a router that cannot reach the
-        coordinator.
+        """Forget versions, and return those that can be asked for; one that was asked for lately stays.
 
-        Returns:
-            The versions that can be asked for.
+        A router that cannot reach the coordinator may still ask.
         """
         oldest = time.monotonic() - idle_s
         for version in versions:
@@ -107,9 +105,8 @@ class ShardServer:
             left_s: Seconds from now until nobody waits for the answer of each: it is not begun later.
 
         Returns:
-            For each the answer, or why another replica must be asked: a defect, or the process was just started again
-                and
-            has no version yet; or TimeoutError.
+            For each the answer, or why another replica must be asked: a defect, no version yet because the process was
+            just started again, or TimeoutError.
         """
         now = time.monotonic()
         with self._answering:
