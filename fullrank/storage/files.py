@@ -66,8 +66,9 @@ def locked(path: Path, wait_s: float = math.inf) -> Iterator[bool]:
     Yields:
         Whether it was free within `wait_s`.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if path.is_dir() else os.O_CREAT)
-    descriptor, end = os.open(path, flags, 0o644), time.monotonic() + wait_s
+    # A network file system locks only a file that is open for writing.
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    descriptor, end = os.open(path, flags | os.O_CLOEXEC, 0o666), time.monotonic() + wait_s
     try:
         is_ours = wait_s == math.inf
         if is_ours:

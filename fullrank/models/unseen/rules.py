@@ -71,7 +71,7 @@ def _mixed(model: MixedModel, scales: Sequence[float]) -> Rule | None:
     if not rules or len(rules) < len(parts):
         return None
     best = next((one for one in rules if one[1] > 0 and len(one[0].words)), rules[0])
-    return replace(best[0], weight=best[2])
+    return replace(best[0], weight=best[0].weight * best[2])
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
+import os
 import pickle
 import sys
 from itertools import pairwise
@@ -21,7 +24,7 @@ from fullrank.kernels.words import EMPTY
 from fullrank.storage import strings as module
 from fullrank.storage.checks import ascends, check_ascending
 from fullrank.storage.documents import Document, DocumentStore, fields_line
-from fullrank.storage.files import replacing
+from fullrank.storage.files import locked, replacing
 from fullrank.storage.strict_json import (
     MAX_INTEGER,
     MIN_INTEGER,
@@ -286,6 +289,21 @@ def test_pointers_whose_differences_overflow_are_refused() -> None:
     assert (np.diff(forged) > 0).all()
     with pytest.raises(BundleError, match=r"x\.npy: does not ascend"):
         check_ascending("x.npy", forged, 4)
+
+
+def test_a_file_is_locked_on_a_file_system_that_locks_writable_files_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:  # as NFS does
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path / "lock") as first, locked(tmp_path / "lock", 0) as second:
+        assert (first, second) == (True, False)
 
 
 def test_writers_of_one_file_with_the_same_process_id_do_not_meet(tmp_path: Path) -> None:
