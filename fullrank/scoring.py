@@ -101,6 +101,9 @@ class InnerProduct:
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         vector = _vector(query)
+        # An empty query, for which all documents may be scored.
+        if not len(vector.words) and not vector.u.any():
+            return np.zeros(len(rows)), np.zeros(len(rows))
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
         with self._buffer as scratch:
             for start in range(0, len(rows), _AT_ONCE):
