@@ -6,4 +6,6 @@ compaction.py   what is too old, too much or erased leaves the disk; small segme
 log.py          lists and events as a reader sees them; pseudonyms, and who has been erased
 days.py         digests of the log, a file for each day
 caps.py         what one person may do to a ranking
+
+Times are in seconds since 1970.
 """

@@ -42,6 +42,7 @@ def votes_of(
     click. Programs do not vote.
 
     Args:
+        since: Start of the experiment, in seconds since 1970.
         until: Lists from then on do not vote. The votes of a day may change until it is over, so `until` is the
             beginning of today while the experiment runs.
 

@@ -92,7 +92,7 @@ class FacetCounts:
 
 
 def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") -> FacetCounts:
-    """Count all values of a field, for ``merged``; the arguments are those of ``facet``."""
+    """Count all values of a field, for ``merged``; the arguments are those of ``facet_over``."""
     column = column_of(columns, field, path)
     values: dict[Kind, Sequence[Value]] = {}
     counts: dict[Kind, Int64] = {}

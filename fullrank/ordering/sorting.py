@@ -116,7 +116,7 @@ class Boost:
 
 
 def boosts_of(parts: Sequence[Columns], boosts: Sequence[Boost], now: float) -> list[Float64]:
-    """Return the sum of the boosts of each document of several parts.
+    """Return the sum of the boosts of each document of several parts; now: in seconds since 1970.
 
     Returns:
         For each part float64 (documents,).

@@ -255,7 +255,7 @@ class RuleIndex:
                 self._prefixes[" ".join(words)].append(rule)
 
     def matching(self, query: str, now: float) -> list[Rule]:
-        """Return the rules that apply to a query, by id."""
+        """Return the rules that apply to a query `now`, in seconds since 1970, by id."""
         words = folded_words(query)
         found = [*self._always, *self._same.get(words, ())]
         if self._sizes:

@@ -187,6 +187,7 @@ def store(
 
     Args:
         records: in any order; their lines are in memory until all are read.
+        now: in seconds since 1970; their retention begins.
 
     Raises:
         FullrankError: the log would be larger; nothing was stored.
