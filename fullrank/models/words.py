@@ -78,6 +78,7 @@ class Wanted:
 class _Entry:
     """What is known of one word; None is found on first use."""
 
+    is_written: bool
     is_known: bool
     near: Sequence[Correction] | None = None
     features: frozenset[int] | None = None
@@ -151,13 +152,15 @@ class Words:
         if entry is None:
             if len(self._entries) >= _REMEMBERED:
                 self._entries.clear()
-            entry = _Entry(self.has(word) or bool(variants_of(word, self._sources)))
+            is_written = any(word in vocabulary.known for vocabulary, _ in self.tables)
+            is_known = is_written or bool(variants_of(word, self._sources))
+            entry = _Entry(is_written, is_known)
             self._entries[word] = entry
         return entry
 
     def has(self, word: str) -> bool:
         """Return whether the model knows a word as it is written."""
-        return any(word in vocabulary.known for vocabulary, _ in self.tables)
+        return self._entry(word).is_written
 
     def is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""
