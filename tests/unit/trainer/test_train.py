@@ -133,6 +133,13 @@ def test_a_search_keeps_the_best_trial(
     assert not (tmp_path / ".training").exists()
 
 
+def test_zero_seconds_leave_trials_without_a_time_limit(planted: Path, tmp_path: Path) -> None:
+    settings = (*TINY, "auto.seconds=0", "trials=rate=0;rate=0.1")
+    result, _ = trained(planted, tmp_path, "fielded", *settings)
+    assert result.recipe.train.seconds == 0
+    assert open_bundle(result.path).card["training"]["history"][-1]["epoch"] == 6
+
+
 def test_the_default_writes_a_blend_with_a_warm_and_a_cold_table(
     planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,18 @@ def test_two_bundles_published_in_one_second_are_both_kept(root: Path, written: 
     assert find_bundle(root, "planted") == again
 
 
+def test_progress_names_each_part(root: Path) -> None:
+    steps: list[tuple[str, int, int]] = []
+    write_bundle(root, "planted", **planted(), progress=lambda *step: steps.append(step))
+    parts = ["model", "documents", "columns", "cells", "codes"]
+    parts += ["outlines", "postings", "golden queries", "check"]
+    assert list(dict.fromkeys(part for part, _, _ in steps)) == parts
+    last = {part: (done, total) for part, done, total in steps}
+    assert all(done == total for done, total in last.values())
+    for long in ("codes", "postings", "cells"):
+        assert last[long][0] > 0
+
+
 def test_few_documents_get_no_index_and_no_dense_part_gets_one_cell(root: Path) -> None:
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
     assert sparse.retriever.index is not None

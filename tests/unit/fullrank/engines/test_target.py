@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,35 @@ def test_a_server_gets_the_address_the_name_and_the_key(
         ]
     ]
     assert names == ["shop", "other"]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("postgresql://h/db", ("postgresql://h/db", "my_shop")),
+        ("postgresql://h/db?table=a%20b", ("postgresql://h/db", "a_b")),
+        ("postgresql:///db?host=/sock&table=t&user=u", ("postgresql:///db?host=/sock&user=u", "t")),
+        ("postgresql://h1:1,h2:2/db", ("postgresql://h1:1,h2:2/db", "my_shop")),
+        (
+            "postgresql://h/db?options=-c%20statement_timeout%3D9",
+            ("postgresql://h/db?options=-c%20statement_timeout%3D9", "my_shop"),
+        ),
+    ],
+)
+def test_an_address_of_libpq_stays_as_it_is(
+    bundle: Bundle,
+    report: Reporter,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    expected: tuple[str, str],
+) -> None:
+    monkeypatch.setattr("psycopg.connect", nullcontext)
+    written: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        target, "export_table", lambda source, at, _: written.append((at, source.name))
+    )
+    export(bundle, address, None, report)
+    assert written == [expected]
 
 
 def test_a_failure_of_qdrant_edge_is_one_error(

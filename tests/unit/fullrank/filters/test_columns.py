@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import BundleError, FilterError
 from fullrank.filters.columns import Columns, ColumnsBuilder, columns_of, open_columns
+from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.facets import ValueCount, counted, facet_over, merged
 from fullrank.storage.strings import StringTable
 from tests.random_cases import cases
@@ -135,11 +136,24 @@ def test_fields_with_names_too_long_or_not_encodable_are_ignored() -> None:
     assert columns.refused == {}
 
 
+def test_only_the_first_256_fields_become_columns() -> None:
+    columns = columns_of([{f"f{i}": i for i in range(MAX_FIELDS + 9)}])
+    assert list(columns.by_name) == [f"f{i}" for i in range(MAX_FIELDS)]
+
+
 def test_too_many_different_texts_refuse_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fullrank.filters.columns.build.MAX_KEYWORDS", 3)
     columns = columns_of({"f": str(i), "g": str(i % 3)} for i in range(4))
     assert list(columns.by_name) == ["g"]
     assert "more than 3 different texts" in columns.refused["f"]
+
+
+def test_no_documents_or_no_fields_make_no_columns() -> None:
+    assert columns_of([]).by_name == {}
+    assert columns_of([{}, {}]).documents == 2
+    arrays, tables, facts = stored([])
+    assert (arrays, tables) == ({}, {})
+    assert facts == {"documents": 0, "fields": []}
 
 
 SOUND: list[dict[str, Any]] = [
