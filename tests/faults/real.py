@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -93,10 +93,12 @@ def lives(
     *,
     seed: int = 1,
     is_single: bool = False,
+    on_dead: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[str, list[int]]]:
     """Kill a service so many times at random moments, while writers write, each in a thread for each life.
 
     is_single: every other time kill one worker instead of all processes.
+    on_dead: called after each kill of all processes, while none runs and nobody writes.
 
     Yields the address of the service and the ids of its workers, after each kill, when nobody writes.
     """
@@ -125,6 +127,8 @@ def lives(
             for thread in threads:
                 thread.join()
             if process.poll() is not None:
+                assert not living(process.pid)
+                on_dead()
                 process = start(root, port, workers, FULLRANK_LOG_LEVEL="error")
             yield url, [report.pid for report in started(root, workers)]
     finally:

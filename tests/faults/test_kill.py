@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from fullrank_service.models.state import read_state
+from fullrank_service.models.state import ActiveState, read_state
 from tests.api.support import AUTH, at, make_bundle
 from tests.faults.real import Writer, lives
 
@@ -29,9 +29,13 @@ class Swapping(Writer):
 def test_a_server_killed_during_a_swap_serves_the_committed_version_again(tmp_path: Path) -> None:
     """3 times kill -9 at a random moment of a stream of swaps: every acknowledged one is kept."""
     own = Swapping([make_bundle(tmp_path, name, created=at(1)) for name in ("one", "two")])
-    for url, _ in lives(tmp_path, [own], 3, workers=1):
+    committed: list[ActiveState | None] = []
+    for url, _ in lives(
+        tmp_path, [own], 3, workers=1, on_dead=lambda: committed.append(read_state(tmp_path))
+    ):
         state = read_state(tmp_path)
         assert state is not None
+        assert state == committed[-1]
         # The last swap may have been committed although its answer was lost.
         assert state.generation in (own.generation, own.generation + 1)
         reply = httpx.post(f"{url}/v1/search", json={"query": "copy"}).json()
