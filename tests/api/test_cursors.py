@@ -91,6 +91,7 @@ async def test_replaced_documents_may_move_and_all_others_come_once(root: Root) 
     left = [hit["id"] for hit in hits if hit["id"] not in written_ids]
     assert left == [id for id in whole if id not in written_ids]
     # It comes again, behind the page that had it.
+    assert hits[0]["id"] == whole[0]
     assert [hit["id"] for hit in hits].count(whole[0]) == 2
     assert whole[-2] not in {hit["id"] for hit in hits}
     # Its words and so its score are the same: it comes at its place, with its new content.

@@ -164,7 +164,9 @@ def test_the_files_agree_on_every_version() -> None:
     everything = pins(ROOT / "requirements" / "dev.txt")
     for file in REQUIREMENTS:
         for name, pin in pins(file).items():
-            assert name not in everything or pin.version == everything[name].version, name
+            if file.stem == "integrations" and name not in everything:
+                continue
+            assert pin.version == everything[name].version, name
 
 
 def test_the_trainer_installs_no_web_server() -> None:
