@@ -32,7 +32,7 @@ class Floor:
         dense: of u·v; infinite where no u·v suffices.
         lexical: of s·t; infinite where no s·t suffices.
         unseen: of s·t among live documents, whose words may be unknown to some models of a blend and so weigh less.
-        share: the share of its letters that must be known of some word of a query, else it is unfamiliar; 0: none is.
+        share: a query is familiar if some word has this share of its letters in known pieces; 0: every query is.
         odds: of a known typing error in such a word.
         unfamiliar: of u·v for an unfamiliar query, for which no s·t suffices.
         score: of the score, bias included, in place of both; None: they decide.

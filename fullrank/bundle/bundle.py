@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from numbers import Real
@@ -138,11 +138,9 @@ class Bundle:
         # It has parts of the bundle, because a circle of references would stay mapped until a garbage collection.
         return Analyzer(
             self.model, self.live_model, self.known_words, self.prefixes, self.floor, self.click_parts,
-            self.match, self.second_stage, self.n_documents, self.new_words, self._find_unseen(),
+            self.match, self.second_stage, self.n_documents, self.new_words,
+            lru_cache(1)(partial(_unseen_features, self.model, self.encoded)),
         )  # fmt: skip
-
-    def _find_unseen(self) -> Callable[[], frozenset[int]]:
-        return lru_cache(1)(partial(_unseen_features, self.model, self.encoded))
 
     @property
     def unseen_features(self) -> frozenset[int]:

@@ -173,7 +173,13 @@ def thresholds(limits: Limits, slack: Slack) -> Thresholds:
 
 
 class Block(NamedTuple):
-    """Of the slots of a block: whether each is in the list of a feature, what the words add, its bound on u·v."""
+    """The slots of a block.
+
+    Attributes:
+        marks: Whether a slot is in the posting list of a feature.
+        sums: What the words of the query add to its score.
+        bounds: Its bound on u·v.
+    """
 
     marks: Mask
     sums: Float32

@@ -152,7 +152,7 @@ class MemoryModel(Model):
 
 
 class LinkModel(MemoryModel):
-    """Documents that link to others, as queries. One is known by its whole text, until it changes."""
+    """Documents as queries that link to others. A document is known by its whole text, so an edited one is unknown."""
 
     @property
     def config(self) -> dict[str, Any]:

@@ -67,15 +67,10 @@ NO_ADDITIONS = Additions((), (0,), np.zeros(0, np.int32), np.zeros(0, np.float32
 
 
 class Widened(NamedTuple):
-    """A widened query."""
+    """A widened query; ``find_terms`` says what each addition gave it, for explanations."""
 
     encoded: Encoded
     find_terms: Callable[[], list[TermShare]] = list
-
-    @property
-    def terms(self) -> list[TermShare]:
-        """What each addition gave the query, for explanations."""
-        return self.find_terms()
 
 
 def widen(query: Encoded, additions: Additions) -> Widened:

@@ -54,7 +54,7 @@ MAX_WORDS = 32
 """Most words of a query that is read for typing errors; longer ones are documents."""
 MAX_BITS = 62
 """Words that a document may have to have."""
-_REMEMBERED = 1 << 14
+_REMEMBERED, _QUERIES = 1 << 14, 1 << 4
 
 Table = tuple[Vocabulary, npt.NDArray[Any]]
 """Known words, and how often each occurs, relative to the rarest one."""
@@ -68,7 +68,7 @@ def script_of(letter: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What documents have that have a word of a query, in any form, or what it is a typing error of."""
+    """Features of the documents with a query word, in any form, or with what it is a typing error of; its frequency."""
 
     frequency: float
     features: frozenset[int]
@@ -110,6 +110,9 @@ class Words:
         tables: Of several with a word, the first one counts.
         sources: Of other forms of words; a word with one is known.
         discount: A factor on the probabilities of corrections.
+        model: Encodes queries, for the features of words.
+        parts: Models whose documents have no features but those of their words, each with its first sparse column.
+        of_documents: Tables of how often words occur in documents.
 
     Example:
         >>> Words.of(open_bundle(path).model).corrected("red aple")
@@ -117,7 +120,14 @@ class Words:
     """
 
     def __init__(
-        self, tables: Iterable[Table], sources: Sequence[Variants] = (), discount: float = 1.0
+        self,
+        tables: Iterable[Table],
+        sources: Sequence[Variants] = (),
+        discount: float = 1.0,
+        *,
+        model: Model | None = None,
+        parts: Sequence[tuple[int, Model, Known]] = (),
+        of_documents: Sequence[Table] = (),
     ) -> None:
         self.tables: list[Table] = []
         for vocabulary, frequency in tables:
@@ -128,24 +138,23 @@ class Words:
         known = (vocabulary.known for vocabulary, _ in self.tables)
         self._lexicons: list[Lexicon] = sorted(known, key=len, reverse=True)
         self._entries: dict[str, _Entry] = {}
-        # The known pieces of the query before: one search asks twice.
-        self._last: tuple[tuple[str, float], list[str]] = (("", 0.0), [])
-        self._model: Model | None = None
-        # The models whose documents have no features but those of their words, each with its first sparse column.
-        self._parts: list[tuple[int, Model, Known]] = []
-        self._of_documents: list[Table] = []
+        self._model, self._parts, self._of_documents = model, parts, of_documents
+        # One search asks twice, and several threads search.
+        self._pieces: dict[tuple[str, float], list[str]] = {}
 
     @classmethod
     def of(cls, model: Model) -> Words:
-        """Return the words of a model, and their features; of stems, and before a translation, none is known."""
+        """Return the words of a model. Stems are not known, nor are words of a model that translates its queries."""
         leaves = [(first, leaf, leaf.known) for first, leaf in model.leaves()]
         own = [known for _, _, known in leaves]
         sources = [source for known in own for source in known.sources]
-        found = cls((table for known in own for table in known.tables), sources)
-        found._model = model.trained
-        found._parts = [leaf for leaf in leaves if leaf[2].has_features]
-        found._of_documents = [table for known in own for table in known.of_documents]
-        return found
+        return cls(
+            (table for known in own for table in known.tables),
+            sources,
+            model=model.trained,
+            parts=[leaf for leaf in leaves if leaf[2].has_features],
+            of_documents=[table for known in own for table in known.of_documents],
+        )
 
     def _entry(self, word: str) -> _Entry:
         entry = self._entries.get(word)
@@ -192,6 +201,7 @@ class Words:
     def warm(self) -> None:
         """Build what the first unknown word would build."""
         assert self._letters is not None
+        assert self._total >= 0
         assert self._spelling is not None
 
     @cached_property
@@ -259,11 +269,14 @@ class Words:
         if not near:
             return 0.0
         frequencies = self.frequencies([one.word for one in near])
-        total = max((float(frequency.sum()) for _, frequency in self.tables), default=1.0)
-        found: float = sum(map(mul, frequencies, map(self._chance, near))) / total
+        found: float = sum(map(mul, frequencies, map(self._chance, near))) / self._total
         for letter in typed:
             found *= self._count(letter)
         return found
+
+    @cached_property
+    def _total(self) -> float:
+        return max((float(frequency.sum()) for _, frequency in self.tables), default=1.0)
 
     @cached_property
     def _letters(self) -> Counter[str]:
@@ -304,7 +317,7 @@ class Words:
 
     def _is_near(self, piece: str, odds: float) -> bool:
         """Return whether a piece is known, given the least odds of a known typing error."""
-        entry = self._entries.get(piece) or self._entry(piece)
+        entry = self._entry(piece)
         return entry.is_known or 0 < self.odds(piece) >= odds
 
     def is_familiar(
@@ -344,12 +357,14 @@ class Words:
 
     def known_pieces(self, text: str, odds: float) -> list[str]:
         """Return the known pieces of a query, each once; none of a text that is a document."""
-        asked, known = self._last
-        if asked != (text, odds):
+        known = self._pieces.get((text, odds))
+        if known is None:
+            if len(self._pieces) >= _QUERIES:
+                self._pieces.clear()
             pieces = query_words(text)
             own = dict.fromkeys(pieces) if len(pieces) <= MAX_WORDS else ()
             known = [piece for piece in own if self._is_near(piece, odds)]
-            self._last = (text, odds), known
+            self._pieces[text, odds] = known
         return known
 
     # Features of words.
@@ -371,7 +386,7 @@ class Words:
         return found
 
     def _wanted(self, piece: str) -> Wanted:
-        entry = self._entries.get(piece) or self._entry(piece)
+        entry = self._entry(piece)
         if entry.wanted is None:
             meant = self.correction(piece) or piece
             found = set[int]()

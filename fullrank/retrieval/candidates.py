@@ -279,8 +279,8 @@ def fast_candidates(
         nprobe = min(round(nprobe * share**-0.5), cells.n_cells)
         if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.n_cells):
             asked = cells.slots[remaining(len(mask), mask)].astype(np.int64)
-    features, dense, lexical, *_ = limits_of(floor, wanted, least)
-    limits = Limits(features, dense - query.error, lexical, wanted, float(least))
+    limits = limits_of(floor, wanted, least)
+    limits = limits._replace(dense=limits.dense - query.error)
     reads = Reads(
         effort.depth, float(effort.floor), nprobe, effort.margin * query.length, effort.sparse,
         effort.rescored, index.rest(effort.depth), asked,

@@ -367,7 +367,7 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Query(Encoded):
-    """An encoded query, and what else a search takes of it; an Encoded alone needs nothing else.
+    """An encoded query, and how to search for it. A plain ``Encoded`` is searched by its score alone.
 
     Attributes:
         text: As it was typed.

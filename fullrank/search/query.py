@@ -34,10 +34,14 @@ from fullrank.rules.synonyms import Replaced, features_of
 from fullrank.search.part import Part, Query
 from fullrank.text.words import query_words, tokens, words
 
-# Texts whose analysis is kept, characters of the longest one (others are documents), and options of each.
-_REMEMBERED, _LONGEST, _OPTIONS = 1 << 9, 1 << 12, 8
-# Words with one beginning that are looked at.
+_REMEMBERED = 1 << 9
+"""Texts, and last words, whose analysis is kept."""
+_LONGEST = 1 << 12
+"""Longer texts, in characters, are documents and are not kept."""
+_OPTIONS = 8
+"""Options kept of one text."""
 _MOST_READ = 1000
+"""Known words that are tried as completions of one beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,6 @@ class _Analysis:
 
     typed: Encoded | None = None
     document: Encoded | None = None
-    begun: Additions | None = None
     queries: dict[Options, Query] = field(default_factory=dict)
 
 
@@ -110,11 +113,12 @@ class Analyzer:
     unseen: Callable[[], frozenset[int]]
     added: tuple[Part, ...] = ()
     _memo: dict[str, _Analysis] = field(default_factory=dict)
+    _begun: dict[str, Additions] = field(default_factory=dict)
 
     def with_added(self, added: tuple[Part, ...]) -> Analyzer:
         """Return the analyzer of the same bundle with documents added."""
         assert self.opened is not None
-        return replace(self, model=self.opened, added=added, _memo={})
+        return replace(self, model=self.opened, added=added, _memo={}, _begun={})
 
     def query(self, text: str, options: Options = PLAIN, encoded: Encoded | None = None) -> Query:
         """Analyse a query.
@@ -212,10 +216,14 @@ class Analyzer:
 
     def begun(self, text: str) -> Additions:
         """Return the features of words that the last word of a query begins, of the model's and of documents'."""
-        seen = self._analysis(text)
-        if seen.begun is None:
-            seen.begun = self.prefixes.of(text) + self._begun_new(text)
-        return seen.begun
+        if not self._new or len(word := last_word(text)) < LEAST_LETTERS:
+            return self.prefixes.of(text)
+        new = self._begun.get(word)
+        if new is None:
+            if len(self._begun) >= _REMEMBERED:
+                self._begun.clear()
+            new = self._begun[word] = self._begun_new(word)
+        return self.prefixes.of(text) + new
 
     @cached_property
     def _new(self) -> list[tuple[Sequence[str], Part | None]]:
@@ -223,10 +231,7 @@ class Analyzer:
         several = [(self.new_words, None), *((part.new_words, part) for part in self.added)]
         return [own for own in several if own[0]]
 
-    def _begun_new(self, text: str) -> Additions:
-        word = last_word(text) if self._new else ""
-        if len(word) < LEAST_LETTERS:
-            return NO_ADDITIONS
+    def _begun_new(self, word: str) -> Additions:
         found: dict[str, list[Part | None]] = {}
         for known, part in self._new:
             for place in islice(places_beginning(known, word), _MOST_READ):

@@ -320,8 +320,8 @@ class Searchable:
         """Return the places offset..offset + limit of the ranking of all documents for one query.
 
         Args:
-            query: One query. Of a ``Query`` the floor is asked for: the exact mode counts the documents that reach it
-                up to ``COUNTED``, the fast mode those that it has found. Its required words are those of ``lacking``.
+            query: One query. A ``Query`` returns only documents that reach its floor: the exact mode counts them, up to
+                ``COUNTED``; the fast mode counts those it found. Pass its required words to ``lacking`` first.
             limit: Maximum number of hits, at least 1.
             offset: First place to return.
             deleted: As ``self.deleted`` returned it; default: removed documents only.

@@ -85,7 +85,8 @@ class FormTables:
         folded: Key → the words that are equal to it after folding but not before, and compounds.
         singulars: Key in the singular → the words whose folded key differs from it.
         starts: int64 (W + 1,); the forms of known word w are those from starts[w] to starts[w + 1].
-        rows, shares: Ascending for each word, and of its weight.
+        rows: The forms of each word, ascending.
+        shares: The share of the word's weight that each form gets.
     """
 
     folded: KeyedRows
@@ -126,7 +127,7 @@ class FormTables:
     def stored(
         arrays: Mapping[str, np.ndarray], strings: Mapping[str, Sequence[str]], words: int
     ) -> FormTables | None:
-        """Return the stored tables, None if there are none. Raises KeyError or ValueError where damaged."""
+        """Return the tables of a bundle; None if it has none. Raises KeyError or ValueError if they are damaged."""
         if "forms.starts" not in arrays:
             return None
         folded, singulars = (
@@ -227,7 +228,7 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Finds the forms of words, given the strength and the row of a word (None), and rows by key as in FormTables."""
+    """Finds other forms of words. `row_of` returns None for an unknown word; the keys are those of FormTables."""
 
     strength: Callable[[int], float]
     folded: float

@@ -68,7 +68,7 @@ def measure_columns(
 ) -> list[Column]:
     """Measure a bundle and the baselines on the clicks of a split, by column; a column without clicks is left out.
 
-    There are none if the split has no weights, so that its judgements are no clicks, or without the split `train`.
+    Returns an empty list if the collection has no split `train`, or if the split has no weights and so no clicks.
 
     Raises CollectionError, TrainingError.
     """

@@ -77,7 +77,7 @@ def weigh(
     Args:
         mixture: of all splits; None: fitted to these votes.
         measures: γ Σ c, unscaled, is divided by how likely a document that answers would have been clicked at all in
-            the places it had. So a mean over clicks is what it were if people looked at every place alike.
+            the places it had. A mean over clicks is then what it would be if people looked at every place alike.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.

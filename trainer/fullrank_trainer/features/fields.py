@@ -92,7 +92,7 @@ CLICKED = "clicked"
 
 @dataclass(frozen=True, eq=False)
 class Clicks:
-    """Word counts of clicked text: of queries, and of documents, as the queries that led to them have it."""
+    """Word counts of the queries, and of each document's clicked text: the queries that led to it."""
 
     texts: Rows
     judged: sp.csr_array[np.float32]

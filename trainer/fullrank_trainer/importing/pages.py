@@ -48,8 +48,11 @@ class Page:
 class Pages:
     """The pages of a folder, without hidden folders and node_modules.
 
-    After ``rows``, ``links`` has what each page links to, and the texts of the links. In ``address`` {path} stands for
-    the path without its ending; None: no url.
+    ``rows`` also fills ``links``: the pages that each page links to, with the texts of the links.
+
+    Args:
+        root: The folder.
+        address: The url of a page, in which {path} stands for its path without the ending; None: pages have no url.
     """
 
     def __init__(self, root: Path, address: str | None) -> None:

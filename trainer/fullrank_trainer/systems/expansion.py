@@ -43,11 +43,12 @@ def validate(recipe: Recipe) -> None:
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Build the linear model of a recipe once for all trials, and expand its queries."""
     features = context.features(recipe.model)
-    parameters = start(features, recipe.train, np.random.default_rng(context.seed))
-    base = context.cached(
-        ("expansion", recipe.model),
-        lambda: fitted_linear(features, compile_model(features, parameters), parameters),
-    )
+
+    def linear() -> FittedModel:
+        parameters = start(features, recipe.train, np.random.default_rng(context.seed))
+        return fitted_linear(features, compile_model(features, parameters), parameters)
+
+    base = context.cached(("expansion", recipe.model), linear)
     assert isinstance(base.model, LinearModel)
     return replace(base, model=ExpansionModel(base.model, recipe.own.beta, recipe.own.feedback))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -349,7 +350,7 @@ class Graph:
         return Graph(both)
 
     def sample(self, count: int, rng: np.random.Generator) -> Drawn:
-        """Draw ``count`` pairs, in turn a random edge and a random pair that is not adjacent, and which they are.
+        """Draw ``count`` pairs, alternately a random edge and a random pair that is not adjacent, and whether each is.
 
         In an almost complete graph the last of 8 draws may be adjacent, and is marked as such.
         """
@@ -370,10 +371,19 @@ class Graph:
             second[again] += second[again] >= first[again]
         return first, second, adjacent | self._are_adjacent(first, second)
 
-    def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
+    @cached_property
+    def _keys(self) -> Int64:
+        """Each edge as one number, ascending."""
         m = self.neighbours.shape[0]
-        owner = np.repeat(np.arange(m), np.diff(self.neighbours.indptr))
-        return np.isin(first * m + second, owner * m + self.neighbours.indices)
+        return (
+            np.repeat(np.arange(m), np.diff(self.neighbours.indptr)) * m + self.neighbours.indices
+        )
+
+    def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
+        asked = first * self.neighbours.shape[0] + second
+        places = np.searchsorted(self._keys, asked)
+        found: npt.NDArray[np.bool_] = self._keys[np.minimum(places, len(self._keys) - 1)] == asked
+        return found
 
 
 def run(

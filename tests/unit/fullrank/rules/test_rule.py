@@ -201,7 +201,7 @@ def test_the_query_gains_features_at_a_share_of_their_weight(model: Model, query
     np.testing.assert_array_equal(found.encoded.sparse.csr().toarray()[0], expected)
     np.testing.assert_array_equal(found.encoded.dense, encoded.dense)
     added = np.zeros(len(before), np.float32)
-    for term in found.terms:
+    for term in found.find_terms():
         added[np.atleast_1d(term.feature)] += np.atleast_1d(term.weight).astype(np.float32)
         assert not term.dense.any()
     np.testing.assert_array_equal(before + added, expected)
