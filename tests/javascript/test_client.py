@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,26 @@ def test_it_stays_small() -> None:
     if not script.exists():
         pytest.skip("make test-javascript builds clients/javascript and runs these tests")
     assert len(gzip.compress(script.read_bytes())) <= MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("package", "script"),
+    [
+        ("client", "index.js"),
+        ("instantsearch", "index.js"),
+        ("element", "fullrank-search.js"),
+    ],
+)
+def test_the_sizes_that_pages_tell_are_those_of_the_build(package: str, script: str) -> None:
+    folder = ROOT / "clients/javascript" / package
+    if not (folder / "dist" / script).exists():
+        pytest.skip("make test-javascript builds clients/javascript and runs these tests")
+    name = json.loads((folder / "package.json").read_text())["name"]
+    [row] = re.findall(rf"^\| \[`{name}`\].*$", (ROOT / "docs/javascript.md").read_text(), re.M)
+    size = len(gzip.compress((folder / "dist" / script).read_bytes(), 6)) / 1000
+    told = re.findall(r"([\d.]+) kB", row + (folder / "README.md").read_text())
+    assert told
+    assert [float(one) for one in told] == pytest.approx([size] * len(told), abs=0.06)
 
 
 def test_searches_and_completions_are_those_of_the_service(

@@ -188,6 +188,20 @@ function failure(response: Response, text: string): FullrankError {
   );
 }
 
+export interface Piece {
+  text: string;
+  isMarked: boolean;
+}
+
+/** Split a snippet at its spans, which count code points. */
+export function piecesOf(snippet: string, spans: readonly (readonly [number, number, string])[]): Piece[] {
+  const points = [...snippet];
+  const piece = (isMarked: boolean, from: number, to?: number) => ({ text: points.slice(from, to).join(""), isMarked });
+  let done = 0;
+  const pieces = spans.flatMap(([from, to]) => [piece(false, done, from), piece(true, from, (done = to))]);
+  return [...pieces, piece(false, done)];
+}
+
 /** 128 random bits in hexadecimal. */
 export function randomId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

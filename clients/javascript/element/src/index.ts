@@ -1,4 +1,4 @@
-import { browserId, FullrankClient, FullrankError, type Hit, isAborted, type SearchReply } from "fullrank-client";
+import { browserId, FullrankClient, FullrankError, type Hit, isAborted, piecesOf, type SearchReply } from "fullrank-client";
 import css from "./style.css";
 
 /** What the element says; set the attribute `labels` to a JSON object to translate it. */
@@ -34,8 +34,6 @@ export interface Selected {
   fields: Record<string, unknown>;
 }
 
-type Option = { select: () => void; node: HTMLElement };
-
 /**
  * `<fullrank-search>`: a button, and a dialog that searches while somebody types. With the attribute `inline` the box and
  * the results stand in the page.
@@ -51,7 +49,7 @@ export class FullrankSearch extends HTMLElement {
   private meant!: HTMLElement;
   private extra!: HTMLElement;
   private status!: HTMLElement;
-  private options: Option[] = [];
+  private options: HTMLElement[] = [];
   private active = -1;
   private marked = ["title", "text"];
   private pause = 0;
@@ -133,7 +131,7 @@ export class FullrankSearch extends HTMLElement {
       const count = this.options.length;
       this.activate(this.active < 0 && step < 0 ? count - 1 : (this.active + step + count) % count);
     } else if (event.key === "Enter" && this.options.length) {
-      this.options[Math.max(this.active, 0)]!.node.dispatchEvent(
+      this.options[Math.max(this.active, 0)]!.dispatchEvent(
         new MouseEvent("click", { bubbles: true, cancelable: true, ctrlKey: event.ctrlKey, metaKey: event.metaKey }),
       );
     } else if (event.key === "Escape" && !this.dialog && this.input.value) {
@@ -226,13 +224,15 @@ export class FullrankSearch extends HTMLElement {
     else this.say(count === 1 ? labels.one : labels.count.replace("{n}", count.toLocaleString()));
   }
 
-  private hit(query: string, queryId: string, { id, fields, highlight }: Hit): Option {
+  private hit(query: string, queryId: string, { id, fields, highlight }: Hit): HTMLElement {
     const url = this.address(fields[this.field("url")]);
     const part = (name: string, kind: string) => {
       const found = highlight?.[this.field(name)];
       const own = fields[this.field(name)];
       return element("span", { class: kind, part: kind, dir: "auto" },
-        ...(found ? withMarks(found.snippet, found.spans) : [typeof own === "string" ? own.slice(0, 200) : ""]));
+        ...(found
+          ? piecesOf(found.snippet, found.spans).map(({ text, isMarked }) => (isMarked ? element("mark", {}, text) : text))
+          : [typeof own === "string" ? own.slice(0, 200) : ""]));
     };
     const title = part("title", "title");
     if (!title.textContent) title.textContent = id;
@@ -250,7 +250,7 @@ export class FullrankSearch extends HTMLElement {
       if (!shown) event.preventDefault();
       if (!(event.ctrlKey || event.metaKey)) this.close();
     });
-    return { node, select };
+    return node;
   }
 
   private address(value: unknown): URL | null {
@@ -265,16 +265,16 @@ export class FullrankSearch extends HTMLElement {
 
   // -- the list of options -------------------------------------------------------------------------
 
-  private choices(options: Option[]): void {
+  private choices(options: HTMLElement[]): void {
     this.options = options;
     this.meant.replaceChildren();
-    options.forEach(({ node }, i) => {
+    options.forEach((node, i) => {
       node.id = `option-${i}`;
       node.tabIndex = -1;
       node.setAttribute("role", "option");
       node.addEventListener("pointermove", () => this.activate(i, false));
     });
-    this.list.replaceChildren(...options.map(({ node }) => node));
+    this.list.replaceChildren(...options);
     this.list.hidden = !options.length;
     this.list.setAttribute("aria-label", this.labels.results);
     this.input.setAttribute("aria-expanded", String(options.length > 0));
@@ -283,8 +283,8 @@ export class FullrankSearch extends HTMLElement {
 
   private activate(place: number, isScrolled = true): void {
     this.active = place;
-    this.options.forEach(({ node }, i) => node.setAttribute("aria-selected", String(i === place)));
-    const node = this.options[place]?.node;
+    this.options.forEach((node, i) => node.setAttribute("aria-selected", String(i === place)));
+    const node = this.options[place];
     if (node && isScrolled) node.scrollIntoView({ block: "nearest" });
     if (node) this.input.setAttribute("aria-activedescendant", node.id);
     else this.input.removeAttribute("aria-activedescendant");
@@ -327,7 +327,7 @@ export class FullrankSearch extends HTMLElement {
       found.map((text) => {
         const node = element("div", { class: "recent", dir: "auto", part: "recent" }, text);
         node.addEventListener("click", () => this.ask(text));
-        return { node, select: () => {} };
+        return node;
       }),
     );
     this.list.setAttribute("aria-label", this.labels.recent);
@@ -367,18 +367,6 @@ function icon(): SVGElement {
   path.setAttribute("d", "m13 13 5 5M8.5 15a6.5 6.5 0 1 1 0-13 6.5 6.5 0 0 1 0 13Z");
   svg.append(path);
   return svg;
-}
-
-// Spans count code points.
-function withMarks(text: string, spans: [number, number, string][]): (Node | string)[] {
-  const points = [...text];
-  const parts: (Node | string)[] = [];
-  let done = 0;
-  for (const [from, to] of spans) {
-    parts.push(points.slice(done, from).join(""), element("mark", {}, points.slice(from, to).join("")));
-    done = to;
-  }
-  return [...parts, points.slice(done).join("")];
 }
 
 // "guide › install" of https://docs.example/guide/install/

@@ -1,6 +1,6 @@
 import { browserId, FullrankClient, type Options } from "fullrank-client";
 import { type Params, type Learned, learn, searchOf, uncertain } from "./request.js";
-import { facetHits, resultOf } from "./result.js";
+import { facetHits, MAX_FACET_VALUES, resultOf } from "./result.js";
 import { insights, type InsightsClient } from "./insights.js";
 
 export interface AdapterOptions extends Options {
@@ -24,8 +24,8 @@ export interface Adapter {
   client: FullrankClient;
 }
 
-// The most values that the service counts for a facet.
-const MAX_FACET_VALUES = 100;
+// The longest text that the service completes.
+const MAX_PREFIX_CHARS = 256;
 
 /** Make InstantSearch search with a Fullrank service. */
 export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions): Adapter {
@@ -75,7 +75,7 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
   }
 
   async function complete(model: string, { query = "", hitsPerPage = 5 }: Params): Promise<any> {
-    const found = query ? await client.complete(query.slice(0, 256), { model, limit: hitsPerPage }) : [];
+    const found = query ? await client.complete(query.slice(0, MAX_PREFIX_CHARS), { model, limit: hitsPerPage }) : [];
     const hits = found.map(({ text, kind }) => ({
       objectID: text,
       query: text,

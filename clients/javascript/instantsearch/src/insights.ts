@@ -37,7 +37,7 @@ export function insights(client: FullrankClient, shown: ReadonlyMap<string, stri
     const action = ACTIONS[method.replace(/AfterSearch$/, "")];
     if (action) return report(action, args.filter((one) => one?.objectIDs));
     if (method === "sendEvents") {
-      // Of other types are numbers on the use of InstantSearch itself.
+      // Other types report how InstantSearch itself is used.
       for (const event of args[0]) if (TYPES[event.eventType]) report(TYPES[event.eventType]!, [event]);
     } else if (method === "setUserToken") {
       token = args[0] === undefined ? undefined : String(args[0]);

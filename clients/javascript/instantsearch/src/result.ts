@@ -1,10 +1,12 @@
 // From the answer of a search to a result of InstantSearch.
 
-import type { Hit, SearchReply } from "fullrank-client";
+import { type Hit, type Piece, piecesOf, type SearchReply } from "fullrank-client";
 import { pageOf, type Params, snippetsOf } from "./request.js";
 
 // The service's default for the deepest hit, FULLRANK_MAX_OFFSET.
 const MAX_OFFSET = 10_000;
+// The most values that the service counts for a facet.
+export const MAX_FACET_VALUES = 100;
 
 export function resultOf(index: string, params: Params, reply: SearchReply): any {
   const { limit, offset } = pageOf(params);
@@ -41,9 +43,9 @@ function hitOf({ id, fields, highlight }: Hit, params: Params): any {
   const _snippetResult: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {
     if (Array.isArray(value)) {
-      _highlightResult[name] = value.map((one) => marks([{ text: String(one), isMarked: false }], params));
+      _highlightResult[name] = value.map((one) => marks(split(String(one)), params));
     } else if (value !== null && typeof value !== "object") {
-      const pieces = piecesOf(String(value), highlight?.[name]);
+      const pieces = split(String(value), highlight?.[name]);
       _highlightResult[name] = marks(pieces, params);
       const words = snippets.get(name);
       if (words !== undefined) _snippetResult[name] = marks(cut(pieces, words, params), params);
@@ -52,24 +54,12 @@ function hitOf({ id, fields, highlight }: Hit, params: Params): any {
   return { ...fields, objectID: id, _highlightResult, _snippetResult };
 }
 
-interface Piece {
-  text: string;
-  isMarked: boolean;
-}
-
-// Split a value at the spans of its snippet, which count code points.
-function piecesOf(value: string, snippet?: { snippet: string; spans: [number, number, string][] }): Piece[] {
-  const start = snippet ? value.indexOf(snippet.snippet) : -1;
-  if (!snippet || start < 0) return [{ text: value, isMarked: false }];
-  const points = [...snippet.snippet];
-  const between = (from: number, to?: number) => points.slice(from, to).join("");
-  const pieces: Piece[] = [{ text: value.slice(0, start), isMarked: false }];
-  let done = 0;
-  for (const [from, to] of snippet.spans) {
-    pieces.push({ text: between(done, from), isMarked: false }, { text: between(from, to), isMarked: true });
-    done = to;
-  }
-  pieces.push({ text: between(done) + value.slice(start + snippet.snippet.length), isMarked: false });
+// Split a value at the spans of its snippet.
+function split(value: string, found?: { snippet: string; spans: [number, number, string][] }): Piece[] {
+  const start = found ? value.indexOf(found.snippet) : -1;
+  if (!found || start < 0) return piecesOf(value, []);
+  const rest = value.slice(start + found.snippet.length);
+  const pieces = [...piecesOf(value.slice(0, start), []), ...piecesOf(found.snippet, found.spans), ...piecesOf(rest, [])];
   return pieces.filter(({ text }) => text);
 }
 
@@ -119,5 +109,5 @@ export function facetHits(result: any, params: Params): any {
     const marked = facetQuery ? highlightPreTag + value.slice(at, end) + highlightPostTag : "";
     found.push({ value, count, highlighted: value.slice(0, at) + marked + value.slice(end) });
   }
-  return { facetHits: found.slice(0, maxFacetHits), exhaustiveFacetsCount: counts.length < 100, processingTimeMS: 0 };
+  return { facetHits: found.slice(0, maxFacetHits), exhaustiveFacetsCount: counts.length < MAX_FACET_VALUES, processingTimeMS: 0 };
 }
