@@ -386,11 +386,7 @@ class Log(ABC):
     def delete(self, collection: str, id: str) -> int:
         """Delete a document of the log, whatever the caps are; return the number of the operation."""
         with self._errors(), self._changing():
-            found = self._execute(
-                "SELECT 1 FROM operations WHERE collection = ? AND id = ? AND fields IS NOT NULL",
-                (collection, id),
-            ).fetchone()
-            if found is None:
+            if self.find(collection, id) is None:
                 raise LogError(f"{id!r}: the log has no such document of {collection}")
             seq = self._head() + 1
             self._append(collection, seq, [Write(id, None)], time.time())
@@ -422,6 +418,14 @@ class Log(ABC):
             found = [Logged(*row) for row in rows]
             is_all = len(found) == len(sizes) < limit
             return found, head if is_all else found[-1].seq
+
+    def find(self, collection: str, id: str) -> bytes | None:
+        """Return the fields of a document; None if it is deleted or the log does not have it."""
+        with self._errors():
+            row = self._execute(
+                "SELECT fields FROM operations WHERE collection = ? AND id = ?", (collection, id)
+            ).fetchone()
+            return None if row is None else row[0]
 
     def largest(self, limit: int) -> list[Held]:
         """Return the documents that take most memory, the largest first."""

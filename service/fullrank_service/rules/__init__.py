@@ -1,1 +1,1 @@
-"""Rules of operators: one file that every worker follows; search/ruled.py applies them."""
+"""Rules of operators: kept in the log of live documents; search/ruled.py applies them."""

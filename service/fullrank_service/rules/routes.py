@@ -121,7 +121,7 @@ class Rules:
 
     async def get(self, collection: str, id: str) -> dict[str, Any] | None:
         """Return a rule as it is stored; None if there is none with this id. Raises RulesUnavailable."""
-        found = (await self._on_thread(self._all)).get(f"{collection}/{id}")
+        found = await self._on_thread(lambda: self._find(f"{collection}/{id}"))
         return None if found is None else orjson.loads(found)
 
     async def page(self, collection: str, after: str, limit: int) -> list[dict[str, Any]]:
@@ -140,8 +140,15 @@ class Rules:
         self._thread.nudge()
 
     def _delete(self, key: str) -> None:
-        if key in self._all():
+        if self._find(key) is not None:
             self._put(Write(key, None))
+
+    def _find(self, key: str) -> bytes | None:
+        log = self._place.existing()
+        if log is None:
+            return None
+        with closing(log):
+            return log.find(COLLECTION, key)
 
     def _all(self) -> dict[str, bytes]:
         log = self._place.existing()
