@@ -191,6 +191,23 @@ async def test_disjunctive_facets_count_as_if_their_own_conditions_were_off(
         assert found["facet_ranges"] == expected["facet_ranges"] != plain["facet_ranges"]
 
 
+async def test_a_search_is_counted_once_however_many_fields_are_counted_apart(
+    client: Client,
+) -> None:
+    async def counted() -> list[float]:
+        lines = (await client.get("/metrics")).text.splitlines()
+        names = ("fullrank_searches_total", "fullrank_zero_results_total")
+        return [sum(float(line.split()[-1]) for line in lines if line.startswith(n)) for n in names]
+
+    asked: dict[str, Any] = {"facets": ["free", "section"], "facet_mode": "disjunctive"}
+    none = {"section": "nowhere", "year": {"gt": 3000}, "free": True}
+    for condition, empty in (({"section": "net", "free": True}, 0), (none, 1)):
+        searches, zeros = await counted()
+        found = await search(client, filter=condition, **asked)
+        assert list(found["facets"]) == asked["facets"]
+        assert await counted() == [searches + 1, zeros + empty]
+
+
 @pytest.mark.parametrize("query", ["", "  "])
 async def test_an_empty_query_lists_all_documents(client: Client, query: str) -> None:
     found = await search(client, query=query, explain=True)
@@ -256,6 +273,20 @@ async def test_match_places_only_targeted_documents(client: Client) -> None:
         ({"filter": {"year": {"gte": None}}}, "filter.year.gte", "null"),
         ({"filter": {"not": {"not": 3}}}, "filter.not.not", "an object"),
         ({"facets": ["nowhere"]}, "facets.0", "unknown field"),
+        (
+            {"filter": {"and": 3}, "facets": ["year"], "facet_mode": "disjunctive"},
+            "filter.and",
+            "a list",
+        ),
+        (
+            {
+                "filter": {"section": "net"},
+                "facet_ranges": {"section": [{"from": 1}]},
+                "facet_mode": "disjunctive",
+            },
+            "facet_ranges.section",
+            "ranges need numbers or times",
+        ),
         ({"facets": ["year", "text"]}, "facets.1", "cannot be filtered on"),
         ({"facets": "year"}, "body.facets", "list"),
         ({"facets": ["year"] * 17}, "body.facets", "at most 16"),

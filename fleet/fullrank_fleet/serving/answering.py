@@ -150,8 +150,7 @@ class OpenShard:
             is_all = len(found.hits) < asked.wanted.limit
         else:
             found, is_all = _first(search, DEPTH if asked.is_reordered else 0)
-        is_usual = request.only is None and search.order is None and not request.is_listing
-        if mode == "exact" and is_usual:
+        if mode == "exact" and search.is_usual:
             self._policy.observe_exact(view.bundle, time.perf_counter() - began)
         hits, order = found.hits, search.order
         is_grouped = request.ordering is not None and request.ordering.group_by is not None
@@ -232,7 +231,8 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
     parts = columns_to_count(search.view, search.counted)
     facets = []
     for place, name in enumerate(request.asked.facets):
-        found = [counted(columns, name, own, f"facets.{place}") for columns, own in parts]
+        own_parts = parts if request.counts(name) else ()
+        found = [counted(columns, name, own, f"facets.{place}") for columns, own in own_parts]
         if sum(len(values) for one in found for values in one.values.values()) > MAX_FACET_VALUES:
             reason = (
                 f"more than {MAX_FACET_VALUES:,} values in one shard, which a fleet does not count"
@@ -242,6 +242,7 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
     ranges = {
         name: range_counts(parts, name, own, f"facet_ranges.{name}")
         for name, own in request.asked.ranges.items()
+        if request.counts(name)
     }
     return facets, ranges
 

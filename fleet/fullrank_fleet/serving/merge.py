@@ -117,7 +117,7 @@ class Merged:
     def kept(self, limit: int, count: int) -> tuple[list[Place], bool]:
         """Return up to ``count`` hits, at most ``limit`` of a group, and whether they are those of the whole.
 
-        They are not if a shard ended before, and has others.
+        False if a shard stopped early and may have more.
         """
         kept = within(map(self.groups_of, self.places), limit)[:count]
         found = [self.places[row] for row in kept]
@@ -178,6 +178,7 @@ class Merged:
                 )
             )
             for place, name in enumerate(request.asked.facets)
+            if request.counts(name)
         }
 
     def ranges(self, request: RankRequest) -> dict[str, Any]:
@@ -190,6 +191,7 @@ class Merged:
                 ],
             )
             for name, ranges in request.asked.ranges.items()
+            if request.counts(name)
         }
 
 

@@ -128,8 +128,7 @@ def rank_view(
     ranking_s = stages.done("rank")
     hits = shown(view, request, query, found.hits)
     stages.done("fields")
-    is_usual = request.only is None and checked.order is None and not request.is_listing
-    if mode == "exact" and is_usual:
+    if mode == "exact" and search.is_usual:
         policy.observe_exact(view.bundle, ranking_s)
     if is_measured:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
@@ -223,9 +222,9 @@ class Ranker:
             stages.done("cache")
         encoded, ranked = await self._engine.rank(view, request, cached, stages)
         # On a thread, because it may look up many words.
-        if not ranked.hits and await to_thread(can_match_any_word, view, request):
+        if not ranked.hits and await to_thread(can_match_any_word, view, request, encoded):
             ranked = await self._by_any_word(view, request, ranked, encoded, stages)
-        if request.only is None:  # else a part of another search
+        if not request.is_part:
             self._metrics.search(stages, ranked.mode, ranked.certified)
             if self._searched is not None:
                 self._searched(stages)

@@ -55,6 +55,8 @@ class RankRequest:
     pinned       ids with fixed places: not ranked, but counted in facets
     is_strict    it must have every word, unless `match` says any
     by_any_word  a document that has any word of the query has evidence
+    counted      the only fields of facets and facet_ranges to count; None: all
+    is_part      another search needs this one, and metrics count that one alone
     max_bytes    most bytes of fields, explanations and highlights of all hits together
     """
 
@@ -75,6 +77,8 @@ class RankRequest:
     pinned: Collection[str] = ()
     is_strict: bool = False
     by_any_word: bool = False
+    counted: Collection[str] | None = None
+    is_part: bool = False
     max_bytes: int = sys.maxsize
 
     @property
@@ -109,6 +113,10 @@ class RankRequest:
     def is_counted(self) -> bool:
         """Whether values or ranges of fields are counted."""
         return self.only is None and bool(self.asked.facets or self.asked.facet_ranges)
+
+    def counts(self, name: str) -> bool:
+        """Return whether the values or ranges of a field are counted."""
+        return self.counted is None or name in self.counted
 
     @property
     def counts_clicks(self) -> bool:

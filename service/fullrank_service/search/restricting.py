@@ -117,7 +117,7 @@ def _both(one: list[Mask] | None, other: list[Mask]) -> list[Mask]:
 
 
 def without(condition: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Leave out the conditions of a filter that are on one field alone, of those that all must hold."""
+    """Return a filter without the conditions that concern only one field. Looks at the top level and inside `and`."""
     kept: dict[str, Any] = {}
     for key, value in condition.items():
         if key == "and":

@@ -22,6 +22,7 @@ from starlette.datastructures import State
 from fullrank.errors import FilterError
 from fullrank.events.log import KeyDamaged, key_for, places, read_key
 from fullrank.events.records import ServedList
+from fullrank.filters.query import parse_filter
 from fullrank.live import View
 from fullrank.ordering.order import Ordering
 from fullrank.rules.rule import Rule
@@ -66,7 +67,7 @@ _SIGNATURE_BYTES = 16
 
 
 class Cursor(NamedTuple):
-    """The beginning of a page of a search, of which a version has the scores, with the origin "now" of boosts."""
+    """Where a page begins, in the ranking of one version; `now` is the time that boosts count from."""
 
     version: str
     search: str
@@ -311,17 +312,23 @@ async def _search(
         person = asked.user_id or asked.client_id or asked.session_id
         return await searches.trying.rank(serving, view, request, person, asked.min_seq)
 
-    ranked = await rank_by_rules(rules, view, request, searches.ranker, rank)
-    for name in {*asked.facets, *asked.facet_ranges} if asked.facet_mode == "disjunctive" else ():
-        others = without(asked.filter or {}, name)
-        if others != (asked.filter or {}):
+    facets, ranges = dict.fromkeys(asked.facets), dict.fromkeys(asked.facet_ranges)
+    if asked.filter and asked.facet_mode == "disjunctive":
+        parse_filter(asked.filter, request.filter_path)  # without() reads valid filters only
+        filters = {name: without(asked.filter, name) for name in facets | ranges}
+        request.counted = {name for name, others in filters.items() if others == asked.filter}
+        for name, others in filters.items():
+            if name in request.counted:
+                continue
             if serving.slot is not None:
                 serving.slot.set_cost(serving.slot.cost + 1)
             alone = _count_of(name, others, request)
             rank_plainly = partial(searches.ranker.rank, view)
             found = await rank_by_rules(rules, view, alone, searches.ranker, rank_plainly)
-            ranked.facets |= found.facets
-            ranked.facet_ranges |= found.facet_ranges
+            facets |= found.facets
+            ranges |= found.facet_ranges
+    ranked = await rank_by_rules(rules, view, request, searches.ranker, rank)
+    ranked.facets, ranked.facet_ranges = facets | ranked.facets, ranges | ranked.facet_ranges
 
     def best() -> dict[str, Any]:
         hits = ranked.hits
@@ -341,21 +348,16 @@ async def _search(
 
 def _count_of(name: str, condition: Mapping[str, Any], request: RankRequest) -> RankRequest:
     """Return a request that only counts the values and ranges of one field."""
-    asked = request.asked
-    counted = {
+    changed: dict[str, Any] = {
         "filter": condition,
-        "facets": [field for field in asked.facets if field == name],
-        "facet_ranges": {
-            field: ranges for field, ranges in asked.facet_ranges.items() if field == name
-        },
         "fields": [],
         "highlight": None,
         "explain": False,
     }
-    counting = asked.model_copy(update=counted)
+    asked = request.asked.model_copy(update=changed)
     # Not None, which would put a document that the query names first, and ask for all words.
     ordering = None if request.ordering is None else Ordering()
-    return replace(request, asked=counting, limit=1, ordering=ordering)
+    return replace(request, asked=asked, limit=1, ordering=ordering, counted={name}, is_part=True)
 
 
 @router.post(

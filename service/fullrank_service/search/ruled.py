@@ -80,7 +80,8 @@ class Trying:
         candidate = await self._live.view(serving.serving.models[experiment.candidate], min_seq)
         a = await self._ranker.rank(view, whole)
         try:
-            b = await self._ranker.rank(candidate, replace(whole, asked=uncounted))
+            other = replace(whole, asked=uncounted, is_part=True)
+            b = await self._ranker.rank(candidate, other)
         except DocumentsMissing:
             # Shards of a fleet that were restarted open the active version first, and the candidate later.
             return replace(a, hits=a.hits[request.offset :])
@@ -211,7 +212,7 @@ async def _pins(
     hits = []
     for ids, most, by_name in ((list(wanted), len(wanted), False), (names, MOST, True)):
         if ids:
-            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most)
+            alone = replace(request, only=ids, by_name=by_name, offset=0, limit=most, is_part=True)
             hits += (await ranker.rank(view, alone)).hits
     pins = []
     for id, hit in {hit["id"]: hit for hit in hits}.items():

@@ -72,8 +72,9 @@ def columns_to_count(view: View, deleted: Sequence[Mask | None]) -> list[tuple[C
 def _ranges(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted = {}
     for name, ranges in request.asked.ranges.items():
-        counts = range_counts(parts, name, ranges, f"facet_ranges.{name}")
-        counted[name] = ranges_json(ranges, counts)
+        if request.counts(name):
+            counts = range_counts(parts, name, ranges, f"facet_ranges.{name}")
+            counted[name] = ranges_json(ranges, counts)
     return counted
 
 
@@ -88,8 +89,9 @@ def ranges_json(ranges: Sequence[Range], counts: Sequence[int]) -> list[dict[str
 def _facets(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted: dict[str, Any] = {}
     for place, name in enumerate(request.asked.facets):
-        found = facet_over(parts, name, request.asked.facet_limit, f"facets.{place}")
-        counted[name] = facet_json(found)
+        if request.counts(name):
+            found = facet_over(parts, name, request.asked.facet_limit, f"facets.{place}")
+            counted[name] = facet_json(found)
     return counted
 
 
@@ -183,6 +185,12 @@ class Search(NamedTuple):
         return cls(view, request, mode, query, checked.order, deleted, choice)
 
     @property
+    def is_usual(self) -> bool:
+        """Whether it ranks all documents for a query by score."""
+        request = self.request
+        return request.only is None and self.order is None and not request.is_listing
+
+    @property
     def counted(self) -> Sequence[Mask | None]:
         """For each part the documents that facets do not count; None: they count all."""
         return self.view.marked(self.deleted, self.request.pinned, False)
@@ -229,14 +237,14 @@ def analysed(view: View, request: RankRequest, encoded: Encoded | None = None) -
     return query if is_ranked or not query.is_reordered else replace(query, is_reordered=False)
 
 
-def can_match_any_word(view: View, request: RankRequest) -> bool:
+def can_match_any_word(view: View, request: RankRequest, encoded: Encoded) -> bool:
     """Return whether words of a query that weigh too little may be evidence where no document has more.
 
     Holds only for a query for a list of hits with a known word; a corrected typing error is no known word.
     """
     if request.is_document or request.filling is not None:
         return False
-    floor = view.analyzer.query(request.text, request.options).floor
+    floor = view.analyzer.query(request.text, request.options, encoded).floor
     if floor is None or not floor.can_be_any_word:
         return False
     return view.analyzer.has_known_word(request.text, request.options)
