@@ -46,7 +46,8 @@ def serve(
     """Serve the sharded bundles of a folder from a cluster; start the fleet if it does not run.
 
     Args:
-        state: Folder of what this router writes: rules, pages, events; it is created.
+        state: Folder of what this router writes: pages and events; rules too where there is no PostgreSQL log. It
+            is created.
         cache: Folder of downloaded bundles.
 
     Raises:

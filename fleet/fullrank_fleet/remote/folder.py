@@ -129,7 +129,7 @@ class Folder:
                 system.rm(root, recursive=True)
 
     def remove_unfinished(self) -> None:
-        """Remove the files that writers left unfinished when they were killed. A writer that is still at work fails."""
+        """Remove files that killed writers left. A writer still running then fails."""
         if self.local is not None:
             with self._at():
                 for path in self.local.rglob(f".*{_UNFINISHED}"):

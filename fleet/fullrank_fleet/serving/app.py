@@ -35,7 +35,8 @@ def create_router(
     """Create the app of a router.
 
     Args:
-        settings: Its folder of bundles holds what this router writes: rules, pages, events.
+        settings: Its folder of bundles holds what this router writes: pages and events; rules too where
+            there is no PostgreSQL log.
         coordinator: Or what has its methods and reaches it in another process.
         rejoining: Returns ``rejoin`` of ``Following``.
     """

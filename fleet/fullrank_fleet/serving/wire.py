@@ -39,7 +39,7 @@ class Rank:
     """Asks for the first documents of a ranking.
 
     Attributes:
-        request: Of which offset, limit and mode are read, and all that decides the ranking.
+        request: Shards read its offset, limit, mode and what decides the ranking.
         query: Analysed by the router.
         is_shown: Whether to return the hits as an answer shows them too.
         fields: What live documents have added to the fields of the set.

@@ -40,7 +40,8 @@ def serve(
     state: Annotated[
         Path,
         typer.Option(
-            help="With --ray: folder of what this machine writes: rules, pages, events.",
+            help="With --ray: folder of what this machine writes: pages and events; "
+            "rules too where there is no PostgreSQL log.",
             metavar="FOLDER",
         ),
     ] = Path("fleet-state"),

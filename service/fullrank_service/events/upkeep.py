@@ -161,8 +161,8 @@ _TURN = ".upkeep"
 
 
 class Upkeep:
-    """Writes lists without a sync: a crash of the machine loses the last of them. Seals the segments of the journal,
-    too.
+    """Writes served lists without fsync, so a crash of the machine loses the last ones. Also seals the journal's
+    segments.
 
     Args:
         days: What is older is removed.

@@ -34,7 +34,7 @@ class Status:
         max_days: After which it ends undecided.
         wins, losses: Votes for and against the candidate, until they decided.
         e_value: Evidence that one of the two is better.
-        verdict: Of the first moment at which the votes decided.
+        verdict: At the first moment when the votes were decisive.
         e_values: (seconds since 1970, e-value) over time, at most 200 points.
     """
 
