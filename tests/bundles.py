@@ -36,6 +36,9 @@ CORPUS = [
 ]
 
 
+CORPUS_WORDS = ["copy", "files", "move", "remote", "host", "ssh", "list", "directory"]
+
+
 def write_bundle(
     root: Path, name: str, *, encoded: Encoded, documents: Sequence[Document], **settings: Any
 ) -> Path:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
 import pytest
 
 from fullrank import cli
@@ -21,14 +20,9 @@ from fullrank_trainer.train import train
 from tests.planted import write_lines
 from tests.shop import product, write_shop
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Train = Callable[..., tuple[int, list[dict[str, Any]], str]]
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,13 @@ from fullrank_trainer.train import TrainResult, train
 from fullrank_trainer.training.loop import Interrupted
 from tests.planted import write_lines, write_planted, write_qrels
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = ("dimension=8", "epochs=6", "patience=6", "batch=32", "candidates=30", "rate=0.1")
 BLEND = (
     "blend.recipes=bm25;word-translation expanded=50;clicked members=1 "
     "dimension=8 epochs=3 batch=32 candidates=30 train.rate=0.1"
 )
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_planted(tmp_path_factory.mktemp("planted"))
 
 
 def trained(

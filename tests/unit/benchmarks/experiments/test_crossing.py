@@ -15,16 +15,10 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import Judgement, judge
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.train import Candidate, Trainer
-from tests.planted import write_planted
 
-pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
 
 QUICK = ("epochs=4", "model.dimension=6")
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_planted(tmp_path_factory.mktemp("planted"))
 
 
 @pytest.fixture(scope="module")

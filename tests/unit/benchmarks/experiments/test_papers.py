@@ -18,7 +18,7 @@ from fullrank_trainer.train import Trainer
 from fullrank_trainer.training.loop import Interrupted
 from tests.planted import write_lines, write_planted, write_planted_links
 
-pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("few_made_up_words")]
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
 
 TINY = ["dimension=4", "triples=400", "epochs=2", "trial=50", "rates=0.1,1", "valid_queries=20"]
 
@@ -94,6 +94,7 @@ def test_the_same_sampled_queries_are_measured_for_all(run: Any, tmp_path: Path)
     assert len(tested["rows"]) == sum(verdict != "not tested" for verdict in verdicts.values())
 
 
+@pytest.mark.sweep
 def test_a_stored_result_is_reused_until_its_settings_change(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_studies_report_on_each_question(run: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.sweep
 def test_partitions_and_shares_are_compared_with_each_other(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def test_partitions_and_shares_are_compared_with_each_other(
     assert "not tested" not in tested.values()
 
 
+@pytest.mark.sweep
 def test_verdicts_sum_up_the_findings(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,6 +191,7 @@ def test_verdicts_sum_up_the_findings(
     assert "| statement | verdict | tests | experiments |" in capsys.readouterr().out
 
 
+@pytest.mark.sweep
 def test_cross_language_reports_every_part(
     run: Any, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +220,7 @@ def test_cross_language_reports_every_part(
     assert "not tested" not in tested.values()
 
 
+@pytest.mark.sweep
 def test_clickthrough_crosses_the_weights_of_mixes(run: Any, data: Path) -> None:
     write_planted(data.parent / "tldr" / "en")
     systems = "tfidf,unigram,bltm,bltm-pr,lsa-tfidf"

@@ -130,9 +130,12 @@ def test_processor_time_of_another_process_is_read() -> None:
         busy.stdin.close()
 
 
-@pytest.mark.sweep
-def test_the_frontier_joins_the_unbeaten_points(tmp_path: Path) -> None:
+def test_the_frontier_joins_the_unbeaten_points() -> None:
     assert unbeaten([(1, 5), (2, 4), (3, 4), (2, 3), (9, 1)]) == [(1, 5), (3, 4), (9, 1)]
+
+
+@pytest.mark.sweep
+def test_a_drawn_frontier_names_its_systems_and_axes(tmp_path: Path) -> None:
     systems = {"theirs": (10.0, 0.2, False), "mine": (20.0, 0.4, True), "quick": (90.0, 0.3, True)}
     drawn = frontier(tmp_path / "f.svg", {"c": Frontier("MRR", systems)}, x="speed").read_text()
     assert all(name in drawn for name in (*systems, "MRR", "speed"))

@@ -41,24 +41,11 @@ from fullrank_service.documents.sqlitelog import LogPlace
 from fullrank_service.models.workers import Report
 from fullrank_trainer.indexing import index
 from tests.api.support import Client, client_of, running, settings_for
-from tests.bundles import make_bundle
+from tests.bundles import CORPUS_WORDS, make_bundle
 from tests.databases import NewDatabase
 from tests.unit.fleet.jobs.planted import QUIET
 
-WORDS = [
-    "copy",
-    "files",
-    "move",
-    "remote",
-    "host",
-    "ssh",
-    "list",
-    "directory",
-    "rename",
-    "delete",
-    "archive",
-    "unpack",
-]
+WORDS = [*CORPUS_WORDS, "rename", "delete", "archive", "unpack"]
 CUTS = (1, 3, 16)
 BRANDS = ["acme", "zenith", "apex", "日本", ""]
 # Words of no document of the bundle.
@@ -192,7 +179,7 @@ class Whole:
 
 
 class Fixed:
-    """A coordinator of which routers hear the same always."""
+    """A coordinator that gives routers the same snapshot every time."""
 
     def __init__(self, address: str, log: LogSource | None) -> None:
         fingerprint = None if log is None else log.fingerprint

@@ -16,14 +16,12 @@ from fullrank_fleet.jobs.tasks import InProcess, Runner
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.training.learner import Slices
 from fullrank_fleet.training.rounds import slice_name
-from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.systems.linear.parameters import Parameters
 from fullrank_trainer.systems.linear.system import learner_of
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import Validation
-from tests.planted_corpus import feature_builder, planted_corpus, validation_of
 from tests.unit.fleet.runners import Dying
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
@@ -63,21 +61,6 @@ class Counting(InProcess):
         for number, (plan, slice_) in enumerate(calls):
             self.committed += slice_name(slice_) in Folder(plan.folder).files()
             yield number, task(plan, slice_)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted_corpus(tmp_path_factory.mktemp("fit"))
-
-
-@pytest.fixture(scope="module")
-def valid(corpus: Corpus) -> Validation:
-    return validation_of(corpus)
-
-
-@pytest.fixture(scope="module")
-def features(corpus: Corpus) -> Callable[[Recipe], Features]:
-    return feature_builder(corpus)
 
 
 def fit(

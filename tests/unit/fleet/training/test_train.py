@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import numba
 import pytest
 
 from fullrank.errors import RecipeError
 from fullrank_fleet.jobs.tasks import InProcess
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.training.learner import Slices
-from tests.planted import write_planted
 from tests.unit.fleet.trained import trained
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = ["dimension=8", "epochs=3", "patience=3", "batch=32", "candidates=30", "rate=0.1"]
 BLEND = [
     "blend.recipes=bm25;fielded members=2 dimension=8 epochs=3 batch=32 candidates=30 train.rate=0.1",
     "auto.seconds=0",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = numba.get_num_threads()
-    yield
-    numba.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_planted(tmp_path_factory.mktemp("planted"))
 
 
 def in_slices(out: Path, slices: int) -> Slices:

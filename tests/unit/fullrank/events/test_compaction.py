@@ -241,7 +241,6 @@ def ends_clean(program: Killing, step: int, folder: Path) -> bool:
     return ended
 
 
-@pytest.mark.sweep
 def test_readers_go_on_while_segments_are_rewritten(tmp_path: Path) -> None:
     people = [f"p{i}" for i in range(60)]
     for k in range(4):

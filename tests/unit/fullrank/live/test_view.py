@@ -25,23 +25,11 @@ from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
 from fullrank.search.part import Part, Query
 from fullrank.storage.documents import Document, DocumentStore
-from tests.bundles import CORPUS, linear_model
+from tests.bundles import CORPUS, CORPUS_WORDS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases
 
-WORDS = [
-    "copy",
-    "files",
-    "move",
-    "remote",
-    "host",
-    "ssh",
-    "list",
-    "directory",
-    "newword",
-    "another",
-    "東京",
-]
+WORDS = [*CORPUS_WORDS, "newword", "another", "東京"]
 IDS = [f"d{i}" for i in range(8)] + ["linux/cp", "ls", "zz"]
 
 document = st.fixed_dictionaries(

@@ -316,7 +316,6 @@ def test_katakana_become_the_hiragana_of_the_same_name() -> None:
     assert checked > 80
 
 
-@pytest.mark.sweep
 def test_folding_is_idempotent_and_never_empty() -> None:
     for letter in LETTERS:
         for word in as_words(letter):

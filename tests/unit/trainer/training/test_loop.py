@@ -15,7 +15,6 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
-from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
@@ -27,7 +26,6 @@ from fullrank_trainer.training import loop as module
 from fullrank_trainer.training.checkpoint import load
 from fullrank_trainer.training.loop import Interrupted, TrainingRun, identity_of
 from fullrank_trainer.training.validation import Validation
-from tests.planted_corpus import feature_builder, planted_corpus, validation_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,21 +36,6 @@ RECIPES = {
     "margin": load_recipe("ssi-diagonal").override([*SMALL, "rates=0.01,0.1", "trial=200"]),
     "margin-tied": load_recipe("ssi-tied").override([*SMALL, "rates=0.01,0.1", "trial=200"]),
 }
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return planted_corpus(tmp_path_factory.mktemp("fit"))
-
-
-@pytest.fixture(scope="module")
-def valid(corpus: Corpus) -> Validation:
-    return validation_of(corpus)
-
-
-@pytest.fixture(scope="module")
-def features(corpus: Corpus) -> Callable[[Recipe], Features]:
-    return feature_builder(corpus)
 
 
 class Watching(Reporter):

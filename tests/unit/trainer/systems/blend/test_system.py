@@ -365,11 +365,6 @@ PARTS = f"bm25;word-translation expanded=50 stem=auto;fielded {SMALL} members=2;
 WEIGHTS = np.array([0.2, 0.0, 0.5, 0.3])
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_planted(tmp_path_factory.mktemp("planted"))
-
-
 def trained(planted: Path, out: Path, start: Path | None = None, *overrides: str) -> Bundle:
     options = [] if start is not None else [f"blend.recipes={PARTS}", "auto.seconds=0"]
     result = train(

@@ -234,11 +234,6 @@ TINY = ("dimension=6", "epochs=3", "batch=32", "candidates=30", "trigrams=on")
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_planted(tmp_path_factory.mktemp("planted"))
-
-
-@pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same documents in another order, one of them gone, one new with new words, fewer queries."""
     folder = write_planted(tmp_path_factory.mktemp("changed"))
