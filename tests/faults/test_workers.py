@@ -90,7 +90,7 @@ async def kill_workers(root: Path, kills: int, seed: int, pause_s: float = 0.0) 
 def test_only_a_killed_workers_open_connections_fail(
     tmp_path: Path, kills: int, seed: int, pause_s: float
 ) -> None:
-    """Of the first three, one dies with a swap and one while another is away."""
+    """With seed 4 the second and the third death each have a swap, and the third comes while another worker is away."""
     asyncio.run(kill_workers(tmp_path, kills, seed, pause_s))
 
 

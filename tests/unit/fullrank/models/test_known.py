@@ -255,7 +255,7 @@ def test_an_explanation_names_what_was_typed_and_the_known_word() -> None:
     terms = {term.term: term for term in fruit().query_terms("aple apple")}
     assert set(terms) == {"aple", "apple", "aple → apple"}
     assert terms["aple"].feature == -1
-    # Of the count 1.5 the known word itself has 1, and what was typed 0.5.
+    # The count is 1.5: 1 for the known word, 0.5 for what was typed.
     assert terms["apple"].weight == pytest.approx(1.2 / 1.5)
     assert terms["aple → apple"].weight == pytest.approx(1.2 * 0.5 / 1.5)
 

@@ -293,7 +293,7 @@ def test_tfidf_counts_a_variant_as_a_share_of_an_occurrence() -> None:
 
 
 def test_words_that_a_query_drops_have_no_variants() -> None:
-    """Of a and c only c is kept, the one with the larger idf."""
+    """A query keeps one term, the one with the largest idf: of a and c it keeps c."""
     found = model(variants=[A_IS_B], terms=1, idf=f32(1, 1, 2))
     assert weights(found.encode_queries(["a c", "a", "a c x"])) == [
         [0, 0, 1, 0],

@@ -60,7 +60,7 @@ class Case:
     copies: int
 
     def made(self) -> tuple[np.random.Generator, Encoded, Encoded, npt.NDArray[np.bool_]]:
-        """Return the generator, documents of which each stands there some times, three queries, the deleted ones."""
+        """Return the generator, the documents with `copies` of each, three queries, and which documents are deleted."""
         rng = np.random.default_rng(self.seed)
         documents = encoded(rng, self.count, self.n_dense, self.width, scale=self.scale)
         documents = concatenate([documents] * self.copies)

@@ -379,7 +379,7 @@ def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_search_by_outlines_equals_a_full_scan(
     case: Case, least: float, has_bundle: bool
 ) -> None:
-    """``least``: that share is below the score; ``has_bundle``: the directions are those of other documents."""
+    """`least` is the share of documents below the score; with `has_bundle` other documents give the directions."""
     rng, documents, queries, mask = case.made()
     like = index_in_memory(encoded(rng, 30, case.n_dense, case.width)) if has_bundle else None
     plain = Retriever(documents)
