@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from numbers import Real
@@ -139,8 +139,12 @@ class Bundle:
         return Analyzer(
             self.model, self.live_model, self.known_words, self.prefixes, self.floor, self.click_parts,
             self.match, self.second_stage, self.n_documents, self.new_words,
-            lru_cache(1)(partial(_unseen_features, self.model, self.encoded)),
+            self.find_unseen(),
         )  # fmt: skip
+
+    def find_unseen(self) -> Callable[[], frozenset[int]]:
+        """Return what finds the features of unseen words that some document has; it does not refer to the bundle."""
+        return lru_cache(1)(partial(_unseen_features, self.model, self.encoded))
 
     @property
     def unseen_features(self) -> frozenset[int]:

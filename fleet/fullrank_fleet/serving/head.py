@@ -127,7 +127,7 @@ class Head(Bundle):
     def new_words(self) -> Sequence[str]:
         return self.words.new
 
-    def _find_unseen(self) -> Callable[[], frozenset[int]]:
+    def find_unseen(self) -> Callable[[], frozenset[int]]:
         return partial(frozenset, self.words.features)
 
     def distinct_values(self, name: str) -> int:
