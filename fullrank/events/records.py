@@ -10,11 +10,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
 import orjson
+
+from fullrank.storage.strict_json import parse_time
 
 CLICKS = frozenset({"click", "conversion", "addtocart", "checkout", "purchase", "download"})
 """Actions that speak for a document, in lower case and without separators."""
@@ -178,10 +179,9 @@ def _time(value: object) -> float:
         raise EventRefused("timestamp", "is missing")
     if isinstance(value, str):
         try:
-            found = datetime.fromisoformat(value)
+            return parse_time(value)
         except ValueError:
             raise EventRefused("timestamp", "is no time in ISO 8601") from None
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise EventRefused("timestamp", "is neither text nor a number of milliseconds")
     return value / 1000

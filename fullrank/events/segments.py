@@ -326,9 +326,9 @@ def merged_name(names: Iterable[str], newest: Path) -> str:
     Args:
         newest: The one that was begun last. Retention goes by it, so that nothing is removed early.
     """
-    kind = newest.name.split("-", 1)[0]
+    kind, start, _ = newest.name.split("-")
     digest = blake2b(" ".join(sorted(names)).encode(), digest_size=4).hexdigest()
-    return f"{kind}-{begun(newest).strftime(TIME)}-{_MERGED}{digest}{SEALED}"
+    return f"{kind}-{start}-{_MERGED}{digest}{SEALED}"
 
 
 def read_held(path: Path) -> Held | None:

@@ -21,8 +21,8 @@ from fullrank.filters.columns.table import (
     Scale,
     dictionary,
     largest,
-    parse_time,
     scale_of,
+    time_of,
 )
 from fullrank.filters.query import Value, column_of, listed
 
@@ -310,7 +310,7 @@ def _bound(value: Bound, default: float, is_time: bool, path: str) -> float:
         if isinstance(value, str):
             raise FilterError(path, "this field has numbers: give a number")
         return float(value)
-    found = parse_time(value, needs_offset=True) if isinstance(value, str) else None
+    found = time_of(value, needs_offset=True) if isinstance(value, str) else None
     if found is None:
         raise FilterError(
             path,

@@ -29,7 +29,7 @@ from fullrank.encoding import Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
-from fullrank.filters.columns.table import KIND_NAMES, KINDS, parse_time, times_of
+from fullrank.filters.columns.table import KIND_NAMES, KINDS, time_of, times_of
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
@@ -335,7 +335,7 @@ def _in_range(column: Column, asked: InRange) -> Mask:
 
 def _time(bound: Value | None, default: float) -> float | None:
     """Return the time of a bound, in seconds since 1970; the default without a bound, None for another text."""
-    return default if bound is None else parse_time(str(bound))
+    return default if bound is None else time_of(str(bound))
 
 
 def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
@@ -377,7 +377,7 @@ def constant(condition: Filter) -> bool | None:
 def _is_empty(condition: InRange) -> bool:
     lower, upper = condition.lower, condition.upper
     if isinstance(lower, str) and isinstance(upper, str):
-        begins, ends = parse_time(lower), parse_time(upper)
+        begins, ends = time_of(lower), time_of(upper)
         if begins is None or ends is None:
             is_above, is_equal = lower > upper, lower == upper
         else:

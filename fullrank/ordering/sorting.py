@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.encoding import Float64, Int64
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Columns
-from fullrank.filters.columns.table import Column, Scale, dictionary, largest, parse_time, scale_of
+from fullrank.filters.columns.table import Column, Scale, dictionary, largest, scale_of, time_of
 from fullrank.filters.facets import columns_of_field, kinds_of, usable_fields
 
 # The order of documents by fields.
@@ -185,7 +185,7 @@ def _read(decay: Decay, is_time: bool, now: float, path: str) -> tuple[float, fl
 def _origin(value: float | str, now: float, path: str) -> float:
     if value == "now":
         return now
-    found = parse_time(value, needs_offset=True) if isinstance(value, str) else None
+    found = time_of(value, needs_offset=True) if isinstance(value, str) else None
     if found is None:
         raise FilterError(
             path,

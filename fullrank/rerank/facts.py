@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.filters.columns.table import parse_time
+from fullrank.filters.columns.table import time_of
 from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends
 from fullrank.text.sequences import TextCounter
@@ -62,7 +62,7 @@ def numbered(counts: Mapping[str, int]) -> tuple[UInt32, Int64]:
 
 def day_of(value: object) -> int:
     """Return the days since 1970 of a text that is a time as in filters; NO_DATE for any other value."""
-    found = parse_time(value.strip()) if isinstance(value, str) else None
+    found = time_of(value.strip()) if isinstance(value, str) else None
     return NO_DATE if found is None else int(found // 86_400)
 
 

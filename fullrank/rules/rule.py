@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 from fullrank.errors import FieldError, QueryError
+from fullrank.storage.strict_json import parse_time
 from fullrank.text.folding import folded_words
 
 Kind = Literal["is", "contains", "prefix"]
@@ -185,20 +185,10 @@ def _synonyms(given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
 
 def _time(given: Mapping[str, Any], name: str) -> float | None:
     text = given.get(name)
-    if text is None:
-        return None
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise RuleError(name, "is no time in ISO 8601: 2026-11-23T12:00:00Z") from None
-    if found.tzinfo is None:
-        raise RuleError(
-            name, "has no offset from UTC: 2026-11-23T12:00:00Z or 2026-11-23T13:00:00+01:00"
-        )
-    try:
-        return found.timestamp()
-    except (OverflowError, ValueError):
-        raise RuleError(name, "is out of range") from None
+        return None if text is None else parse_time(text, needs_offset=True)
+    except ValueError as error:
+        raise RuleError(name, str(error)) from None
 
 
 # The rules that apply to a query, found by the query's words: the time hardly grows with the number of rules.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 64) - 1
@@ -65,6 +66,23 @@ def parse(text: str | bytes | memoryview, *, max_depth: int | None = None) -> An
     if is_deep or "\\u" in text:
         _refuse_values(value, max_depth)
     return value
+
+
+def parse_time(text: object, *, needs_offset: bool = False) -> float:
+    """Read a time of ISO 8601, in seconds since 1970; in UTC where it has no offset.
+
+    Raises:
+        ValueError: It is none, or has no offset and needs one; the message is a phrase as in JsonError.
+    """
+    try:
+        found = datetime.fromisoformat(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError("is not a date and time of ISO 8601") from None
+    if found.tzinfo is None:
+        if needs_offset:
+            raise ValueError("has no offset, such as Z or +01:00")
+        found = found.replace(tzinfo=UTC)
+    return found.timestamp()
 
 
 def parse_object(text: str | bytes | memoryview, *, max_depth: int | None = None) -> dict[str, Any]:

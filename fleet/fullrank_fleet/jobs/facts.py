@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
-from fullrank.filters.columns.table import ColumnPart, parse_time
+from fullrank.filters.columns.table import ColumnPart, time_of
 from fullrank_service.documents.ad import read_ads
 from fullrank_service.models.outline import (
     FieldOutline,
@@ -134,7 +134,7 @@ class Facts:
             name
             for name, column in bundle.columns.by_name.items()
             if "keyword" in column.parts
-            and any(parse_time(text) is not None for text in column.parts["keyword"].values)
+            and any(time_of(text) is not None for text in column.parts["keyword"].values)
         )
         values = {name: bundle.distinct_values(name) for name in bundle.columns.by_name}
         fields = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.kernels.arrays import Float64, Int64, Mask
+from fullrank.storage.strict_json import parse_time
 from fullrank.storage.strings import StringTable
 
 # Numbers, and times in text fields, of the documents of a column.
@@ -27,27 +27,19 @@ Scale = Literal["number", "boolean", "time"]
 _times: WeakKeyDictionary[ColumnPart, Float64] = WeakKeyDictionary()
 
 
-def parse_time(text: str, *, needs_offset: bool = False) -> float | None:
-    """Read a time, in seconds since 1970; None for a text that is no time.
-
-    Args:
-        needs_offset: A time without an offset from UTC, or a day, is no time.
+def time_of(text: str, *, needs_offset: bool = False) -> float | None:
+    """Read a stored time as ``parse_time`` does; None for a text that is none.
 
     Example:
-        >>> parse_time("1970-01-02"), parse_time("1970-01-02", needs_offset=True), parse_time("tea")
+        >>> time_of("1970-01-02"), time_of("1970-01-02", needs_offset=True), time_of("tea")
         (86400.0, None, None)
     """
     # Most texts; an exception takes much longer. Eight digits are a code more often than a day.
     if not text[:4].isdigit() or text[4:5] != "-":
         return None
     try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            if needs_offset:
-                return None
-            found = found.replace(tzinfo=UTC)
-        return found.timestamp()
-    except (ValueError, OverflowError):
+        return parse_time(text, needs_offset=needs_offset)
+    except ValueError:
         return None
 
 
@@ -55,7 +47,7 @@ def times_of(part: ColumnPart) -> Float64:
     """Return the time of each value of a text part, float64 (V,); NaN for a text that is no time."""
     found = _times.get(part)
     if found is None:
-        times = (parse_time(text) for text in part.values)
+        times = (time_of(text) for text in part.values)
         found = np.array([np.nan if time is None else time for time in times], np.float64)
         _times[part] = found
     return found

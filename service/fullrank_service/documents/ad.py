@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 from logging import getLogger
 from typing import Annotated, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,6 +30,7 @@ from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.search.part import Part
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.strict_json import parse_time
 
 # The field of a document that holds its ad.
 FIELD = "ad"
@@ -65,22 +66,11 @@ def _advertiser(text: str) -> str:
         raise ValueError("is not a domain, such as shop.example") from None
 
 
-def _seconds(text: object) -> float:
-    """Read a moment as seconds since 1970."""
-    try:
-        moment = datetime.fromisoformat(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError("is not a date and time of ISO 8601") from None
-    if moment.tzinfo is None:
-        raise ValueError("has no offset, such as Z or +01:00")
-    return moment.timestamp()
-
-
 _Name = Annotated[str, Field(max_length=MAX_CHARS)]
 _Ignored = Annotated[_Name, AfterValidator(lambda _: "")]
 _Items = Field(max_length=MAX_ITEMS)
 _Number = Annotated[int, Field(ge=1, lt=1 << 31)]
-_Time = Annotated[float, BeforeValidator(_seconds)]
+_Time = Annotated[float, BeforeValidator(partial(parse_time, needs_offset=True))]
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 """An ISO 4217 code."""
 

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,6 +40,7 @@ from fullrank.experiment.decisions import (
     write_decisions,
 )
 from fullrank.storage.files import sync_folder
+from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.settings import Settings
 from fullrank_service.documents.sqlitelog import place_of
 from fullrank_service.experiments.status import Status, status_of
@@ -107,7 +107,7 @@ class TrainingFile:
     def _published(self, active: str, at: float) -> dict[str, Any] | None:
         for info in list_bundles(self._root):
             facts = info.card.get("clicks", {})
-            is_new = datetime.fromisoformat(info.created).timestamp() >= at
+            is_new = parse_time(info.created) >= at
             if is_new and info.name == self._name and facts.get("active") == active:
                 return {"published": info.version, **facts}
         return None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +28,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
+from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.settings import reasons
 
 SCOPES = ("search", "ingest", "events", "admin")
@@ -40,13 +42,6 @@ _log = getLogger(__name__)
 
 class KeysError(FullrankError):
     """The key file, or a request to change it, is not valid; the message says why."""
-
-
-def _seconds(text: object) -> float:
-    ends = datetime.fromisoformat(str(text))
-    if ends.tzinfo is None:
-        raise ValueError("has no time zone")
-    return ends.timestamp()
 
 
 def _scope(name: str) -> str:
@@ -63,7 +58,7 @@ class Key:
     scopes: frozenset[Annotated[str, AfterValidator(_scope)]]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     created: str
-    expires: Annotated[float, BeforeValidator(_seconds)] | None = None
+    expires: Annotated[float, BeforeValidator(partial(parse_time, needs_offset=True))] | None = None
 
     def permits(self, scope: str) -> bool:
         """Return whether the key has a scope; `admin` includes `search`, which the search page needs."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
-from fullrank.filters.columns.table import ColumnPart, parse_time, times_of
+from fullrank.filters.columns.table import ColumnPart, time_of, times_of
 
 EXAMPLES = 3
 MAX_EXAMPLE_CHARS = 40
@@ -80,7 +80,7 @@ def bounds_of(kind: Kind, part: ColumnPart) -> tuple[float, float] | None:
     if kind == "number":
         return float(part.values[0]), float(part.values[-1])
     # Most fields of text are not of times, which the first value shows: the others need not be read then.
-    if kind == "keyword" and parse_time(part.values[0]) is not None:
+    if kind == "keyword" and time_of(part.values[0]) is not None:
         times = times_of(part)
         if np.isfinite(times).all():
             return float(times.min()), float(times.max())

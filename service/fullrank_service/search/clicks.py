@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
 from fullrank.search.part import NewClicks
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file
+from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.background import Repeater
 from fullrank_service.base.metrics import Metrics
 
@@ -66,9 +66,9 @@ def learned_until(bundle: Bundle) -> float:
     if isinstance(until, int | float) and math.isfinite(until):
         return float(until)
     try:
-        return datetime.fromisoformat(str(card["trained_at"])).timestamp()
+        return parse_time(card["trained_at"])
     except (KeyError, ValueError):  # cards are free text
-        return datetime.fromisoformat(bundle.manifest.created).timestamp()
+        return parse_time(bundle.manifest.created)
 
 
 def refresh_votes(

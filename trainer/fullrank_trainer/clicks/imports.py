@@ -14,7 +14,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from io import TextIOWrapper
 from itertools import chain, groupby
 from pathlib import Path
@@ -37,7 +36,7 @@ from fullrank.events.segments import (
     size_of,
     write_sealed,
 )
-from fullrank.storage.strict_json import JsonError, parse_items
+from fullrank.storage.strict_json import JsonError, parse_items, parse_time
 from fullrank_trainer.collection.lines import open_bytes
 
 # Read tables of clicks: CSV or TSV with a header.
@@ -164,8 +163,7 @@ def _time(text: str | None, now: float) -> float:
     try:
         number = float(text)
     except ValueError:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return parse_time(text)
     if not 0 <= number < 1e14:
         raise ValueError(text)
     return number / 1000 if number >= _MILLISECONDS else number

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import FilterError, QueryError
 from fullrank.filters.columns import aligned, columns_of
-from fullrank.filters.columns.table import dictionary, largest, parse_time, scale_of
+from fullrank.filters.columns.table import dictionary, largest, scale_of, time_of
 from fullrank.filters.facets import Range, range_counts
 from fullrank.filters.query import (
     MAX_CONDITIONS,
@@ -408,13 +408,13 @@ DAY = 86_400.0
     ],
 )
 def test_a_time_is_iso_8601(text: str, seconds: float | None) -> None:
-    assert parse_time(text) == seconds
+    assert time_of(text) == seconds
 
 
 def test_a_time_of_a_request_needs_an_offset() -> None:
-    assert parse_time("1970-01-02", needs_offset=True) is None
-    assert parse_time("1970-01-02T00:00:00", needs_offset=True) is None
-    assert parse_time("1970-01-02T00:00:00+00:00", needs_offset=True) == DAY
+    assert time_of("1970-01-02", needs_offset=True) is None
+    assert time_of("1970-01-02T00:00:00", needs_offset=True) is None
+    assert time_of("1970-01-02T00:00:00+00:00", needs_offset=True) == DAY
 
 
 def test_numbers_come_before_true_and_false_and_times() -> None:
