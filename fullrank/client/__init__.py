@@ -1,7 +1,6 @@
 """A client of the service, for Python: needs the extra ``fullrank[client]``.
 
-client.py   Client: a method for each route that applications call
-replies.py  the types of requests and replies
+client.py   Client: a method for each route that applications call; fullrank/replies.py has their types
 
     with Client("http://localhost:8000") as client:
         for hit in client.search("copy a file", limit=3)["hits"]:

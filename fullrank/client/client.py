@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import httpx
 
-from fullrank.client.replies import (
-    Completion,
+from fullrank.errors import FullrankError
+from fullrank.replies import (
+    CompletionReply,
     Fields,
     Hit,
     MatchOptions,
@@ -22,9 +23,8 @@ from fullrank.client.replies import (
     SearchReply,
     SimilarOptions,
     TogetherHit,
-    Written,
+    WriteReply,
 )
-from fullrank.errors import FullrankError
 
 
 class ServiceError(FullrankError):
@@ -145,10 +145,12 @@ class Client:
         body = {"url": url, "title": title, "text": text, "keywords": list(keywords)}
         return str(_object(self._send("PUT", "/v1/pages", json=body))["url"])
 
-    def complete(self, prefix: str, *, limit: int = 8, model: str = "default") -> list[Completion]:
+    def complete(
+        self, prefix: str, *, limit: int = 8, model: str = "default"
+    ) -> list[CompletionReply]:
         """Complete what a person is typing. Raises ServiceError."""
         found = self._get("/v1/complete", {"prefix": prefix, "limit": limit, "model": model})
-        return cast(list[Completion], found["completions"])
+        return cast(list[CompletionReply], found["completions"])
 
     def together(
         self,
@@ -183,7 +185,7 @@ class Client:
         *,
         model: str = "default",
         idempotency_key: str | None = None,
-    ) -> Written:
+    ) -> WriteReply:
         """Add or replace a document. Raises ServiceError.
 
         Args:
@@ -198,13 +200,13 @@ class Client:
         *,
         model: str = "default",
         idempotency_key: str | None = None,
-    ) -> Written:
+    ) -> WriteReply:
         """Change some fields of a document; None removes one. Arguments as for `put`. Raises ServiceError."""
         return self._write("PATCH", id, model, idempotency_key, fields)
 
     def delete(
         self, id: str, *, model: str = "default", idempotency_key: str | None = None
-    ) -> Written:
+    ) -> WriteReply:
         """Delete a document. Arguments as for `put`. Raises ServiceError."""
         return self._write("DELETE", id, model, idempotency_key, None)
 
@@ -271,11 +273,11 @@ class Client:
         model: str,
         idempotency_key: str | None,
         fields: Mapping[str, Any] | None,
-    ) -> Written:
+    ) -> WriteReply:
         path, params = f"/v1/documents/{quote(id, safe='')}", {"model": model}
         body = {} if fields is None else {"json": dict(fields)}
         sent = self._send(method, path, params=params, headers=_once(idempotency_key), **body)
-        return cast(Written, _object(sent))
+        return cast(WriteReply, _object(sent))
 
     def _rule(self, method: str, id: str, model: str, **content: Any) -> dict[str, Any]:
         path = f"/v1/rules/{quote(id, safe='')}"

@@ -178,8 +178,6 @@ def _synonyms(given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
                 reason = f"is the same as synonyms.{number}.{seen[found]}"
                 raise RuleError(f"synonyms.{number}.{place}", reason)
             seen[found] = place
-        if len(seen) < 2:
-            raise RuleError(f"synonyms.{number}", "needs at least two texts")
     return tuple(map(tuple, given))
 
 

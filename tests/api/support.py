@@ -19,14 +19,15 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 
+from fullrank.replies import SearchReply
 from fullrank_service.app import create_app
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.keys import SCOPES
 from fullrank_service.models.registry import Registry
 from fullrank_service.models.routes import ModelsReply
 from fullrank_service.models.workers import reports
-from fullrank_service.search.schemas import SearchReply
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
 from tests.bundles import linear_model as linear_model
@@ -101,7 +102,7 @@ class Client(httpx.AsyncClient):
         """The reply to a search, checked against its schema and headers."""
         response = await self.post("/v1/search", json={"query": query, **body})
         reply: dict[str, Any] = ok(response)
-        SearchReply.model_validate_json(response.content)
+        TypeAdapter(SearchReply).validate_json(response.content)
         assert response.headers["X-Model-Version"] == reply["model"]
         assert response.headers["X-Model-Generation"] == str(reply["generation"])
         return reply

@@ -12,9 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
+from fullrank.replies import MatchReply
 from fullrank.storage.documents import Document
-from fullrank_service.ads.schemas import MatchReply
 from tests.api.conftest import Root
 from tests.api.examples import REST, differences, of_curl, read_json
 from tests.api.support import CORPUS, Client, make_bundle, ok, running
@@ -42,7 +43,7 @@ async def match(client: Client, **body: Any) -> dict[str, Any]:
     reply: dict[str, Any] = ok(
         await client.post("/v1/match", json={"page": PAGE, "placements": placements, **body})
     )
-    MatchReply.model_validate(reply)
+    TypeAdapter(MatchReply).validate_python(reply)
     return reply
 
 
@@ -216,7 +217,7 @@ async def test_value_is_price_times_the_probability_of_a_click(
             assert time.monotonic() < end
             await asyncio.sleep(0.02)
         reply = found.json()
-        MatchReply.model_validate(reply)
+        TypeAdapter(MatchReply).validate_python(reply)
         assert (reply["rank"], reply["left_out"]) == ("value", {"cur": 1})
         first, second = reply["placements"][0]["hits"]
         assert [first["id"], second["id"]] == ["dear", "cheap"]

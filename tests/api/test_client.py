@@ -8,22 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NotRequired, get_origin, get_type_hints
+from typing import Any
 
 import httpx
 import pytest
-from pydantic import BaseModel
 
 from fullrank.cli import main
-from fullrank.client import Client, ServiceError, replies
-from fullrank.client.replies import MatchOptions, RuleFields, SearchOptions, SimilarOptions
-from fullrank_service.ads import schemas as match_schemas
+from fullrank.client import Client, ServiceError
+from fullrank.replies import MatchOptions, RuleFields, SearchOptions, SimilarOptions
 from fullrank_service.ads.schemas import MatchRequest
 from fullrank_service.app import create_app
-from fullrank_service.completion.routes import CompletionReply, TogetherHit
-from fullrank_service.documents.routes import WriteReply
 from fullrank_service.rules import routes as rule_schemas
-from fullrank_service.search import schemas as search_schemas
 from fullrank_service.search.schemas import SearchRequest, SimilarQuery
 from tests.api.support import KEY, bridged, make_bundle, settings_for
 
@@ -258,23 +253,3 @@ def test_options_are_the_fields_of_requests() -> None:
     assert SimilarOptions.__annotations__.keys() == SimilarQuery.model_fields.keys()
     rule = {field.alias or name for name, field in rule_schemas.RuleBody.model_fields.items()}
     assert RuleFields.__annotations__.keys() == rule
-
-
-@pytest.mark.parametrize(
-    ("given", "answered"),
-    [
-        (replies.Hit, search_schemas.Hit),
-        (replies.SearchReply, search_schemas.SearchReply),
-        (replies.PlacedHit, match_schemas.PlacedHit),
-        (replies.Placed, match_schemas.FilledPlacement),
-        (replies.MatchReply, match_schemas.MatchReply),
-        (replies.Written, WriteReply),
-        (replies.Completion, CompletionReply),
-        (replies.TogetherHit, TogetherHit),
-    ],
-)
-def test_replies_have_the_keys_of_the_service(given: Any, answered: type[BaseModel]) -> None:
-    fields, hints = answered.model_fields, get_type_hints(given, include_extras=True)
-    assert hints.keys() == fields.keys()
-    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
-    assert optional == {name for name in fields if not fields[name].is_required()}

@@ -14,11 +14,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
+from fullrank.replies import SecondScore
 from fullrank.storage.documents import Document
 from fullrank_service.completion.routes import TogetherReply
 from fullrank_service.models.swap import Swap
-from fullrank_service.search.schemas import SecondScore
 from tests.api.conftest import Root, copy_of
 from tests.api.examples import REST, Example, differences, examples, python_blocks
 from tests.api.support import AUTH, KEY, Client, at, make_bundle, running, served
@@ -102,7 +103,7 @@ def check(example: Example, reply: Any) -> None:
             name == "second_stage"
         ):  # of a bundle that has one; tests/api/test_second_stage.py compares its values
             features = [one for one in part["features"] if one != REST]
-            SecondScore.model_validate({**part, "features": features})
+            TypeAdapter(SecondScore).validate_python({**part, "features": features})
         else:
             real = reply[name] if name in reply else reply["hits"][0][name]
             assert list(differences(part, real, name)) == [], example

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
 from fullrank.bundle import open_bundle
+from fullrank.replies import MatchReply, SearchReply
 from fullrank.storage.documents import Document
-from fullrank_service.ads.schemas import MatchReply
 from fullrank_service.http.schemas import ProblemDocument
-from fullrank_service.search.schemas import SearchReply
 from tests.api.support import Client, ids, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
@@ -239,7 +239,7 @@ async def test_a_limit_of_zero_counts_alone(client: Client) -> None:
 async def test_similar_documents_under_a_filter(client: Client) -> None:
     asked: dict[str, Any] = {"limit": 100, "filter": json.dumps({"section": "net"})}
     reply = ok(await client.get("/v1/documents/d04/similar", params=asked))
-    SearchReply.model_validate(reply)
+    TypeAdapter(SearchReply).validate_python(reply)
     expected = {id for id, fields in FIELDS.items() if fields["section"] == "net"} - {"d04"}
     assert set(ids(reply)) == expected
     assert reply["total"] == len(expected)
@@ -253,7 +253,7 @@ async def test_match_places_only_targeted_documents(client: Client) -> None:
         "blocked_ids": ["d04"],
     }
     reply = ok(await client.post("/v1/match", json=body))
-    MatchReply.model_validate(reply)
+    TypeAdapter(MatchReply).validate_python(reply)
     placed = [hit["id"] for place in reply["placements"] for hit in place["hits"]]
     assert sorted(placed) == [
         id

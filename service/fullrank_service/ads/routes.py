@@ -15,13 +15,13 @@ from fastapi import APIRouter
 from starlette.datastructures import State
 
 from fullrank.live import View
+from fullrank.replies import MatchReply
 from fullrank_service.ads.filling import PageFilling, RuleMasks
 from fullrank_service.ads.pages import FILE, Content, Pages, PagesError, address
 from fullrank_service.ads.placing import Slot
 from fullrank_service.ads.rules import AdRules, PriceFloor, Taxonomy
 from fullrank_service.ads.schemas import (
     KnownPage,
-    MatchReply,
     MatchRequest,
     Page,
     PageReply,

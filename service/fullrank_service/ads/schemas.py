@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from fullrank_service.ads.pages import address
-from fullrank_service.ads.rules import REASONS
 from fullrank_service.completion.calibrations import MIN_CLICKS
 from fullrank_service.documents.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, Currency, domains
 from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, Id, MinSeq, ModelName
@@ -20,7 +19,7 @@ from fullrank_service.http.strict import (
     longest,
     refusal,
 )
-from fullrank_service.search.schemas import Asked, AskerText, Hit, RankingReply
+from fullrank_service.search.schemas import Asked, AskerText
 
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64
@@ -164,33 +163,3 @@ class MatchRequest(Request, Asked):
         if self.user is not None:
             self.user_id = self.user.id
         return self
-
-
-LeftOut = Annotated[
-    dict[str, int] | None,
-    Field(description=f"with explain: ads left out, by reason: {', '.join(REASONS[1:])}"),
-]
-
-
-class ValueReply(Reply):
-    price: float
-    probability: float = Field(description="of a click, from the score and the placement")
-    value: float = Field(description="price × probability")
-
-
-class PlacedHit(Hit):
-    value: ValueReply | None = Field(
-        default=None, description="for an ad, with explain, if ads are ranked by value"
-    )
-
-
-class FilledPlacement(Reply):
-    id: str
-    hits: list[PlacedHit]
-    left_out: LeftOut = None
-
-
-class MatchReply(RankingReply):
-    rank: Literal["relevance", "value"]
-    placements: list[FilledPlacement]
-    left_out: LeftOut = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.datastructures import State
 
+from fullrank.replies import CompletionReply, TogetherHit
 from fullrank.together import MAX_KEPT
 from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.live import DocumentsDep
@@ -50,24 +51,10 @@ class TogetherQuery(QueryString):
     min_seq: MinSeq = 0
 
 
-class CompletionReply(Reply):
-    text: str
-    kind: Literal["query", "title", "word"] = Field(
-        description="a query of several people, the title of a document, or a word of the model"
-    )
-
-
 class CompleteReply(Reply):
     model: str
     generation: int
     completions: list[CompletionReply] = Field(description="the best first")
-
-
-class TogetherHit(Reply):
-    id: str
-    lift: float = Field(description="above 1: clicked together more often than by chance")
-    people: int = Field(description="how many clicked both documents in one session")
-    fields: dict[str, Any]
 
 
 class TogetherReply(Reply):

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import Field
 from starlette.datastructures import State
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -19,6 +18,7 @@ from fullrank.bundle import Bundle
 from fullrank.errors import DocumentRefused
 from fullrank.live import View
 from fullrank.live.entry import NewFields
+from fullrank.replies import WriteReply
 from fullrank_service.base import errors
 from fullrank_service.documents import reading
 from fullrank_service.documents.follow import Followed
@@ -181,12 +181,6 @@ class DocumentQuery(WriteQuery):
     """The query string of reading a document."""
 
     min_seq: MinSeq = 0
-
-
-class WriteReply(Reply):
-    id: str
-    collection: str = Field(description="bundle name; all its versions have the document")
-    seq: int = Field(description="position of the write in the log, for `min_seq`")
 
 
 class DocumentReply(Reply):

@@ -23,6 +23,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from fullrank import replies
 from fullrank.storage import strict_json
 from fullrank.text.words import normalised_length
 from fullrank_service.base.errors import BadRequest, Invalid, UnsupportedMedia
@@ -152,6 +153,11 @@ class Reply(BaseModel):
     """Base of replies."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+for _kind in vars(replies).values():
+    if hasattr(_kind, "__required_keys__"):
+        _kind.__pydantic_config__ = Reply.model_config
 
 
 def _explained(model: type[BaseModel], item: Any) -> InitErrorDetails:

@@ -25,6 +25,7 @@ from fullrank.events.records import ServedList
 from fullrank.filters.query import parse_filter
 from fullrank.live import View
 from fullrank.ordering.order import Ordering
+from fullrank.replies import BatchReply, SearchReply
 from fullrank.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics
@@ -53,10 +54,8 @@ from fullrank_service.search.restricting import without
 from fullrank_service.search.ruled import Trying, applying, rank_by_rules
 from fullrank_service.search.schemas import (
     Asked,
-    BatchReply,
     BatchRequest,
     SearchQuery,
-    SearchReply,
     SearchRequest,
     SimilarQuery,
 )

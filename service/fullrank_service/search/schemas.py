@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -16,7 +16,6 @@ from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, MinSeq, ModelN
 from fullrank_service.http.strict import (
     FieldName,
     QueryString,
-    Reply,
     Request,
     Text,
     TextOrNumber,
@@ -150,20 +149,6 @@ Bound = Annotated[
 class RangeRequest(Request):
     start: Bound = Field(default=None, alias="from")
     stop: Bound = Field(default=None, alias="to", description="not included")
-
-
-class RangeReply(Reply):
-    start: Bound = Field(alias="from")
-    stop: Bound = Field(alias="to")
-    count: int = Field(description="documents that are found and have a value in the range")
-
-
-class SnippetReply(Reply):
-    snippet: str
-    spans: list[tuple[int, int, Literal["word", "meaning"]]] = Field(
-        description="[from, to, kind], in code points of the snippet: a word of the query, or one "
-        "that the model finds near it"
-    )
 
 
 MAX_FACETS = 16
@@ -310,118 +295,3 @@ class SimilarQuery(QueryString, ListRequest):
     """The query string of /similar."""
 
     filter: FilterText | None = None
-
-
-class WordScore(Reply):
-    word: str
-    dense: float
-    lexical: float
-
-
-class FeatureScore(Reply):
-    feature: str
-    value: float
-    contribution: float
-
-
-class SecondScore(Reply):
-    """score = base + the contributions of all features"""
-
-    score: float = Field(description="the first hits are in the order of this score")
-    base: float
-    features: list[FeatureScore] = Field(description="the largest contribution first")
-
-
-class ClickShare(Reply):
-    """What people chose before"""
-
-    after_query: float = Field(description="clicks after this query")
-    lexical: float = Field(description="what these add to `lexical`")
-    in_all: float = Field(description="clicks after any query")
-    bias: float = Field(description="what these add to `bias`")
-
-
-class Explanation(Reply):
-    """score = dense + lexical + bias + boost"""
-
-    dense: float
-    lexical: float
-    bias: float
-    boost: float = Field(description="what the request adds")
-    words: list[WordScore] = Field(description="the words that moved the score most")
-    clicks: ClickShare | None = Field(
-        description="clicks that were learned or are new; null if the model counts none"
-    )
-    second_stage: SecondScore | None = Field(
-        description="what a second stage ordered the hit by; null if it did not"
-    )
-
-
-class Hit(Reply):
-    id: str
-    score: float
-    fields: dict[str, Any]
-    explanation: Explanation | None
-    rule: str | None = Field(description="rule that put the document at its place")
-    highlight: dict[str, SnippetReply] | None = Field(
-        description="by field, as requested; without the fields that are no text"
-    )
-
-
-class RankingReply(Reply):
-    query_id: str
-    model: str = Field(description="version that answered, also in X-Model-Version")
-    generation: int
-    took_ms: float
-    certified: bool = Field(
-        description="whether the hits are provably the top of the full ranking, before a second "
-        "stage reordered it"
-    )
-    reordered: int = Field(
-        description="how many of the first documents a second stage reordered, so that their "
-        "scores need not descend; 0 if the model has none, or the page begins below them"
-    )
-    covered: float = Field(
-        description="share of the documents that were searched: 1, or less with `partial`"
-    )
-    candidate: str | None = Field(
-        description="version whose hits are interleaved with those of `model`, in an experiment"
-    )
-
-
-class FacetValue(Reply):
-    value: bool | int | float | str
-    count: int = Field(description="matching documents with this value")
-
-
-class FacetReply(Reply):
-    values: list[FacetValue] = Field(description="most frequent first, ties by value")
-    distinct: int = Field(description="distinct values in the matching documents")
-    missing: int = Field(description="matching documents without a value")
-    min: float | None = Field(description="smallest number")
-    max: float | None = Field(description="largest number")
-
-
-class SearchReply(RankingReply):
-    total: int | None = Field(
-        description="documents that pass the filter and have evidence, or reach `min_score`; null "
-        "where only `total_at_least` is known"
-    )
-    total_at_least: int | None = Field(
-        description="in place of `total`: above 10,000, and in mode fast how many were looked at"
-    )
-    hits: list[Hit]
-    facets: dict[str, FacetReply] = Field(description="by field, as requested")
-    cursor: str | None = Field(
-        description="of the next page; null after the last one and without a cursor in the request"
-    )
-    facet_ranges: dict[str, list[RangeReply]] = Field(description="by field, as requested")
-    rules: list[str] = Field(description="rules that apply to the query, by id")
-    did_you_mean: str | None = Field(
-        description="the query with known words in place of unknown ones that are one edit away; nothing is replaced"
-    )
-
-
-class BatchReply(Reply):
-    generation: int
-    answers: list[SearchReply] = Field(description="in the order of the searches")
