@@ -17,6 +17,7 @@ from fullrank.encoding import Encoded
 from fullrank.kernels.arrays import Int64
 from fullrank.models.contract import Model
 from fullrank.models.reading import SplitDocuments
+from fullrank.storage.documents import text_of
 from fullrank.text.words import BYTES, kind_of, tokens, words
 
 # Words of a text with their places, by the segmentation of fullrank.text.words.
@@ -147,7 +148,7 @@ def split_fields(
         (i, name, value)
         for i, document in enumerate(documents)
         for name in names
-        if isinstance(value := document.get(name), str)
+        if (value := text_of(document.get(name))) is not None
     ]
     # No word crosses a line.
     whole = "\n".join([text[:most_chars] for _, _, text in texts])

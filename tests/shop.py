@@ -64,6 +64,7 @@ def product(i: int, language: str) -> dict[str, Any]:
         "empty": ["", "-", "n/a"][i % 3],
         "stock": i,
         "tags": ["outdoor", colour],
+        "boxes": [i % 3, 40],
         "on_sale": i % 3 == 0,
         "shipping": {"days": 3},
         "rating": 4.5 if i % 2 else "none yet",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fullrank import Bundle, open_bundle
 from fullrank.complete import Candidate, Completions, Kind, folded_prefix
 from fullrank.errors import FullrankError
+from fullrank.models.contract import field_text
 
 MAX_TITLES = 100_000
 
@@ -98,5 +99,5 @@ class Source:
     def _passage(self, id: str, score: float, fields: Mapping[str, Any]) -> Passage:
         text = fields.get(self.text_field)
         if not isinstance(text, str):
-            text = "\n".join(value for value in fields.values() if isinstance(value, str))
+            text = field_text(fields, [*fields])
         return Passage(id, score, text, dict(fields))

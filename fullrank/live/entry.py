@@ -13,7 +13,7 @@ from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import ColumnsBuilder
 from fullrank.models.contract import field_text
-from fullrank.storage.documents import fields_line, has_text
+from fullrank.storage.documents import fields_line, has_text, text_of
 from fullrank.text.words import count_words
 
 _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
@@ -48,7 +48,7 @@ class Entry:
         texts = self._texts
         for name in texts:
             value = fields.get(name)
-            if value is not None and not isinstance(value, str):
+            if value is not None and text_of(value) is None:
                 raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text")
         if not has_text(fields, texts):
             raise DocumentRefused(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.kernels.arrays import Mask
 from fullrank.scoring import Scorer, TermShare
+from fullrank.storage.documents import text_of
 from fullrank.text.features import Vocabulary
 from fullrank.text.forms import Forms
 from fullrank.text.spelling import Variants
@@ -187,7 +188,7 @@ class Wrapper(Model):
 
 def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     """Join the named text fields by newlines; skip fields that are absent or no text."""
-    return "\n".join(value for name in names if isinstance(value := fields.get(name), str))
+    return "\n".join(text for name in names if (text := text_of(fields.get(name))) is not None)
 
 
 def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
@@ -196,7 +197,7 @@ def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -
     # Most columns have one field, which needs no joining.
     [name] = names
     values = [document.get(name) for document in documents]
-    return [value if isinstance(value, str) else "" for value in values]
+    return [value if isinstance(value, str) else text_of(value) or "" for value in values]
 
 
 def warm(model: Model) -> None:

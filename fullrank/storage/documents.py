@@ -38,20 +38,26 @@ class Document:
         texts = {}
         for name in names:
             value = self.fields.get(name)
-            if value is not None and not isinstance(value, str):
+            text = "" if value is None else text_of(value)
+            if text is None:
                 kind = type(value).__name__
                 raise TypeError(f"document {self.id!r}: field {name!r} is {kind}, not text")
-            texts[name] = value or ""
+            texts[name] = text
         return texts
+
+
+def text_of(value: object) -> str | None:
+    """Return text as it is and a list of texts joined by newlines; None for any other value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "\n".join(value)
+    return None
 
 
 def has_text(fields: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Check that a search can find a document: one of the named text fields is more than white space."""
-    for name in names:
-        value = fields.get(name)
-        if isinstance(value, str) and value and not value.isspace():
-            return True
-    return False
+    return any((text_of(fields.get(name)) or "").strip() for name in names)
 
 
 def _depth(value: object) -> int:

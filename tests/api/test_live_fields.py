@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of the shop that reads title, text, brand, category and colour."""
+    """A bundle of the shop that reads title, text, brand, category, colour and tags."""
     folder = tmp_path_factory.mktemp("shop")
     before = numba.get_num_threads()
     train(write_shop(folder / "shop"), folder / "bundles", "shop", recipe="bm25", threads=1)
@@ -53,9 +53,11 @@ async def test_text_fields_are_found_and_stored_fields_are_not(shop: Client) -> 
         "category": "Camping",
         "sku": "ZZZ999",
         "handle": "qux-quux-corge",
+        "tags": ["waterproof", "light"],
     }
     seq = await shop.write("new", fields)
     assert await found(shop, "quechua", seq) == {"new"}
+    assert await found(shop, "waterproof", seq) == {"new"}
     assert "new" in await found(shop, "camping", seq)
     assert await found(shop, "ZZZ999 qux corge", seq) == set()
     stored = await shop.get("/v1/documents/new")
@@ -69,7 +71,7 @@ async def test_a_document_of_stored_fields_only_is_refused(shop: Client) -> None
     assert response.status_code == 409
     assert response.json()["type"].endswith("document-not-accepted")
     assert (
-        "No text to search for: fill one of the fields 'brand', 'category', 'colour', 'text', 'title'"
+        "No text to search for: fill one of the fields 'brand', 'category', 'colour', 'tags', 'text', 'title'"
         in response.json()["detail"]
     )
 

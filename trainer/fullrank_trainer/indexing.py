@@ -29,7 +29,7 @@ from fullrank.encoding import Encoded
 from fullrank.live.segments import with_clicks
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
-from fullrank.storage.documents import Document
+from fullrank.storage.documents import Document, text_of
 from fullrank.workers import Worker
 from fullrank_trainer.card import GOLDEN, MAX_CHARACTERS, TUNING
 from fullrank_trainer.collection import read_queries
@@ -258,7 +258,9 @@ def _receive(one: _Taken, idle: list[Worker]) -> None:
 
 
 def _texts(batch: Documents) -> list[dict[str, str]]:
-    return [{k: v for k, v in d.fields.items() if isinstance(v, str)} for d in batch]
+    return [
+        {k: text for k, v in d.fields.items() if (text := text_of(v)) is not None} for d in batch
+    ]
 
 
 def work(connection: Connection) -> None:

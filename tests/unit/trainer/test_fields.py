@@ -71,7 +71,8 @@ def test_the_rule_is_reported_and_kept_and_followed(run_train: Train, tmp_path: 
     assert code == 0
     [event] = [line for line in lines if line["event"] == "fields"]
     assert event["read"] == (
-        "title (always read), text (always read), brand (66 % words), category (words), colour (words)"
+        "title (always read), text (always read), brand (66 % words), category (words), colour (words), "
+        "tags (words)"
     )
     assert "sku (codes), date (dates), image (links)" in event["stored"]
     bundle = open_bundle(next((tmp_path / "bundles" / "shop").iterdir()))
@@ -81,6 +82,7 @@ def test_the_rule_is_reported_and_kept_and_followed(run_train: Train, tmp_path: 
     assert len(kept) == len(product(0, "en")) - 1
     assert matched(bundle, "salomon") == having(brand="Salomon") != set()
     assert matched(bundle, "camping") == having(category="Camping") != set()
+    assert len(matched(bundle, "outdoor")) == 30  # a word of the lists
     for stored in (product(7, "en")["sku"], "cdn.example.com", "2024-01-01", "img jpg"):
         assert matched(bundle, stored) == set()
     assert matched(bundle, "salomn") == matched(bundle, "salomon")  # a typing error
@@ -116,7 +118,7 @@ def test_asked_fields_and_the_schema_are_followed(run_train: Train, tmp_path: Pa
     ("fields", "message"),
     [
         ("title,brnd", "fields: no document has a field 'brnd'; did you mean 'brand'?"),
-        ("tags", "fields: field 'tags' cannot be read: document 'p0000' has lists there;"),
+        ("boxes", "fields: field 'boxes' cannot be read: document 'p0000' has lists there;"),
         (" , ", "fields: name at least one text field"),
         ("note", "no document has a text field that is read; only stored: title (not asked for)"),
     ],

@@ -99,7 +99,7 @@ def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Docu
 def to_document(item: dict[str, Any]) -> Document:
     """Turn the object of a corpus line into a document, which keeps ``item`` as its fields.
 
-    Markup of HTML in text becomes plain text, and blank text is left out.
+    Markup of HTML in text and in lists of texts becomes plain text, and blank text is left out.
     """
     id = item.pop("_id")
     for name, value in list(item.items()):
@@ -108,6 +108,8 @@ def to_document(item: dict[str, Any]) -> Document:
                 item[name] = value = _plain(value)
             if not value or value.isspace():
                 del item[name]
+        elif isinstance(value, list):
+            item[name] = [_plain(one) if isinstance(one, str) else one for one in value]
     return Document(id, item)
 
 

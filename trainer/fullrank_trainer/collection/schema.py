@@ -25,7 +25,7 @@ from typing import Any
 
 from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
-from fullrank.storage.documents import Document
+from fullrank.storage.documents import Document, text_of
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
 
@@ -216,10 +216,14 @@ class Schema:
 
 @dataclass
 class _Values:
-    """The values of one field: the first row of each distinct text, by hash, and the types of the others."""
+    """The values of one field: where each distinct text, by hash, comes first, and the types of the others.
 
+    Each text of a list is a value.
+    """
+
+    documents: int = 0  # that have text
     texts: int = 0
-    first: dict[bytes, int] = field(default_factory=dict)
+    first: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # row, place in its list
     types: set[type] = field(default_factory=set)
     # The first document with a value that is not text.
     example: str = ""
@@ -308,9 +312,12 @@ def _collect(documents: Sequence[Document]) -> dict[str, _Values]:
             values = found.get(name)
             if values is None:
                 values = found[name] = _Values()
-            if isinstance(value, str):
-                values.texts += 1
-                values.first.setdefault(_hash(value), row)
+            if text_of(value) is not None:
+                texts = [value] if isinstance(value, str) else value
+                values.documents += bool(texts)
+                values.texts += len(texts)
+                for place, text in enumerate(texts):
+                    values.first.setdefault(_hash(text), (row, place))
             elif value is not None:
                 values.types.add(type(value))
                 values.example = values.example or document.id
@@ -345,16 +352,17 @@ def _judge(name: str, values: _Values, documents: Sequence[Document]) -> FieldVe
         return FieldVerdict(name, False, also + _describe(values))
     if name in _DEFAULT:
         return FieldVerdict(name, True, "always read")
-    rows = list(values.first.values())
-    if len(rows) == 1 and values.texts == len(documents) > 1:
+    places = list(values.first.values())
+    if len(places) == 1 and values.documents == len(documents) > 1:
         return FieldVerdict(name, False, "the same in every document")
-    sample = rows[:: -(-len(rows) // _SAMPLE)] if rows else ()
-    kinds = Counter(kind_of(documents[row].fields[name]) for row in sample)
+    sample = places[:: -(-len(places) // _SAMPLE)] if places else ()
+    found = ((documents[row].fields[name], place) for row, place in sample)
+    kinds = Counter(kind_of(v if isinstance(v, str) else v[place]) for v, place in found)
     kinds.pop(None, None)
     if not kinds:
         return FieldVerdict(name, False, "no words")
     total = kinds.total()
-    if len(rows) <= _MAX_DISTINCT_SHARE * values.texts:
+    if len(places) <= _MAX_DISTINCT_SHARE * values.texts:
         kinds[Kind.WORDS] += kinds.pop(Kind.LABELS, 0)
     if kinds[Kind.WORDS] >= _MIN_SHARE * total:
         return FieldVerdict(name, True, _share(kinds[Kind.WORDS], total, Kind.WORDS))
@@ -374,7 +382,7 @@ def _limited(
 ) -> tuple[FieldVerdict, ...]:
     """Keep at most MAX_FIELDS fields that the rule reads: those that the most documents have."""
     by_rule = [v.name for v in found if v.is_read and v.name not in uses and v.name not in _DEFAULT]
-    by_rule.sort(key=lambda name: -values[name].texts)
+    by_rule.sort(key=lambda name: -values[name].documents)
     others = sum(v.is_read for v in found) - len(by_rule)
     dropped = set(by_rule[max(0, MAX_FIELDS - others) :])
     reason = f"beyond {MAX_FIELDS} text fields: name it to read it"

@@ -104,13 +104,22 @@ def test_the_spans_are_words_of_the_query_and_those_of_the_largest_shares(
 
 
 def test_fields_that_are_no_text_have_no_snippet(model: LinearModel) -> None:
-    document = {"title": "cp", "text": "Copy files", "section": 1, "tags": ["a"]}
+    document = {
+        "title": "cp",
+        "text": "Copy files",
+        "section": 1,
+        "sizes": [1],
+        "tags": ["copy", "cp"],
+    }
     query = model.encode_queries(["copy"])
-    asked = Highlight(["text", "section", "tags", "nowhere"])
+    asked = Highlight(["text", "section", "sizes", "tags", "nowhere"])
     [found] = highlights(
         model, "copy", query, [document], model.encode_documents([DOCUMENTS[0]]), asked
     )
-    assert [*found] == ["text"]
+    assert {name: snippet.text for name, snippet in found.items()} == {
+        "text": "Copy files",
+        "tags": "copy\ncp",
+    }
 
 
 def test_other_forms_and_unknown_words_are_words_of_the_query() -> None:

@@ -27,7 +27,7 @@ from tests.random_cases import cases
 from tests.shop import shop, write_shop
 
 LETTERS = "abcdefghijklmnopqrstuvwxy"
-READ = ["title", "text", "brand", "category", "colour"]
+READ = ["title", "text", "brand", "category", "colour", "tags"]
 
 
 @pytest.mark.parametrize("languages", [("en",), ("ja",), ("ar",), ("en", "ja", "ar")])
@@ -50,7 +50,7 @@ def test_a_shop_is_searched_by_names_and_categories_only(languages: tuple[str, .
         "shop": "the same in every document",
         "empty": "no words",
         "stock": "numbers",
-        "tags": "lists",
+        "boxes": "lists",
         "on_sale": "true or false",
         "shipping": "objects",
         "rating": "text and numbers",
@@ -196,8 +196,8 @@ def test_the_fingerprint_covers_the_schema_and_the_fields_asked_for(tmp_path: Pa
             "schema.json: no document has a field 'zzz'; there are: sku, date, image,",
         ),
         (
-            '{"fields": {"tags": "text"}}',
-            "schema.json: field 'tags' cannot be read: document 'p0000' has lists there; "
+            '{"fields": {"boxes": "text"}}',
+            "schema.json: field 'boxes' cannot be read: document 'p0000' has lists there; "
             "only text can be searched",
         ),
         ('{"fields": {"rating": "text"}}', "field 'rating' cannot be read: document 'p0001' has numbers"),
