@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -198,6 +198,14 @@ class Encoded:
     sparse: Rows
     bias: Float32
 
+    STORED: ClassVar = {
+        "dense": ("<f4", "n N"),
+        "indptr": ("<i8", "n+1"),
+        "indices": ("<i4", "E"),
+        "weights": ("<f4", "E"),
+        "bias": ("<f4", "n"),
+    }
+
     @staticmethod
     def from_rows(
         sparse: Rows, dense: Float32 | None = None, bias: Float32 | float = 0.0
@@ -222,14 +230,7 @@ class Encoded:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the five arrays under the names that a bundle stores them by."""
-        sparse = self.sparse
-        return {
-            "dense": self.dense,
-            "indptr": sparse.indptr,
-            "indices": sparse.indices,
-            "weights": sparse.values,
-            "bias": self.bias,
-        }
+        return dict(zip(self.STORED, (self.dense, *self.sparse.arrays, self.bias), strict=True))
 
     def __len__(self) -> int:
         return len(self.bias)

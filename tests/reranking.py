@@ -10,7 +10,7 @@ from fullrank.encoding import Float32, Int32
 from fullrank.rerank.facts import DocumentFacts, FactSettings
 from fullrank.rerank.features import Statistics, names
 from fullrank.rerank.stage import SecondStage
-from fullrank.rerank.trees import DTYPES, Trees
+from fullrank.rerank.trees import Trees
 from fullrank.storage.documents import Document
 from tests.bundles import FIELDS
 
@@ -20,7 +20,7 @@ SETTINGS = FactSettings(tuple((name, (name,)) for name in FIELDS), "date", "clic
 def random_trees(trees: int, nodes: int, width: int, seed: int = 1) -> Trees:
     """Trees of random shapes with 0 to `nodes` inner nodes, over `width` features around zero."""
     rng = np.random.default_rng(seed)
-    arrays = {name: np.zeros((trees, nodes), dtype) for name, dtype in DTYPES.items()}
+    arrays = Trees.zeros(trees, nodes)
     arrays["leaf"] = rng.standard_normal((trees, nodes + 1))
     arrays["left"][:] = arrays["right"][:] = -1
 

@@ -28,11 +28,14 @@ from fullrank.storage.checks import (
     check_shapes,
     check_values,
     is_finite,
+    misfits,
 )
 
-# The arrays of an Encoded and their dtypes.
-ARRAYS = {"dense": "<f4", "indptr": "<i8", "indices": "<i4", "weights": "<f4", "bias": "<f4"}
-_RECORDED = {"indptr": "<i8", "bias": "<f4", "records": "<i4"}
+_RECORDED = {
+    "indptr": Encoded.STORED["indptr"],
+    "bias": Encoded.STORED["bias"],
+    "records": ("<i4", "R"),
+}
 RECORDS = "documents/records.npy"
 # Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes 8 to 15 % longer from
 # records, one over 63,000 a fifth (docs/results/retrieval.md).
@@ -52,13 +55,13 @@ def write_records(folder: StagingFolder, documents: Encoded) -> None:
     for block in blocks(documents):
         file.append(make_records(block.dense, *block.sparse.arrays))
     file.finish()
-    for name in ARRAYS.keys() - _RECORDED.keys():
+    for name in Encoded.STORED.keys() - _RECORDED.keys():
         folder.remove(f"documents/{name}.npy")
 
 
 def stored_arrays(files: Collection[str]) -> list[str]:
     """Return the names of the arrays in ``documents/`` that a bundle with these files must have."""
-    return list(_RECORDED if RECORDS in files else ARRAYS)
+    return list(_RECORDED if RECORDS in files else Encoded.STORED)
 
 
 def open_documents(
@@ -73,21 +76,13 @@ def open_documents(
         encoded = Encoded.from_arrays(arrays, model.n_sparse)
         check_shapes(encoded, count, model.n_dense, model.n_sparse)
         return encoded
-    for name, dtype in _RECORDED.items():
-        if arrays[name].dtype.str != dtype:
-            raise BundleError(f"documents/{name}.npy: {arrays[name].dtype}, not {np.dtype(dtype)}")
-    shapes = {"indptr": (count + 1,), "bias": (count,)}
-    for name, shape in shapes.items():
-        _check_shape(name, arrays[name], shape)
     indptr, records = arrays["indptr"], arrays["records"]
-    _check_shape("records", records, (count * model.n_dense + 2 * int(indptr[-1]),))
+    entries = int(indptr[-1]) if indptr.shape == (count + 1,) else 0
+    sizes = {"n": count, "R": count * model.n_dense + 2 * entries}
+    for name, reason in misfits(arrays, _RECORDED, sizes):
+        raise BundleError(f"documents/{name}.npy: {reason}")
     start = files[RECORDS].bytes - records.nbytes
     return Records(path / RECORDS, start, indptr, arrays["bias"], model.n_dense, model.n_sparse)
-
-
-def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
-    if array.shape != shape:
-        raise BundleError(f"documents/{name}.npy: shape {array.shape}, expected {shape}")
 
 
 def check_documents(documents: Documents) -> None:

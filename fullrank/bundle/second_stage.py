@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fullrank.bundle.staging import StagingFolder
 from fullrank.errors import BundleError
-from fullrank.rerank.facts import ASKED, DTYPES, DocumentFacts
+from fullrank.rerank.facts import ASKED, STORED, DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite
 from fullrank.storage.documents import Document
@@ -30,27 +30,15 @@ def write_second_stage(
     for name, array in stage.arrays().items():
         check_finite(f"{SECTION}/{name}", array)
         folder.write_array(f"{SECTION}/{name}.npy", array)
-    width = len(stage.settings.fields)
-    tails = {"lengths": (width,)}
-    stem = f"{SECTION}/{OF_DOCUMENTS}"
-    rows = {
-        name: folder.growing_array(f"{stem}{name}.npy", dtype, tails.get(name, ()))
-        for name, dtype in DTYPES.items()
-    }
-    ends = {name: 0 for name in DTYPES if name.endswith("indptr")}
-    for name in ends:
-        rows[name].append(np.zeros(1, np.int64))
+    fields = len(stage.settings.fields)
+    rows = folder.growing_arrays(f"{SECTION}/{OF_DOCUMENTS}", STORED, F=fields)
     n_documents = 0
     for batch in facts:
-        for name, array in batch.arrays().items():
-            if name in ends:
-                array, ends[name] = ends[name] + array[1:], ends[name] + int(array[-1])
-            rows[name].append(array)
+        rows.append(batch.arrays())
         n_documents += len(batch)
     if n_documents != documents:
         raise BundleError(f"{SECTION}: facts about {n_documents} documents of {documents}")
-    for growing in rows.values():
-        growing.finish()
+    rows.finish()
     return stage.config()
 
 
@@ -66,7 +54,7 @@ def open_second_stage(
         stage = SecondStage.from_parts(facts, arrays)
         older = [] if stage.settings.asked else ASKED
         found = DocumentFacts.from_arrays(
-            {name: arrays[OF_DOCUMENTS + name] for name in DTYPES if name not in older}
+            {name: arrays[OF_DOCUMENTS + name] for name in STORED if name not in older}
         )
         found.check(documents, len(stage.settings.fields), verify=verify)
     return stage, found

@@ -10,7 +10,7 @@ syncs its parent. After a failure the folder is removed. A killed writer leaves 
     write_with                             a file that a library writes by its path
     remove                                 a file that was only needed meanwhile
     create_array                           an .npy file of known shape, to be filled through its memory map
-    growing_array, growing_strings         an .npy file and a string table of unknown length
+    growing_array(s), growing_strings      .npy files and a string table of unknown length
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ import numpy.typing as npt
 from fullrank.bundle.manifest import FileEntry, is_dtype
 from fullrank.bundle.verify import map_array, map_bytes
 from fullrank.errors import BundleError
+from fullrank.storage.checks import Stored, shape_of
 from fullrank.storage.files import sync_folder
 
 TEMPORARY = ".tmp-"
@@ -171,6 +172,14 @@ class StagingFolder:
         kind = _storable_dtype(name, dtype)
         return GrowingArray(self, name, self._file(name), kind, tail)
 
+    def growing_arrays(self, stem: str, stored: Stored, **sizes: int) -> GrowingArrays:
+        """Open the .npy files of described arrays; the sizes are those of a row."""
+        files = {}
+        for name, (dtype, shape) in stored.items():
+            tail = shape_of(shape.partition(" ")[2], sizes)
+            files[name] = self.growing_array(f"{stem}{name}.npy", dtype, tail)
+        return GrowingArrays(files)
+
     def growing_strings(self, stem: str, suffix: str) -> GrowingStrings:
         """Open a string table of unknown length."""
         text = self._file(stem + suffix)
@@ -268,6 +277,28 @@ class GrowingArray:
         if self._file.tell() != self._data_start:
             raise BundleError(f"{self._name}: its header grew")
         self._folder._finish(self._name, self._file, self._dtype, shape)
+
+
+class GrowingArrays:
+    """Arrays that belong together and grow by rows; those called …indptr say where sparse rows begin."""
+
+    def __init__(self, files: Mapping[str, GrowingArray]) -> None:
+        self._files = files
+        self._entries = {name: 0 for name in files if name.endswith("indptr")}
+        for name in self._entries:
+            files[name].append(np.zeros(1, np.int64))
+
+    def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        for name, file in self._files.items():
+            rows = arrays[name]
+            if name in self._entries:
+                rows = rows[1:] + self._entries[name]
+                self._entries[name] += int(arrays[name][-1])
+            file.append(rows)
+
+    def finish(self) -> None:
+        for file in self._files.values():
+            file.finish()
 
 
 class GrowingStrings:

@@ -16,11 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import golden
-from fullrank.bundle.documents import ARRAYS, prefers_records, write_records
+from fullrank.bundle.documents import prefers_records, write_records
 from fullrank.bundle.manifest import (
     FIELDS,
     GOLDEN,
@@ -164,24 +163,16 @@ def _write_documents(
 ) -> tuple[Encoded, StringTable, ColumnsBuilder]:
     """Write the documents and map them again: their encoding and their ids; and collect their fields for filters."""
     columns = ColumnsBuilder()
-    tails = {"dense": (model.n_dense,)}
-    rows = {
-        name: folder.growing_array(f"documents/{name}.npy", dtype, tails.get(name, ()))
-        for name, dtype in ARRAYS.items()
-    }
+    rows = folder.growing_arrays("documents/", Encoded.STORED, N=model.n_dense)
     ids, lines = folder.growing_strings(IDS, ".txt"), folder.growing_strings(FIELDS, ".jsonl")
-    rows["indptr"].append(np.zeros(1, np.int64))
-    n_entries, n_documents, last_id = 0, 0, None
+    n_documents, last_id = 0, None
     for documents, encoded in batches:
         check_shapes(encoded, len(documents), model.n_dense, model.n_sparse)
         check_values(encoded)
         last_id = check_ids(
             "documents", (document.id for document in documents), n_documents, last_id
         )
-        arrays = encoded.arrays()
-        for name in ("dense", "indices", "weights", "bias"):
-            rows[name].append(arrays[name])
-        rows["indptr"].append(n_entries + arrays["indptr"][1:])
+        rows.append(encoded.arrays())
         try:
             ids.extend(document.id for document in documents)
         except UnicodeEncodeError as error:
@@ -189,13 +180,11 @@ def _write_documents(
         lines.extend(fields_line(document.id, document.fields) for document in documents)
         for document in documents:
             columns.add(document.fields)
-        n_entries += int(encoded.sparse.indptr[-1])
         n_documents += len(documents)
-    for array in rows.values():
-        array.finish()
+    rows.finish()
     ids.finish()
     lines.finish()
-    arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ARRAYS}
+    arrays = {name: folder.map_array(f"documents/{name}.npy") for name in Encoded.STORED}
     return (
         Encoded.from_arrays(arrays, model.n_sparse),
         StringTable(folder.map_bytes(f"{IDS}.txt"), folder.map_array(f"{IDS}.offsets.npy")),

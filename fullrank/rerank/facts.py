@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.filters.columns.table import time_of
 from fullrank.models.contract import field_text
-from fullrank.storage.checks import ascends
+from fullrank.storage.checks import ascends, misfits
 from fullrank.text.sequences import TextCounter
 from fullrank.text.words import count_words
 
@@ -29,19 +29,20 @@ NO_DATE = int(np.iinfo(np.int32).min)
 _MAX_COUNT = int(np.iinfo(np.uint16).max)
 MOST_ASKED = 64
 """Training queries of a document whose words are kept; more would cost time in every search."""
-DTYPES = {
-    "indptr": "<i8",
-    "words": "<u4",
-    "counts": "<u2",
-    "lengths": "<i4",
-    "clicks": "<i4",
-    "days": "<i4",
-    "asked_indptr": "<i8",
-    "asked_words": "<u4",
-    "asked_query": "<u2",
-    "asked_weights": "<f4",
+STORED = {
+    "indptr": ("<i8", "L+1"),
+    "words": ("<u4", "E"),
+    "counts": ("<u2", "E"),
+    "lengths": ("<i4", "n F"),
+    "clicks": ("<i4", "n"),
+    "days": ("<i4", "n"),
+    "asked_indptr": ("<i8", "n+1"),
+    "asked_words": ("<u4", "Q"),
+    "asked_query": ("<u2", "Q"),
+    "asked_weights": ("<f4", "Q"),
 }
-ASKED = tuple(name for name in DTYPES if name.startswith("asked"))
+"""The arrays of facts, of L = n · F lines with E words, and Q words of training queries."""
+ASKED = tuple(name for name in STORED if name.startswith("asked"))
 """The arrays about training queries, which older bundles lack."""
 
 
@@ -179,7 +180,7 @@ class DocumentFacts:
     def concatenate(parts: Sequence[DocumentFacts]) -> DocumentFacts:
         """Put the facts of several groups of documents one after another."""
         joined: dict[str, npt.NDArray[Any]] = {}
-        for name in DTYPES:
+        for name in STORED:
             arrays = [getattr(part, name) for part in parts]
             if name.endswith("indptr"):
                 joined[name] = _starts(np.concatenate([np.diff(indptr) for indptr in arrays]))
@@ -207,15 +208,15 @@ class DocumentFacts:
         return replace(self, **{name: found[name] for name in ("clicks", *ASKED)})
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays under the names of DTYPES."""
-        return {name: getattr(self, name) for name in DTYPES}
+        """Return the arrays under the names of STORED."""
+        return {name: getattr(self, name) for name in STORED}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> DocumentFacts:
         """Make facts of `arrays()`, or of those of an older bundle."""
         sizes = dict.fromkeys(ASKED, 0) | {"asked_indptr": len(arrays["days"]) + 1}
-        older = {name: np.zeros(size, DTYPES[name]) for name, size in sizes.items()}
-        return DocumentFacts(**{name: (older | {**arrays})[name] for name in DTYPES})
+        older = {name: np.zeros(size, STORED[name][0]) for name, size in sizes.items()}
+        return DocumentFacts(**{name: (older | {**arrays})[name] for name in STORED})
 
     def check(self, documents: int, fields: int, *, verify: bool) -> None:
         """Check shapes; with verify, also that line starts ascend and words ascend inside a line.
@@ -223,24 +224,12 @@ class DocumentFacts:
         Raises:
             ValueError: The arrays do not fit each other.
         """
-        shapes = {
-            "indptr": (documents * fields + 1,),
-            "lengths": (documents, fields),
-            "clicks": (documents,),
-            "days": (documents,),
-            "counts": self.words.shape,
-            "asked_indptr": (documents + 1,),
-            "asked_query": self.asked_words.shape,
-            "asked_weights": self.asked_words.shape,
-        }
-        for name, dtype in DTYPES.items():
-            array = getattr(self, name)
-            if array.dtype.str != dtype or array.shape != shapes.get(name, array.shape):
-                raise ValueError(f"{name} is {array.dtype.str} {array.shape}")
+        sizes = {"n": documents, "F": fields, "L": documents * fields}
+        sizes |= {"E": self.words.size, "Q": self.asked_words.size}
+        for name, reason in misfits(self.arrays(), STORED, sizes):
+            raise ValueError(f"{name}: {reason}")
         for prefix in ("", "asked_"):
             indptr, words = (getattr(self, prefix + name) for name in ("indptr", "words"))
-            if words.ndim != 1:
-                raise ValueError(f"{prefix}words is {words.shape}")
             if indptr[0] != 0 or indptr[-1] != len(words):
                 raise ValueError(f"{prefix}indptr does not span {prefix}words")
             if verify and not ascends(indptr, len(words)):

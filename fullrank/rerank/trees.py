@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64
+from fullrank.storage.checks import misfits, shape_of
 
 MAX_LEAVES = 16
 Int16 = npt.NDArray[np.int16]
 UInt16 = npt.NDArray[np.uint16]
-DTYPES = {
-    "feature": "<i2",
-    "threshold": "<f4",
-    "left": "<i2",
-    "right": "<i2",
-    "value": "<f8",
-    "leaf": "<f8",
+STORED = {
+    "feature": ("<i2", "T M"),
+    "threshold": ("<f4", "T M"),
+    "left": ("<i2", "T M"),
+    "right": ("<i2", "T M"),
+    "value": ("<f8", "T M"),
+    "leaf": ("<f8", "T M+1"),
 }
 
 
@@ -55,15 +56,20 @@ class Trees:
     @staticmethod
     def empty() -> Trees:
         """Make no tree."""
-        shapes = {"leaf": (0, 1)}
-        return Trees(**{n: np.zeros(shapes.get(n, (0, 0)), d) for n, d in DTYPES.items()})
+        return Trees(**Trees.zeros(0, 0))
+
+    @staticmethod
+    def zeros(trees: int, nodes: int) -> dict[str, npt.NDArray[Any]]:
+        """Make the arrays of trees to be filled."""
+        sizes = {"T": trees, "M": nodes}
+        return {name: np.zeros(shape_of(s, sizes), dtype) for name, (dtype, s) in STORED.items()}
 
     def __len__(self) -> int:
         return len(self.leaf)
 
     def take(self, start: int, stop: int) -> Trees:
         """Return the trees from one place up to before another."""
-        return Trees(**{name: getattr(self, name)[start:stop] for name in DTYPES})
+        return Trees(**{name: getattr(self, name)[start:stop] for name in STORED})
 
     @cached_property
     def base(self) -> float:
@@ -136,13 +142,13 @@ class Trees:
         return found
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays under the names of DTYPES."""
-        return {name: getattr(self, name) for name in DTYPES}
+        """Return the arrays under the names of STORED."""
+        return {name: getattr(self, name) for name in STORED}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Trees:
         """Make trees of `arrays()`."""
-        return Trees(**{name: arrays[name] for name in DTYPES})
+        return Trees(**{name: arrays[name] for name in STORED})
 
     def check(self, width: int) -> None:
         """Check that every path ends in a leaf and every feature is below `width`.
@@ -150,17 +156,10 @@ class Trees:
         Raises:
             ValueError: The arrays are no trees.
         """
-        shape = self.feature.shape
-        shapes = {"leaf": (len(self.leaf), shape[-1] + 1)}
-        for name, dtype in DTYPES.items():
-            array = getattr(self, name)
-            if (
-                array.dtype.str != dtype
-                or array.ndim != 2
-                or array.shape != shapes.get(name, shape)
-            ):
-                raise ValueError(f"{name} is {array.dtype.str} {array.shape}")
-        nodes = shape[1]
+        sizes = {"T": len(self.leaf), "M": self.feature.shape[-1]}
+        for name, reason in misfits(self.arrays(), STORED, sizes):
+            raise ValueError(f"{name}: {reason}")
+        nodes = sizes["M"]
         if nodes >= MAX_LEAVES:
             raise ValueError(f"{nodes + 1} leaves a tree, at most {MAX_LEAVES}")
         if self.feature.size and not 0 <= self.feature.min() <= self.feature.max() < width:

@@ -1,8 +1,12 @@
-"""Check stored arrays and strings. Each check raises BundleError("file: reason")."""
+"""Describe, create and check stored arrays; check strings. Each check raises BundleError("file: reason").
+
+Arrays are described once, each by its dtype and its shape in the sizes of the whole: {"bias": ("<f4", "n"), "indptr":
+("<i8", "n+1")}. What creates them, what stores them and what checks them goes by that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,10 @@ from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.storage.strings import StringTable
 
+Stored = Mapping[str, tuple[str, str]]
+"""The dtype and the shape of each array of a whole."""
+Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
+"""Create an array of a name, a shape and a dtype."""
 # Values checked in one step: a mapped array of gigabytes then needs megabytes.
 _CHUNK = 1 << 22
 
@@ -52,30 +60,33 @@ def check_ids(
     return previous
 
 
+def shape_of(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return a described shape in numbers; a size may be a number itself, or a name and "+1"."""
+
+    def number(size: str) -> int:
+        name = size.removesuffix("+1")
+        return (sizes[name] if name in sizes else int(name)) + (name != size)
+
+    return tuple(map(number, shape.split()))
+
+
+def misfits(
+    arrays: Mapping[str, npt.NDArray[Any]], stored: Stored, sizes: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each array that is not as described, and how it differs."""
+    for name, (dtype, shape) in stored.items():
+        found, expected = arrays[name], shape_of(shape, sizes)
+        if found.dtype != np.dtype(dtype):
+            yield name, f"{found.dtype}, not {np.dtype(dtype)}"
+        elif found.shape != expected:
+            yield name, f"shape {found.shape}, expected {expected}"
+
+
 def check_shapes(encoded: Encoded, documents: int, n_dense: int, n_sparse: int) -> None:
     """Check that the arrays fit each other, the number of documents and the model's two widths."""
-    arrays = encoded.arrays()
-    for name, dtype in (
-        ("dense", np.float32),
-        ("indptr", np.int64),
-        ("indices", np.int32),
-        ("weights", np.float32),
-        ("bias", np.float32),
-    ):
-        array = arrays[name]
-        if array.dtype != dtype:
-            raise BundleError(f"documents/{name}.npy: {array.dtype}, not {np.dtype(dtype)}")
-    nnz = encoded.sparse.indices.shape
-    expected = {
-        "dense": (documents, n_dense),
-        "indptr": (documents + 1,),
-        "weights": nnz if len(nnz) == 1 else (-1,),
-        "bias": (documents,),
-    }
-    for name, shape in expected.items():
-        found = arrays[name].shape
-        if found != shape:
-            raise BundleError(f"documents/{name}.npy: shape {found}, expected {shape}")
+    sizes = {"n": documents, "N": n_dense, "E": encoded.sparse.indices.size}
+    for name, reason in misfits(encoded.arrays(), Encoded.STORED, sizes):
+        raise BundleError(f"documents/{name}.npy: {reason}")
     if encoded.sparse.width != n_sparse:
         raise BundleError(
             f"documents/indices.npy: {encoded.sparse.width} sparse features, the model has {n_sparse}"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fullrank.encoding import Int64
 from fullrank.errors import BundleError
 from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, ColumnPart, Columns, Kind
-from fullrank.storage.checks import check_finite, check_ids, check_rows
+from fullrank.storage.checks import Create, check_finite, check_ids, check_rows
 from fullrank.storage.strings import StringTable
 
 # Build columns from stored fields, one document after another.
@@ -37,8 +37,6 @@ MAX_KEYWORDS = 1 << 22
 MAX_FIELDS = 256
 MAX_INTEGER = 1 << 53
 
-# create(name, shape, dtype) returns an array to fill; strings(name, texts) stores a string table.
-Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 Strings = Callable[[str, Iterable[str]], None]
 
 

@@ -19,16 +19,9 @@ from fullrank.progress import Progress, silent
 from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.cells import build_cells
-from fullrank.retrieval.index.codes import (
-    Create,
-    build_codes,
-    build_outline,
-    made,
-    outline_sizes,
-    shape_of,
-)
+from fullrank.retrieval.index.codes import build_codes, build_outline, made, outline_sizes
 from fullrank.retrieval.index.postings import build_postings, build_shortlists, shortlist_sizes
-from fullrank.storage.checks import ascends, check_ascending
+from fullrank.storage.checks import Create, ascends, check_ascending, misfits
 
 # With fewer documents, a scan of the documents themselves is as fast.
 INDEXED_FROM = 1_000
@@ -138,24 +131,21 @@ def open_index(
         same = np.full(len(arrays["cells.of"]), DISTANCES, np.uint8)
         arrays = {**arrays, "cells.distances": same, "cells.longest": radius}
     stored = {name: of for files in STORED.values() for name, of in files.items()}
+    stored["bounds"] = ("float64", "6")
     try:
         found: dict[Any, list[Any]] = {
             part: [arrays[name] for name in files] for part, files in STORED.items()
         }
         bounds = list(map(float, arrays["bounds"]))
         cells, signed = len(arrays["cells.scales"]), len(arrays["signatures.words"])
-        sizes = {"C": cells, "C+1": cells + 1, "F": width, "E": documents.n_entries}
+        sizes = {"C": cells, "E": documents.n_entries}
         sizes |= outline_sizes(documents.n_dense, count)
         sizes |= shortlist_sizes(width, count, len(arrays["champions.slots"]), signed)
         effort = Effort.from_json(fast["effort"]) if "effort" in fast else None
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"index: {type(error).__name__}: {error}") from error
-    for name, (dtype, shape) in {**stored, "bounds": ("float64", "6")}.items():
-        array, wanted = arrays[name], shape_of(shape, sizes)
-        if array.dtype != np.dtype(dtype) or array.shape != wanted:
-            raise BundleError(
-                f"index/{name}.npy: {array.dtype} {array.shape}, not {dtype} {wanted}"
-            )
+    for name, reason in misfits(arrays, stored, sizes):
+        raise BundleError(f"index/{name}.npy: {reason}")
     found[Codes] += bounds[:3]
     found[Outline] += bounds[3:]
     return Index(Tables(*(read_only(part(*found[part])) for part in STORED)), effort)

@@ -20,7 +20,8 @@ from fullrank.kernels.arrays import UInt8, UInt16
 from fullrank.kernels.fast import DISTANCES
 from fullrank.kernels.index import Cells, read_only
 from fullrank.progress import Progress, silent
-from fullrank.retrieval.index.codes import Create, encode, made
+from fullrank.retrieval.index.codes import encode, made
+from fullrank.storage.checks import Create
 
 # Centres of many cells by k-means in three passes.
 #
@@ -143,9 +144,7 @@ def build_cells(
     else:
         centres, cell_of = _clusters(vectors, cells, progress)
     distances, longest = _distances(vectors, centres, cell_of)
-    made_cells = Cells(
-        *made(create, Cells, n=count, N=width, C=len(centres), **{"C+1": len(centres) + 1})
-    )
+    made_cells = Cells(*made(create, Cells, n=count, N=width, C=len(centres)))
     rows, starts = made_cells.rows, made_cells.starts
     rows[:] = np.argsort(
         cell_of * np.uint32(DISTANCES + 1) + (DISTANCES - distances), kind="stable"

@@ -10,7 +10,6 @@ and Schwarz its error is at most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,7 @@ from fullrank.kernels.products import (
     in_groups,
 )
 from fullrank.progress import Progress, silent
-
-Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
+from fullrank.storage.checks import Create, shape_of
 
 _CHUNK = 1 << 16
 
@@ -39,11 +37,6 @@ def made(create: Create, part: type[Any], **sizes: int) -> list[npt.NDArray[Any]
     return [
         create(name, shape_of(shape, sizes), dtype) for name, (dtype, shape) in STORED[part].items()
     ]
-
-
-def shape_of(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return a shape that ``STORED`` names by its sizes."""
-    return tuple(sizes[size] if size in sizes else int(size) for size in shape.split())
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:

@@ -18,7 +18,8 @@ from fullrank.encoding import Int32, Rows
 from fullrank.kernels.index import Postings, Shortlists, read_only
 from fullrank.kernels.rows import count_entries, fill_lists
 from fullrank.progress import Progress, silent
-from fullrank.retrieval.index.codes import Create, made
+from fullrank.retrieval.index.codes import made
+from fullrank.storage.checks import Create
 
 # Between two reports of progress.
 _CHUNK, _DOCUMENTS = 1 << 22, 1 << 16
@@ -31,8 +32,7 @@ def build_postings(
     width, entries = documents.width, len(documents.indices)
     indices, values = np.asarray(documents.indices), np.asarray(documents.values)
     counts = np.zeros(width, np.int64)
-    sizes = {"F": width, "F+1": width + 1, "E": entries}
-    indptr, slots, impacts, limits = made(create, Postings, **sizes)
+    indptr, slots, impacts, limits = made(create, Postings, F=width, E=entries)
     for first in range(0, entries, _CHUNK):
         part = slice(first, first + _CHUNK)
         count_entries(indices[part], values[part], counts, np.asarray(limits))
@@ -96,4 +96,4 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
 
 def shortlist_sizes(width: int, documents: int, kept: int, signed: int) -> dict[str, int]:
     """Return the sizes of lists with `kept` entries, and of the signatures of `signed` words."""
-    return {"F+1": width + 1, "n": documents, "K": kept, "S": signed, "S/8": -(-signed // 8)}
+    return {"F": width, "n": documents, "K": kept, "S": signed, "S/8": -(-signed // 8)}

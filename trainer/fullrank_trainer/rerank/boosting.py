@@ -17,7 +17,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.measures import Float64
-from fullrank.rerank.trees import DTYPES, Trees
+from fullrank.rerank.trees import Trees
 from fullrank_trainer.rerank.candidates import Candidates
 
 try:
@@ -79,9 +79,7 @@ def _dataset(
 def trees_of(booster: lightgbm.Booster) -> Trees:
     """Take over the trees of a booster; `Trees.predict` equals `Booster.predict` on float32 features."""
     dumped = booster.dump_model()["tree_info"]
-    shape = (len(dumped), LEAVES - 1)
-    arrays = {name: np.zeros(shape, dtype) for name, dtype in DTYPES.items()}
-    arrays["leaf"] = np.zeros((len(dumped), LEAVES))
+    arrays = Trees.zeros(len(dumped), LEAVES - 1)
     arrays["left"][:] = arrays["right"][:] = -1
     for number, tree in enumerate(dumped):
         _Writer({name: array[number] for name, array in arrays.items()}).write(

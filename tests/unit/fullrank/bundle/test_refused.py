@@ -120,7 +120,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("index/bounds.npy", value(0, -1.0)),
         "index/bounds.npy: a bound is not a finite number above zero",
     ),
-    "a bound is missing": (array("index/bounds.npy", lambda a: a[1:]), "index/bounds.npy: float64 (5,)"),
+    "a bound is missing": (array("index/bounds.npy", lambda a: a[1:]), "index/bounds.npy: shape (5,)"),
     "dtype": (entry("model/U.npy", dtype="<i4"), "model/U.npy: dtype <f4, the manifest says <i4"),
     "shape": (entry("model/U.npy", shape=[3, 5]), "shape (5, 3), the manifest says (3, 5)"),
     # contents that agree with the manifest

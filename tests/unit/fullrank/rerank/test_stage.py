@@ -232,10 +232,10 @@ def test_facts_pass_their_own_check_and_damaged_ones_do_not(facts: DocumentFacts
         (replace(facts, words=swapped), "words do not ascend"),
         (replace(facts, indptr=falling), "indptr does not ascend"),
         (replace(facts, indptr=facts.indptr + 1), "does not span"),
-        (replace(facts, clicks=facts.clicks[1:]), "clicks is"),
-        (replace(facts, asked_indptr=facts.asked_indptr[1:]), "asked_indptr is"),
+        (replace(facts, clicks=facts.clicks[1:]), "clicks: shape"),
+        (replace(facts, asked_indptr=facts.asked_indptr[1:]), "asked_indptr: shape"),
         (replace(facts, asked_query=facts.asked_query + np.uint16(64)), "asked_query is not"),
-        (replace(facts, lengths=facts.lengths[:, :1]), "lengths is"),
+        (replace(facts, lengths=facts.lengths[:, :1]), "lengths: shape"),
     ):
         with pytest.raises(ValueError, match=reason):
             damaged.check(4, 2, verify=True)
@@ -414,8 +414,8 @@ def test_damaged_trees_are_refused() -> None:
         (replace(trees, left=_changed(trees.left, 0)), "later node"),
         (replace(trees, left=_changed(trees.left, 7)), "later node"),
         (replace(trees, right=_changed(trees.right, -9)), "later node"),
-        (replace(trees, leaf=trees.leaf[:, 1:]), "leaf is"),
-        (replace(trees, threshold=trees.threshold.astype(np.float64)), "threshold is"),
+        (replace(trees, leaf=trees.leaf[:, 1:]), "leaf: shape"),
+        (replace(trees, threshold=trees.threshold.astype(np.float64)), "threshold: float64, not float32"),
         (random_trees(2, MAX_LEAVES, 5), "leaves a tree"),
     ):
         with pytest.raises(ValueError, match=reason):
