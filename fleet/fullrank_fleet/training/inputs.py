@@ -24,9 +24,9 @@ from fullrank.text.phrases import Phrases
 from fullrank_fleet.partitions import partition_of, runs_of, shard_of
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.remote.folder import write_as_file
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.composition import Composition
 from fullrank_trainer.features.matrices import Features
-from fullrank_trainer.features.pairs import Pairs
 
 # Cut the training queries into logical slices: their number is a setting and does not depend on the machines.
 
@@ -150,7 +150,7 @@ def _for_steps(features: Features) -> Features:
         query_counts=nothing,
         query_sequences=nothing,
         phrase_idf=floats,
-        pairs=Pairs.of({}),
+        pairs=Pairs.from_lists({}),
     )
 
 

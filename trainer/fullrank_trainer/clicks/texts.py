@@ -23,6 +23,7 @@ from fullrank_trainer.clicks.join import Bool, Votes
 from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.weights import MIN_WEIGHT, has_only_clicks, weigh
 from fullrank_trainer.collection import Collection, Query, read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
@@ -84,27 +85,23 @@ def _collection(votes: Votes, propensities: Propensities, corpus: Path) -> Colle
     collection = read_collection(corpus)
     known = collection.document_ids.rows
     judged = weigh(votes, propensities, "mixture", least=MIN_WEIGHT)
-    weights: dict[str, dict[str, float]] = {}
-    pairs = zip(
-        judged.query.tolist(), judged.document.tolist(), judged.weight.tolist(), strict=True
-    )
-    for query, document, weight in pairs:
-        if (id := votes.documents[document]) in known:
-            weights.setdefault(str(query), {})[id] = weight
+    rows = np.array([known.get(id, -1) for id in votes.documents], np.int64)[judged.document]
+    judged, rows = judged.take(rows >= 0), rows[rows >= 0]
+    asked, starts = np.unique(judged.query, return_index=True)
+    ones = np.ones(len(rows), np.int32)
+    pairs = Pairs(asked, np.append(starts, len(rows)), rows, ones, judged.weight)
     return replace(
         collection,
         queries=[Query(str(row), text) for row, text in enumerate(votes.queries)],
         has_mates=False,
         splits=("train",),
-        judgements={"train": {query: dict.fromkeys(found, 1) for query, found in weights.items()}},
-        weights={"train": weights},
-        people={},
+        judgements={"train": pairs},
     )
 
 
 def _fit_without(context: TrainingContext, half: Bool, scratch: Path) -> FittedModel | None:
     corpus = context.corpus
-    pairs = corpus.pairs.keep(lambda query, rows: np.full(len(rows), not half[query]))
+    pairs = corpus.pairs.where(~half[corpus.pairs.owners])
     if not len(pairs):
         return None
     other = context.with_corpus(replace(corpus, pairs=pairs, cache={}))

@@ -40,15 +40,14 @@ from fullrank_trainer.collection.corpus import (
 from fullrank_trainer.collection.judgements import (
     PEOPLE,
     WEIGHTS,
-    Ids,
     Qrels,
-    Values,
     find_inherited_qrels,
     find_splits,
     read_qrels,
     read_values,
 )
 from fullrank_trainer.collection.lines import Lines, ReadReport, find_file
+from fullrank_trainer.collection.pairs import ById, Ids, Pairs
 from fullrank_trainer.collection.schema import (
     SCHEMA,
     FieldVerdict,
@@ -70,8 +69,7 @@ class Collection:
             its answer: true if the documents are the queries or the qrels are the parent's.
         fingerprint: sha256 over the content of every file and the fields asked for; compression does not
             change it.
-        weights: by split, of judged pairs, above zero; empty without weights/<split>.tsv.
-        people: by split, how many people clicked a judged pair; empty without people/<split>.tsv.
+        judgements: by split, with weights and people where it has such files.
         anchors: text of links that no document has in its anchors → ids of the documents that it leads to.
     """
 
@@ -82,10 +80,8 @@ class Collection:
     splits: tuple[str, ...]
     report: ReadReport
     fingerprint: str
-    judgements: Mapping[str, Qrels] = field(repr=False)
+    judgements: Mapping[str, Pairs] = field(repr=False)
     fields: tuple[FieldVerdict, ...] = ()
-    weights: Mapping[str, Values] = field(default_factory=dict, repr=False)
-    people: Mapping[str, Values] = field(default_factory=dict, repr=False)
     anchors: Mapping[str, list[str]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -128,13 +124,21 @@ class Collection:
         return self.queries is None
 
     def qrels(self, split: str) -> Qrels:
-        try:
-            return self.judgements[split]
-        except KeyError:
+        """Return query id → document id → grade. Raises CollectionError if there is no such split."""
+        if split not in self.judgements:
             known = ", ".join(self.splits) or "none"
-            raise CollectionError(
-                f"{self.path / 'qrels'}: no split {split!r}; there are: {known}"
-            ) from None
+            raise CollectionError(f"{self.path / 'qrels'}: no split {split!r}; there are: {known}")
+        return ById(self.query_ids, self.document_ids, self.judgements[split], "grades")
+
+    @cached_property
+    def weights(self) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+        """By split, the weights of judged pairs; a split without weights/<split>.tsv is left out."""
+        found = {}
+        for split, pairs in self.judgements.items():
+            if pairs.weights is not None:
+                given = pairs.where(pairs.weights > 0)
+                found[split] = ById(self.query_ids, self.document_ids, given, WEIGHTS)
+        return found
 
 
 def read_collection(
@@ -188,23 +192,18 @@ def read_collection(
         files = find_inherited_qrels(queries_file, corpus.path.parent, query_ids, document_ids)
         are_inherited = bool(files)
     has_mates = queries is None or are_inherited
-    judgements: dict[str, Qrels] = {}
+    judgements: dict[str, Pairs] = {}
     is_judged = np.zeros(len(query_ids), np.bool_)
     for split, file in files:
         lines = Lines(file)
-        table = judgements[split] = read_qrels(
+        judgements[split] = read_qrels(
             lines, split, query_ids, document_ids, has_mates, strict, report
         )
-        is_judged[table.queries] = True
+        is_judged[judgements[split].rows] = True
         digests.append((f"qrels/{split}", lines.digest()))
 
-    values = {
-        place: read_values(
-            folder / place, judgements, query_ids, document_ids, strict, report, digests
-        )
-        for place in (WEIGHTS, PEOPLE)
-    }
-
+    for place in (WEIGHTS, PEOPLE):
+        read_values(folder / place, judgements, query_ids, document_ids, strict, report, digests)
     report.queries_without_judgements = int(np.count_nonzero(~is_judged))
     return Collection(
         path=folder,
@@ -216,8 +215,6 @@ def read_collection(
         fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
         judgements=judgements,
         fields=choose_fields(documents, schema, fields),
-        weights=values[WEIGHTS],
-        people=values[PEOPLE],
         anchors=anchors.held_out,
     )
 

@@ -20,7 +20,6 @@ from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
 from fullrank.text.sequences import StoredTexts
-from fullrank_trainer.collection.judgements import Ids
 from fullrank_trainer.collection.lines import (
     Lines,
     ReadReport,
@@ -29,6 +28,7 @@ from fullrank_trainer.collection.lines import (
     read_objects,
     string_field,
 )
+from fullrank_trainer.collection.pairs import Ids
 
 Item = TypeVar("Item")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,9 +18,8 @@ from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, Vocabulary, Zeros, count_corpus
 from fullrank.text.phrases import Phrases, phrases_of
 from fullrank_trainer.collection import Collection
-from fullrank_trainer.collection.judgements import Ids
+from fullrank_trainer.collection.pairs import Ids, Pairs
 from fullrank_trainer.collection.schema import SCHEMA
-from fullrank_trainer.features.pairs import Pairs, judged_pairs, mate_rows
 
 ENTRIES = 1 << 21
 """Entries of the matrices in one block."""
@@ -120,11 +119,9 @@ class Corpus:
     @property
     def public_queries(self) -> Sequence[str]:
         """The ids of queries whose text may stay in a bundle: of clicks, those of at least two people."""
-        shared = self.pairs.shared
-        if shared is None:
+        if self.pairs.people is None:
             return self.query_ids
-        rows = np.sort(self.pairs.clicked.rows)
-        return [self.query_ids[row] for row in rows.tolist()]
+        return [self.query_ids[row] for row in self.pairs.clicked.queries.tolist()]
 
     @property
     def unjudged(self) -> npt.NDArray[np.bool_]:
@@ -170,9 +167,37 @@ def count_collection(
     sources = text_fields(collection)
     counting = counting or InThisProcess(processes)
     counts, frequency = counting.words(collection, sources, zeros)
-    pairs, mates = judged_pairs(collection, train), mate_rows(collection)
+    pairs, mates = relevant_pairs(collection, train), mate_rows(collection)
     totals, counts = Totals(frequency=frequency), counts.in_table()
     return Corpus(collection, sources, counts, pairs, mates, processes, counting, totals=totals)
+
+
+def relevant_pairs(collection: Collection, split: str) -> Pairs:
+    """Return the relevant pairs of a split, to learn from; none if the split does not exist."""
+    source = str(collection.path / "qrels" / f"{split}.tsv")
+    if split not in collection.splits:
+        return Pairs.from_lists({}, source=source)
+    judged = collection.judgements[split]
+    grades, weights = judged.grades, judged.weights
+    assert grades is not None
+    if weights is not None:
+        weights = np.where(weights > 0, weights, 1).astype(np.float32)
+    judged = replace(judged, entries=judged.entries.astype(np.int64), grades=None, weights=weights)
+    is_relevant = grades > 0
+    if collection.has_mates:
+        is_relevant &= mate_rows(collection)[judged.owners] != judged.entries
+    found, passed = (judged.where(kept).ascending() for kept in (is_relevant, grades < 0))
+    passed = passed.where(np.isin(passed.owners, found.rows))
+    passed = replace(passed, weights=None, people=None)
+    return replace(found, source=source, passed_over=passed)
+
+
+def mate_rows(collection: Collection) -> Int64:
+    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
+    if not collection.has_mates:
+        return np.full(len(collection.query_ids), -1, np.int64)
+    rows = collection.document_ids.rows
+    return np.array([rows[query] for query in collection.query_ids], np.int64)
 
 
 def text_fields(collection: Collection) -> list[str]:

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import Corpus
-from fullrank_trainer.features.pairs import Lists
 from fullrank_trainer.recipes.settings import ModelSettings
 
 HEAVY = frozenset({"title", "name"})
@@ -99,9 +99,9 @@ class Clicks:
     counts: Rows
 
     @staticmethod
-    def of(relevant: Lists, documents: int, texts: Rows) -> Clicks:
+    def of(pairs: Pairs, documents: int, texts: Rows) -> Clicks:
         """Count clicked text, given the documents that each query led to."""
-        judged = relevant.matrix(len(texts), documents).T.tocsr()
+        judged = pairs.matrix(len(texts), documents).T.tocsr()
         return Clicks(texts, judged, Rows.from_csr(sp.csr_array(judged @ texts.csr())))
 
     def without(

@@ -13,6 +13,7 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary, bm25_idf
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.composition import Composition, Phi, composition, with_bigrams
 from fullrank_trainer.features.corpus import (
     Corpus,
@@ -22,7 +23,6 @@ from fullrank_trainer.features.corpus import (
     stack_in_memory,
 )
 from fullrank_trainer.features.fields import Clicks, cut_fields
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from fullrank_trainer.recipes.settings import ModelSettings
 

@@ -130,13 +130,9 @@ def _valid_gate(active: Bundle, candidate: Bundle, judged: Collection) -> Gate:
 
 def with_documents(judged: Collection, documents: frozenset[str]) -> Collection:
     """Return a collection without its judgements of documents that do not exist."""
+    exists = np.array([id in documents for id in judged.document_ids], np.bool_)
     judgements = {
-        split: {
-            query: found
-            for query, grades in qrels.items()
-            if (found := {d: grade for d, grade in grades.items() if d in documents})
-        }
-        for split, qrels in judged.judgements.items()
+        split: pairs.where(exists[pairs.entries]) for split, pairs in judged.judgements.items()
     }
     return replace(judged, judgements=judgements)
 

@@ -55,7 +55,7 @@ def document_facts(corpus: Corpus, settings: FactSettings) -> DocumentFacts:
     No text of a validation query is in it, so features of validation queries are those of queries that training
     never saw.
     """
-    led = np.bincount(corpus.pairs.relevant.entries, minlength=len(corpus.collection.documents))
+    led = np.bincount(corpus.pairs.entries, minlength=len(corpus.collection.documents))
     return DocumentFacts.of(list(_with_clicked_text(corpus)), settings, led.astype(np.int32))
 
 

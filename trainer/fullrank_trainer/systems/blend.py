@@ -30,9 +30,8 @@ from fullrank.measures import Float64
 from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
 from fullrank.models.mixed import NO_LIFT, Lift
-from fullrank_trainer.features.corpus import Corpus
+from fullrank_trainer.features.corpus import Corpus, relevant_pairs
 from fullrank_trainer.features.fields import titles_of
-from fullrank_trainer.features.pairs import judged_pairs
 from fullrank_trainer.recipes.recipe import Recipe, learns, load_recipe
 from fullrank_trainer.recipes.settings import require, setting
 from fullrank_trainer.recipes.systems import Cost, System
@@ -172,10 +171,9 @@ def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
     if not recipe.own.learn_valid or run.valid is None:
         return context
     corpus = context.corpus
-    learned = set(run.valid.rows.tolist()) - set(run.valid.spread(CALIBRATING).rows.tolist())
-    valid = judged_pairs(corpus.collection, run.valid.split)
-    valid = valid.keep(lambda query, rows: np.full(len(rows), query in learned))
-    pairs = corpus.pairs.with_queries_of(valid)
+    learned = np.setdiff1d(run.valid.rows, run.valid.spread(CALIBRATING).rows)
+    valid = relevant_pairs(corpus.collection, run.valid.split)
+    pairs = corpus.pairs.with_queries_of(valid.where(np.isin(valid.owners, learned)))
     return context.with_corpus(replace(corpus, pairs=pairs, cache={}))
 
 

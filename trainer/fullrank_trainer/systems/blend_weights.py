@@ -16,6 +16,7 @@ from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank.retrieval import Retriever
+from fullrank_trainer.collection.pairs import ragged
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.evaluation.evaluate import (
     DEPTH,
@@ -24,7 +25,6 @@ from fullrank_trainer.evaluation.evaluate import (
     ranked_grades,
     relative_weights,
 )
-from fullrank_trainer.features.pairs import ragged
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.memory import ArrayFiles

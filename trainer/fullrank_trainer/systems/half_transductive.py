@@ -429,7 +429,7 @@ class GraphLearner(HalfTransductiveLearner):
 def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -> Graph:
     """Return the graph of training links if documents are queries, else of the nearest documents by tf-idf."""
     if documents_are_queries and len(features.pairs):
-        edges = features.pairs.relevant.matrix(features.documents, features.documents)
+        edges = features.pairs.matrix(features.documents, features.documents)
         return Graph.of(edges)
     return Graph.of(nearest_by_cosine(features.xd.composed().csr(), neighbours))
 

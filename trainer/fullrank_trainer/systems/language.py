@@ -14,9 +14,9 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.folding import stemmer
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.evaluation.evaluate import Judgement, evenly_spread, relative_weights
 from fullrank_trainer.features.corpus import Corpus, document_frequency
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import kept_words
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import ModelSettings, require
@@ -137,7 +137,7 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     P(w|C) is the mean of a word's share in all documents and its share in the training queries, so that the size of
     either side does not matter. Raises TrainingError.
     """
-    starts, documents = corpus.pairs.relevant.take(corpus.pairs.queries)
+    starts, documents = corpus.pairs.take(corpus.pairs.queries)
     queries = np.repeat(corpus.pairs.queries, np.diff(starts))
     if settings.smoothing != "none" and settings.learn_from == "pairs":
         corpus.pairs.require()
@@ -359,7 +359,7 @@ def trained_table(
     for first in range(0, len(order), _BATCH):
         chosen = np.sort(order[first : first + _BATCH])
         rows = pairs.queries[chosen]
-        known = [pairs.relevant[row] for row in rows.tolist()]
+        known = [pairs[row] for row in rows.tolist()]
         positives = np.array([rng.choice(found) for found in known])
         candidates = choose_candidates(pairs, rows, positives, pairs.documents, _CANDIDATES, rng)
         asked = queries.take(chosen).csr()

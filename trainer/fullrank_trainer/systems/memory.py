@@ -45,7 +45,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     """Count the judgements of training by their weights; one without a weight counts once."""
     corpus = context.corpus
     pairs, count = corpus.pairs, len(corpus.collection.document_ids)
-    rows = pairs.relevant.entries
+    rows = pairs.entries
     clicks = np.ones(len(rows), np.float32) if pairs.weights is None else pairs.weights
     sources = tuple(corpus.sources)
     nothing = Lexicon.of([]), np.zeros(0, np.float32)
@@ -74,7 +74,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 def _keys(corpus: Corpus) -> tuple[list[str], np.ndarray]:
     """Return the distinct queries of training, and which of them each judged pair has; -1: it is not remembered."""
     queries = corpus.collection.queries
-    relevant = corpus.pairs.relevant
+    relevant = corpus.pairs
     if queries is None:
         return [], np.full(len(relevant.entries), -1, np.int64)
     number: dict[str, int] = {}
@@ -86,7 +86,7 @@ def _keys(corpus: Corpus) -> tuple[list[str], np.ndarray]:
 
 
 def _fit_links(corpus: Corpus) -> FittedModel:
-    lists, count = corpus.pairs.relevant, len(corpus.collection.document_ids)
+    lists, count = corpus.pairs, len(corpus.collection.document_ids)
     model = LinkModel(Lexicon.of([]), np.zeros(0, np.float32), _KAPPA, tuple(corpus.sources))
     ids = [corpus.query_ids[row] for row in lists.rows.tolist()]
     number: dict[str, int] = {}

@@ -51,11 +51,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 def _values(corpus: Corpus, model: MentionsModel, documents: Rows) -> Float32:
     """Return max(0, ln(P(d | q says t) / P(d))) of each name, float32 (F,)."""
     pairs, judged = corpus.pairs, ~corpus.unjudged
-    queries = pairs.relevant.rows
+    queries = pairs.rows
     said = text_encoder(corpus, model)(queries).sparse.csr()
     own = documents.csr()
-    place = np.repeat(np.arange(len(queries)), pairs.relevant.sizes)
-    led: Float32 = said[place].multiply(own[pairs.relevant.entries]).sum(axis=0)
+    place = np.repeat(np.arange(len(queries)), pairs.sizes)
+    led: Float32 = said[place].multiply(own[pairs.entries]).sum(axis=0)
     mates = corpus.mates[queries]
     # A query is no answer of itself.
     own_name = (mates >= 0) & judged[mates]

@@ -28,9 +28,9 @@ from fullrank.models.pairs import (
     text_side,
     window_starts,
 )
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.corpus import Corpus
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.features.sides import kept_words, training_frequencies
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import SIZE, ModelSettings, TrainSettings, require, setting

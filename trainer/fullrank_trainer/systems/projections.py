@@ -131,7 +131,7 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
         query_of = np.flatnonzero(features.mates[queries] >= 0)
         document_of = features.mates[queries][query_of]
     else:
-        starts, document_of = features.pairs.relevant.take(queries)
+        starts, document_of = features.pairs.take(queries)
         query_of = np.repeat(np.arange(len(queries)), np.diff(starts))
     own = 0 if features.settings.tied else features.xq.width
     width = own + features.xd.width

@@ -87,7 +87,7 @@ def word_pairs(corpus: Corpus) -> tuple[Int64, Int64]:
     queries = corpus.pairs.queries
     if (corpus.mates[queries] >= 0).all():
         return queries, corpus.mates[queries]
-    starts, judged = corpus.pairs.relevant.take(queries)
+    starts, judged = corpus.pairs.take(queries)
     return np.repeat(queries, np.diff(starts)), judged
 
 

@@ -15,6 +15,7 @@ from fullrank.measures import RANKING_MEASURES, Estimate, estimates
 from fullrank.models.contract import field_text
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.evaluation.evaluate import (
     Judgement,
     evenly_chosen,
@@ -28,7 +29,6 @@ from fullrank_trainer.evaluation.evaluate import (
 )
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.fields import HEAVY
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.training.fitted import FittedModel
 
 _ALL = slice(None)
@@ -302,8 +302,8 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     """
     held = np.array([is_held_out(id) for id in corpus.collection.document_ids], np.bool_)
     shown = _shown(corpus)
-    cold = _judgements(corpus, corpus.pairs.relevant, held, shown)
-    pairs = corpus.pairs.keep(lambda _, rows: ~held[rows])
+    cold = _judgements(corpus, corpus.pairs, held, shown)
+    pairs = corpus.pairs.where(~held[corpus.pairs.entries])
     are_clicks = corpus.pairs.weights is not None
     known: list[Judgement] = []
     if "valid" in corpus.collection.splits:
@@ -315,15 +315,13 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         known = [j for j in warm if place[j.query] in asked]
         warm = [j for j in warm if place[j.query] not in asked]
     else:
-        rows, ids = pairs.relevant.rows, corpus.query_ids
-        aside = np.array([is_query_held_out(ids[row]) for row in rows.tolist()], np.bool_)
-        asked_of = corpus.pairs.relevant.of_rows(rows[aside])
-        warm = _judgements(corpus, asked_of, ~held, shown)
-        asked = {*rows[aside].tolist()}
-        pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
+        ids = [corpus.query_ids[row] for row in pairs.rows.tolist()]
+        aside = pairs.rows[np.array([*map(is_query_held_out, ids)], np.bool_)]
+        warm = _judgements(corpus, corpus.pairs.of_queries(aside), ~held, shown)
+        pairs = pairs.where(~np.isin(pairs.owners, aside))
     if are_clicks and not known:
         pairs, later = _thinned(pairs)
-        known = _judgements(replace(corpus, pairs=later), later.relevant, ~held, shown)
+        known = _judgements(corpus, later, ~held, shown)
     if are_clicks:
         # People will ask new queries and click cold documents rarely, so none of them counts more than another.
         warm, cold = (
@@ -336,8 +334,8 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         _validation(corpus, "new", warm, limit),
         _validation(corpus, "cold", cold, limit),
         _validation(corpus, "known", known, limit),
-        _repeated(corpus.pairs, corpus.pairs.relevant.owners) if known else 0.0,
-        1 - _repeated(corpus.pairs, corpus.pairs.relevant.entries) if are_clicks else 1.0,
+        _repeated(corpus.pairs, corpus.pairs.owners) if known else 0.0,
+        1 - _repeated(corpus.pairs, corpus.pairs.entries) if are_clicks else 1.0,
     )
 
 
@@ -356,7 +354,7 @@ def _thinned(pairs: Pairs) -> tuple[Pairs, Pairs]:
     weights = pairs.weights
     taken = np.random.default_rng(0).binomial(weights.astype(np.int64), _SHARE).astype(np.float32)
     left = weights - taken
-    owners = pairs.relevant.owners
+    owners = pairs.owners
     rest = np.bincount(owners, left, owners.max(initial=0) + 1)
     taken[rest[owners] <= 0] = 0
     left = weights - taken
@@ -396,21 +394,21 @@ def _without(judgement: Judgement, held: npt.NDArray[np.bool_]) -> Judgement | N
 
 def _judgements(
     corpus: Corpus,
-    relevant: Mapping[int, npt.NDArray[np.int64]],
+    pairs: Pairs,
     asked: npt.NDArray[np.bool_],
     shown: dict[int, npt.NDArray[np.int64]],
 ) -> list[Judgement]:
     """Judge queries by those of their answers that are asked for; the others are no candidates."""
     found = []
-    for query, rows in relevant.items():
+    for query, rows in pairs.items():
         answers, others = rows[asked[rows]], rows[~asked[rows]]
         if len(answers):
             mate = corpus.mates[query]
             excluded = np.union1d(others, [mate]) if mate >= 0 else others
             ones = np.ones(len(answers), np.int64)
             weight, clicks = 1.0, None
-            if corpus.pairs.weights is not None:
-                clicks = corpus.pairs.weight_of(query, answers).astype(np.float64)
+            if pairs.weights is not None:
+                clicks = pairs.weight_of(query, answers).astype(np.float64)
                 weight = float(clicks.sum())
             id = corpus.query_ids[query]
             found.append(Judgement(id, answers, ones, excluded, weight, shown.get(query), clicks))

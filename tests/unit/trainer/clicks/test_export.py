@@ -20,6 +20,7 @@ from fullrank_trainer.clicks.imports import Record, format_of, read_records, sto
 from fullrank_trainer.clicks.join import Votes, join
 from fullrank_trainer.clicks.mixture import Clicked, Propensities, fit_mixture
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import ById
 from tests.clicking import MONDAY, click, gamma_by_hand, listing
 
 ETA_1 = Propensities.of_power(1.0)
@@ -62,7 +63,10 @@ def test_an_export_is_a_collection(tmp_path: Path, corpus: Path) -> None:
             # All five were shown; those above the clicked one were passed over.
             clicked_at = number % 5
             assert grades == {f"d{i}": (i == clicked_at) - (i < clicked_at) for i in range(5)}
-            assert found.people[split][query] == {f"d{number % 5}": 1 + number % 2}
+            people = ById(found.query_ids, found.document_ids, found.judgements[split], "people")[
+                query
+            ]
+            assert people == {d: (1 + number % 2) * (grade > 0) for d, grade in grades.items()}
     assert [v.name for v in found.fields if v.is_read] == ["title"]
 
 

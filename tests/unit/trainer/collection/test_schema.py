@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
-import pickle
 import tracemalloc
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from fullrank_trainer.collection import Collection, read_collection
-from fullrank_trainer.collection.judgements import Ids, PairReader, PairTable, Repeat
+from fullrank_trainer.collection.pairs import ById, Ids, PairReader, Repeat
 from fullrank_trainer.collection.schema import MAX_FIELDS, Kind, choose_fields, field_uses, kind_of
 from fullrank_trainer.collection.store import StoredDocuments
 from tests.planted import write_lines
@@ -252,11 +252,12 @@ LINES = st.lists(
 )  # fmt: skip
 
 
-def read(lines: list[tuple[str, str, int]]) -> tuple[PairTable[int], list[Repeat[int]]]:
-    reader = PairReader(QUERIES, DOCUMENTS, int)
+def read(lines: list[tuple[str, str, int]]) -> tuple[ById, list[Repeat]]:
+    reader = PairReader(QUERIES, DOCUMENTS, np.int32)
     for number, (query, document, value) in enumerate(lines, 2):
         reader.add(number, QUERIES.rows[query], DOCUMENTS.rows[document], value)
-    return reader.table()
+    pairs, grades, repeats = reader.pairs()
+    return ById(QUERIES, DOCUMENTS, replace(pairs, grades=grades), "grades"), repeats
 
 
 @given(LINES)
@@ -279,23 +280,11 @@ def test_a_table_is_the_dictionary_of_the_first_values(lines: list[tuple[str, st
         (query, [*pairs.items()]) for query, pairs in wanted.items()
     ]
     assert [tuple(repeat) for repeat in found] == repeats
-    assert table.entries.dtype == np.int32
+    assert table.pairs.grades is not None
+    assert table.pairs.grades.dtype == np.int32
     for query in QUERIES:
         assert (query in table) == (query in wanted)
         assert table.get(query, {}) == wanted.get(query, {})
-
-
-@given(LINES)
-def test_a_dictionary_becomes_the_same_table(lines: list[tuple[str, str, int]]) -> None:
-    table, _ = read(lines)
-    other = PairTable.of({q: dict(pairs) for q, pairs in table.items()}, QUERIES, DOCUMENTS)
-    for mine, theirs in (
-        (table.queries, other.queries), (table.starts, other.starts),
-        (table.documents, other.documents), (table.entries, other.entries),
-    ):  # fmt: skip
-        np.testing.assert_array_equal(mine, theirs)
-    assert PairTable.of(table, QUERIES, DOCUMENTS) is table
-    assert pickle.loads(pickle.dumps(table)) == table
 
 
 def test_unknown_queries_have_no_pairs() -> None:
@@ -304,13 +293,6 @@ def test_unknown_queries_have_no_pairs() -> None:
     for query in ("nobody", "q1"):
         with pytest.raises(KeyError):
             table[query]
-
-
-def test_numbers_with_a_fraction_keep_it() -> None:
-    given = {"q1": {"c": 0.5, "a": 2}}
-    table = PairTable.of(given, QUERIES, DOCUMENTS)
-    assert table == given
-    assert table.entries.dtype == np.float64
 
 
 EXAMPLES: dict[Kind | None, list[str]] = {
@@ -395,9 +377,11 @@ def test_weights_and_people_are_read(tmp_path: Path) -> None:
     people = "query-id\tcorpus-id\tpeople\nq1\ta\t3\n"
     found = weights_read(tmp_path, weights__train=f"{HEADER}q1\ta\t.5e-1\n".replace(".5", "0.5"))
     assert found.weights == {"train": {"q1": {"a": 0.05}}}
-    assert found.people == {}
+    assert found.judgements["train"].people is None
     other = weights_read(tmp_path, people__train=people)
-    assert other.people == {"train": {"q1": {"a": 3}}}
+    train = other.judgements["train"]
+    assert train.people is not None
+    assert train.people.tolist() == [3, 0, 0]
     assert other.fingerprint != found.fingerprint
 
 

@@ -26,6 +26,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 from fullrank_trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
+from fullrank_trainer.collection.pairs import Ids, PairReader
 from fullrank_trainer.columns import measure_columns
 from fullrank_trainer.evaluation.evaluate import (
     Evaluation,
@@ -94,18 +95,34 @@ def collection(
     With ``mates`` each query has the id of the document that it describes.
     """
     named = "d{:03}" if mates else "q{}"
+    document_ids = Ids(f"d{i:03}" for i in range(len(documents)))
+    query_ids = document_ids if queries is None else Ids(map(named.format, range(len(queries))))
+    pairs = {}
+    for split, qrels in judgements.items():
+        reader = PairReader(query_ids, document_ids, np.int32)
+        for query, found in qrels.items():
+            for document, grade in found.items():
+                reader.add(1, query_ids.rows[query], document_ids.rows[document], grade)
+        read, grades, _ = reader.pairs()
+        pairs[split] = replace(read, grades=grades)
     return Collection(
         path=Path("planted"),
-        documents=[Document(f"d{i:03}", {"text": numbers(v)}) for i, v in enumerate(documents)],
+        documents=[
+            Document(*item) for item in zip(document_ids, map(text, documents), strict=True)
+        ],
         queries=None
         if queries is None
-        else [Query(named.format(i), numbers(v)) for i, v in enumerate(queries)],
+        else [Query(*item) for item in zip(query_ids, map(numbers, queries), strict=True)],
         has_mates=mates or queries is None,
         splits=tuple(judgements),
         report=ReadReport(),
         fingerprint="",
-        judgements=judgements,
+        judgements=pairs,
     )
+
+
+def text(vector: np.ndarray) -> dict[str, str]:
+    return {"text": numbers(vector)}
 
 
 def bundle_of(planted: Collection) -> Bundle:
@@ -369,8 +386,9 @@ def test_clicks_are_measured_by_what_training_knew(tmp_path: Path) -> None:
         assert {s: e.mean for s, e in found[name].mrr.items()} == pytest.approx(
             {system: mean(clicks, weight) for system, weight in wanted.items()}, rel=1e-5
         )
-    links = replace(read_collection(tmp_path), weights={})
-    assert measure_columns(bundle, links, "test") == []
+    collection = read_collection(tmp_path)
+    links = {split: replace(p, weights=None) for split, p in collection.judgements.items()}
+    assert measure_columns(bundle, replace(collection, judgements=links), "test") == []
 
 
 SCORES = st.lists(st.floats(-1e6, 1e6, width=64), max_size=30).map(lambda x: sorted(x)[::-1])

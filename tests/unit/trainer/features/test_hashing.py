@@ -22,6 +22,7 @@ from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary
 from fullrank.text.words import words
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features import composition as bigrams
 from fullrank_trainer.features.composition import (
     Composition,
@@ -38,7 +39,6 @@ from fullrank_trainer.features.composition import (
 )
 from fullrank_trainer.features.corpus import Corpus, blocks_of, count_collection, stack_in_memory
 from fullrank_trainer.features.matrices import build_features
-from fullrank_trainer.features.pairs import Lists, Pairs
 from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear.margin import MarginLearner
@@ -370,11 +370,11 @@ GIVEN = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 50), max_size
 Given = dict[int, list[int]]
 
 
-def lists(given: Given) -> Lists:
-    return Lists.of({row: np.array(found, np.int64) for row, found in given.items()})
+def lists(given: Given) -> Pairs:
+    return Pairs.from_lists({row: np.array(found, np.int64) for row, found in given.items()})
 
 
-def plain(found: Lists) -> list[tuple[int, list[int]]]:
+def plain(found: Pairs) -> list[tuple[int, list[int]]]:
     return [(row, entries.tolist()) for row, entries in found.items()]
 
 
@@ -385,8 +385,9 @@ def test_rows_have_their_lists_in_their_order(given: Given, asked: list[int]) ->
     assert found.sizes.tolist() == [len(row) for row in given.values()]
     assert found.owners.tolist() == [row for row, entries in given.items() for _ in entries]
     assert [row in found for row in range(13)] == [row in given for row in range(13)]
-    assert plain(found.of_rows(rows)) == [(row, given[row]) for row in asked if row in given]
-    assert plain(found.among(rows)) == [(row, x) for row, x in given.items() if row in asked]
+    known = found.having(rows)
+    assert known.tolist() == [row for row in asked if row in given]
+    assert plain(found.of_queries(known)) == [(row, given[row]) for row in known.tolist()]
 
 
 @given(GIVEN, st.data())
@@ -406,9 +407,30 @@ def test_entries_are_kept_and_empty_lists_are_not(given: Given) -> None:
 
 
 @given(GIVEN, GIVEN)
-def test_lists_of_other_rows_come_after(given: Given, more: Given) -> None:
-    more = {row + 10: entries for row, entries in more.items()}
-    assert plain(lists(given).joined(lists(more))) == [*given.items(), *more.items()]
+def test_queries_that_have_no_pair_join_after_the_others(given: Given, more: Given) -> None:
+    new = [(row, x) for row, x in more.items() if x and row not in given]
+    assert plain(lists(given).with_queries_of(lists(more))) == [*given.items(), *new]
+
+
+@given(GIVEN)
+def test_documents_ascend(given: Given) -> None:
+    assert plain(lists(given).ascending()) == [(row, sorted(x)) for row, x in given.items()]
+
+
+@given(GIVEN, GIVEN)
+def test_values_of_other_pairs_are_found_by_query_and_document(given: Given, more: Given) -> None:
+    mine, theirs = (
+        lists({row: sorted({*found}) for row, found in lists_.items()}) for lists_ in (given, more)
+    )
+    values = np.arange(1.0, 1 + len(theirs))
+    value_of = dict(
+        zip(zip(theirs.owners.tolist(), theirs.entries.tolist(), strict=True), values, strict=True)
+    )
+    wanted = [
+        value_of.get(pair, 0.0)
+        for pair in zip(mine.owners.tolist(), mine.entries.tolist(), strict=True)
+    ]
+    assert mine.aligned(theirs, values).tolist() == wanted
 
 
 def test_rows_without_a_list_are_missed() -> None:
@@ -421,24 +443,24 @@ def test_rows_without_a_list_are_missed() -> None:
         found[2]
 
 
-COUNTS = {1: 2, 4: 1, 6: 2}
-PAIRS = Pairs.of(
+PAIRS = Pairs.from_lists(
     {1: np.array([0, 2]), 4: np.array([5]), 6: np.array([2, 7])},
-    weights={row: np.arange(1, 1 + count, dtype=np.float32) for row, count in COUNTS.items()},
-    shared={1: np.array([True, False]), 4: np.array([True]), 6: np.array([False, True])},
-    passed_over={4: np.array([0, 7])},
+    weights=np.array([1, 2, 1, 1, 2], np.float32),
+    people=np.array([2, 1, 0, 1, 3]),
+    passed_over=Pairs.from_lists({4: np.array([0, 7])}),
 )
 
 
 def test_some_queries_keep_their_own_judgements() -> None:
     found = PAIRS.of_queries(np.array([1, 4]))
     assert found.queries.tolist() == [1, 4]
-    assert {row: kept.tolist() for row, kept in found.relevant.items()} == {1: [0, 2], 4: [5]}
+    assert {row: kept.tolist() for row, kept in found.items()} == {1: [0, 2], 4: [5]}
     assert found.weights is not None
     assert found.shared is not None
     assert found.weights.tolist() == [1, 2, 1]
-    assert found.shared[found.relevant.slice_of(1)].tolist() == [True, False]
-    assert list(found.passed_over) == [4]
+    assert found.shared[found.slice_of(1)].tolist() == [True, False]
+    assert found.passed_over is not None
+    assert found.passed_over.rows.tolist() == [4]
     assert len(found) == 3
 
 
@@ -451,41 +473,42 @@ def test_the_documents_of_other_queries_stay_judged() -> None:
 
 
 def test_pairs_without_weights_stay_without() -> None:
-    plain = Pairs.of({0: np.array([1]), 1: np.array([0])})
-    found = plain.of_queries(np.array([1]))
+    unweighted = Pairs.from_lists({0: np.array([1]), 1: np.array([0])})
+    found = unweighted.of_queries(np.array([1]))
     assert (found.weights, found.shared) == (None, None)
 
 
 def test_queries_of_another_split_join_with_no_larger_weights_than_there_are() -> None:
-    other = Pairs.of(
+    other = Pairs.from_lists(
         {2: np.array([3, 9]), 4: np.array([8])},
-        weights={2: np.array([0.7, 6], np.float32), 4: np.array([1], np.float32)},
-        shared={2: np.array([False, True]), 4: np.array([True])},
-        passed_over={2: np.array([1]), 4: np.array([2])},
+        weights=np.array([0.7, 6, 1], np.float32),
+        people=np.array([1, 2, 2]),
+        passed_over=Pairs.from_lists({2: np.array([1]), 4: np.array([2])}),
     )
     found = PAIRS.with_queries_of(other)
     assert found.queries.tolist() == [1, 2, 4, 6]
     # Query 4 keeps its own judgement.
-    assert {row: kept.tolist() for row, kept in found.relevant.items()} == {
+    assert {row: kept.tolist() for row, kept in found.items()} == {
         1: [0, 2], 2: [3, 9], 4: [5], 6: [2, 7]
     }  # fmt: skip
     assert found.weights is not None
     assert found.shared is not None
-    assert found.weights[found.relevant.slice_of(2)].tolist() == pytest.approx([0.7, 2])
-    assert found.weights[found.relevant.slice_of(6)].tolist() == [1, 2]
-    assert found.shared[found.relevant.slice_of(2)].tolist() == [False, True]
-    assert {row: above.tolist() for row, above in found.passed_over.items()} == {2: [1], 4: [0, 7]}
+    assert found.weights[found.slice_of(2)].tolist() == pytest.approx([0.7, 2])
+    assert found.weights[found.slice_of(6)].tolist() == [1, 2]
+    assert found.shared[found.slice_of(2)].tolist() == [False, True]
+    assert found.passed_over is not None
+    assert dict(plain(found.passed_over)) == {2: [1], 4: [0, 7]}
     assert found.documents.tolist() == [0, 2, 3, 5, 7, 9]
 
 
 def test_queries_without_weights_join_with_a_weight_of_one() -> None:
-    other = Pairs.of({2: np.array([3, 9])})
+    other = Pairs.from_lists({2: np.array([3, 9])})
     found = PAIRS.with_queries_of(other)
     assert found.weights is not None
     assert found.shared is not None
     assert (
-        found.weights[found.relevant.slice_of(2)].tolist(),
-        found.shared[found.relevant.slice_of(2)].tolist(),
+        found.weights[found.slice_of(2)].tolist(),
+        found.shared[found.slice_of(2)].tolist(),
     ) == ([1, 1], [True, True])
-    plain = Pairs.of({0: np.array([1])}).with_queries_of(other)
-    assert (plain.weights, plain.shared) == (None, None)
+    unweighted = Pairs.from_lists({0: np.array([1])}).with_queries_of(other)
+    assert (unweighted.weights, unweighted.shared) == (None, None)

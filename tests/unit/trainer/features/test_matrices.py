@@ -16,11 +16,17 @@ from fullrank.measures import estimate
 from fullrank.text import sequences
 from fullrank.text.features import count_corpus
 from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.evaluation.evaluate import judge, relative_weights
-from fullrank_trainer.features.corpus import Corpus, InThisProcess, count_collection, text_fields
+from fullrank_trainer.features.corpus import (
+    Corpus,
+    InThisProcess,
+    count_collection,
+    relevant_pairs,
+    text_fields,
+)
 from fullrank_trainer.features.fields import Clicks
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Lists, judged_pairs
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.systems.linear.parameters import encode_judged
 from fullrank_trainer.training.validation import hold_out
@@ -81,9 +87,9 @@ def test_judged_pairs_are_row_numbers(corpus: Corpus) -> None:
     assert corpus.query_ids == ["q2", "q1", "q3"]
     assert corpus.mates.tolist() == [-1, -1, -1]
     assert corpus.pairs.queries.tolist() == [0, 1]
-    assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [1], 1: [0, 3]}
+    assert {q: rows.tolist() for q, rows in corpus.pairs.items()} == {0: [1], 1: [0, 3]}
     assert len(corpus.pairs) == 3
-    assert len(judged_pairs(corpus.collection, "absent")) == 0
+    assert len(relevant_pairs(corpus.collection, "absent")) == 0
 
 
 def test_documents_as_queries_have_the_documents_counts(folder: Path) -> None:
@@ -109,7 +115,7 @@ def test_mates_are_row_numbers(folder: Path) -> None:
     corpus = count_collection(read_collection(folder / "ja"), processes=1)
     assert corpus.query_ids == ["c", "b"]
     assert corpus.mates.tolist() == [2, 1]
-    assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [0, 3]}
+    assert {q: rows.tolist() for q, rows in corpus.pairs.items()} == {0: [0, 3]}
 
 
 def test_vocabularies_have_the_expected_words(corpus: Corpus) -> None:
@@ -404,9 +410,9 @@ def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(tmp_
     collection = read_collection(write_planted(tmp_path))
     features = clicks_features_of(collection)
     queries = features.pairs.queries[::3]
-    kept = {q: d for q, d in features.pairs.relevant.items() if q not in set(queries.tolist())}
+    kept = {q: d for q, d in features.pairs.items() if q not in set(queries.tolist())}
     assert features.clicks is not None
-    other = Clicks.of(Lists.of(kept), features.documents, features.clicks.texts)
+    other = Clicks.of(Pairs.from_lists(kept), features.documents, features.clicks.texts)
     documents = np.arange(features.documents)[::-1].copy()
     found = [z.take(rows) for z, rows in features.fields_for_step(documents, queries)]
     # The mean length of the field stays that of all documents; only counts change.
@@ -468,8 +474,8 @@ def by_name(corpus: Corpus, values: np.ndarray) -> PLACE:
     return {
         (corpus.query_ids[query], names[row]): value
         for query, row, value in zip(
-            corpus.pairs.relevant.owners.tolist(),
-            corpus.pairs.relevant.entries.tolist(),
+            corpus.pairs.owners.tolist(),
+            corpus.pairs.entries.tolist(),
             values.tolist(),
             strict=True,
         )
@@ -482,19 +488,17 @@ def test_pairs_have_the_weights_of_the_file(tmp_path: Path, weights: PLACE) -> N
     corpus = counted(tmp_path)
     assert corpus.pairs.weights is not None
     assert by_name(corpus, corpus.pairs.weights) == {**weights, absent: 1.0}
-    assert corpus.pairs.shared is None
-    assert corpus.pairs.clicked is corpus.pairs.relevant
-    query, rows = next((q, r) for q, r in corpus.pairs.relevant.items() if len(r) > 1)
+    assert corpus.pairs.people is None
+    assert corpus.pairs.clicked is corpus.pairs
+    query, rows = next((q, r) for q, r in corpus.pairs.items() if len(r) > 1)
     found = corpus.pairs.weight_of(query, rows[1:])
-    np.testing.assert_array_equal(
-        found, corpus.pairs.weights[corpus.pairs.relevant.slice_of(query)][1:]
-    )
+    np.testing.assert_array_equal(found, corpus.pairs.weights[corpus.pairs.slice_of(query)][1:])
 
 
 def test_pairs_without_files_have_no_weights(tmp_path: Path, weights: PLACE) -> None:
     pairs = counted(tmp_path).pairs
     assert pairs.weights is None
-    assert pairs.shared is None
+    assert pairs.people is None
 
 
 def test_pairs_that_are_held_out_keep_the_weights_of_the_others(
@@ -535,7 +539,7 @@ def test_what_one_person_clicked_is_no_clicked_text(tmp_path: Path, weights: PLA
         cell = found[names.index(document), corpus.query_ids.index(query)]
         assert cell == (count >= 2)
     everything = build_features(
-        replace(corpus, pairs=replace(corpus.pairs, shared=None)), ModelSettings(clicked="on")
+        replace(corpus, pairs=replace(corpus.pairs, people=None)), ModelSettings(clicked="on")
     )
     assert everything.clicks is not None
     assert everything.clicks.judged.sum() == len(people)

@@ -45,13 +45,13 @@ def test_every_judged_pair_is_trained_on_or_asked_for_cold(corpus: Corpus) -> No
     held, found = held_rows(corpus), hold_out(corpus, 0)
     assert held
     assert found.cold is not None
-    kept = {(q, d) for q, rows in found.corpus.pairs.relevant.items() for d in rows.tolist()}
+    kept = {(q, d) for q, rows in found.corpus.pairs.items() for d in rows.tolist()}
     asked = {
         (row, d)
         for row, judgement in zip(found.cold.rows.tolist(), found.cold.judgements, strict=True)
         for d in judgement.relevant.tolist()
     }
-    everything = {(q, d) for q, rows in corpus.pairs.relevant.items() for d in rows.tolist()}
+    everything = {(q, d) for q, rows in corpus.pairs.items() for d in rows.tolist()}
     assert kept | asked == everything
     assert {d for _, d in asked} <= held
     assert held.isdisjoint(d for _, d in kept)
@@ -62,7 +62,7 @@ def test_known_answers_and_mates_are_no_candidates(corpus: Corpus) -> None:
     held, found = held_rows(corpus), hold_out(corpus, 0)
     assert found.cold is not None
     for row, judgement in zip(found.cold.rows.tolist(), found.cold.judgements, strict=True):
-        others = {d for d in corpus.pairs.relevant[row].tolist() if d not in held}
+        others = {d for d in corpus.pairs[row].tolist() if d not in held}
         mate = {int(corpus.mates[row])} - {-1}
         assert set(judgement.excluded.tolist()) == others | mate
 
@@ -90,7 +90,7 @@ def test_without_a_validation_split_a_tenth_of_the_queries_is_set_aside(tmp_path
     assert set(found.warm.rows.tolist()).isdisjoint(found.corpus.pairs.queries.tolist())
     held = held_rows(corpus)
     for row, judgement in zip(found.warm.rows.tolist(), found.warm.judgements, strict=True):
-        answers = set(corpus.pairs.relevant[row].tolist())
+        answers = set(corpus.pairs[row].tolist())
         mate = {int(corpus.mates[row])} - {-1}
         assert set(judgement.relevant.tolist()) == answers - held
         assert set(judgement.excluded.tolist()) == (answers & held) | mate
@@ -152,9 +152,9 @@ def test_clicks_on_known_queries_are_set_aside_one_by_one(tmp_path: Path) -> Non
         assert judgement.weight == int(judgement.weight) >= 1
     held = held_rows(corpus)
     for row in after.queries.tolist():
-        rows = [d for d in before.relevant[row].tolist() if d not in held]
+        rows = [d for d in before[row].tolist() if d not in held]
         whole = before.weight_of(row, np.array(rows)).sum()
-        assert after.weight_of(row, after.relevant[row]).sum() + taken[row] == pytest.approx(whole)
+        assert after.weight_of(row, after[row]).sum() + taken[row] == pytest.approx(whole)
         assert after.weights[row].sum() > 0
     clicks = sum(j.weight for j in found.known.judgements)
     assert clicks / before.weights.sum() == pytest.approx(0.08, abs=0.03)
@@ -190,6 +190,6 @@ def test_the_share_of_repeated_queries_is_estimated_from_those_of_one_click(tmp_
     clicks: dict[int, float] = {}
     assert corpus.pairs.weights is not None
     for row in corpus.pairs.queries.tolist():
-        clicks[row] = float(corpus.pairs.weights[corpus.pairs.relevant.slice_of(row)].sum())
+        clicks[row] = float(corpus.pairs.weights[corpus.pairs.slice_of(row)].sum())
     once = sum(n == 1 for n in clicks.values())
     assert hold_out(corpus, 0).repeated == pytest.approx(1 - once / sum(clicks.values()))

@@ -15,8 +15,8 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.matrices import Features
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.systems.linear import parameters as learner_module
 from fullrank_trainer.systems.linear import softmax
@@ -291,7 +291,7 @@ def test_a_single_infinite_value_is_divergence(
 
 def test_no_judged_pair_is_refused(fit: Fit, features: Callable[[Recipe], Features]) -> None:
     recipe = RECIPES["softmax"]
-    empty = replace(features(recipe), pairs=Pairs.of({}))
+    empty = replace(features(recipe), pairs=Pairs.from_lists({}))
     with pytest.raises(TrainingError, match=r"train\.tsv: no judged pair .* leave out --recipe"):
         fit(recipe, given=empty)
 

@@ -27,9 +27,10 @@ from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.text.features import count_corpus
 from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.composition import Phi
+from fullrank_trainer.features.corpus import mate_rows, relevant_pairs
 from fullrank_trainer.features.matrices import Features, composed
-from fullrank_trainer.features.pairs import Pairs, judged_pairs, mate_rows
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.parameters import LinearLearner, Parameters
@@ -129,14 +130,14 @@ def sample(pairs: Pairs, pool: int, mates: Int64, count: int, rng: np.random.Gen
 
     Pairs whose weights are all alike come once each before any comes again. Raises TrainingError without a negative.
     """
-    starts, documents = pairs.relevant.take(pairs.queries)
+    starts, documents = pairs.take(pairs.queries)
     has_other = np.diff(starts) + (mates[pairs.queries] >= 0) < pool
     usable = pairs.queries[has_other]
     if not len(usable):
         raise TrainingError(
             "every document is relevant to every query, so there is no negative to learn from"
         )
-    starts, documents = pairs.relevant.take(usable)
+    starts, documents = pairs.take(usable)
     drawn = _drawn(len(documents), pairs.weights_of(usable), count, rng)
     # Of tens of millions of pairs each int64 array would take hundreds of megabytes.
     owner = np.repeat(np.arange(len(usable), dtype=np.int32), np.diff(starts))[drawn]
@@ -144,7 +145,7 @@ def sample(pairs: Pairs, pool: int, mates: Int64, count: int, rng: np.random.Gen
     del drawn
     negative = rng.integers(0, pool, count).astype(np.int32)
     for t in kernels.known_negatives(owner, negative, starts, documents, mates[usable]).tolist():
-        known = pairs.relevant[int(q[t])]
+        known = pairs[int(q[t])]
         while negative[t] in known or negative[t] == mates[q[t]]:
             negative[t] = rng.integers(0, pool)
     return q, positive, negative
@@ -232,7 +233,7 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
     else:
         counted = count_corpus([collection.query_texts], processes=corpus.processes)
         words, counts = counted.words, counted.columns[0]
-    pairs = judged_pairs(collection, "train")
+    pairs = relevant_pairs(collection, "train")
     if not len(pairs):
         raise TrainingError(
             f"train.monolingual: {folder} has no judged pair in its split 'train'; "
@@ -291,6 +292,5 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
         s=Rows.vstack([features.s, Rows.empty(len(second.x), features.s.width)]),
         mates=np.concatenate([features.mates, second.mates]),
     )
-    relevant = second.pairs.relevant
-    relevant = replace(relevant, rows=relevant.rows + first)
-    return both, Pairs(relevant, weights=second.pairs.weights)
+    pairs = second.pairs
+    return both, Pairs(pairs.rows + first, pairs.starts, pairs.entries, weights=pairs.weights)

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank_trainer.collection.pairs import Pairs, ragged
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.features.matrices import Features
-from fullrank_trainer.features.pairs import Pairs, ragged
 from fullrank_trainer.recipes.settings import TrainSettings
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.batches import (
@@ -110,7 +110,7 @@ def _passed_over(pairs: Pairs, queries: Int64) -> list[Int64]:
     """Return the judged documents that people passed over: negatives that are hard to tell apart."""
     if not pairs.passed_over:
         return []
-    rows = pairs.passed_over.of_rows(queries).entries
+    rows = pairs.passed_over.take(pairs.passed_over.having(queries))[1]
     judged = pairs.documents
     places = np.searchsorted(judged, rows)
     places[places == len(judged)] = 0
@@ -225,7 +225,7 @@ def start_state(features: Features, train: TrainSettings, parameters: Parameters
 def _start_factors(features: Features, wanted: float) -> list[float]:
     """Return for each field the factor that makes the mean score of matching judged pairs ``wanted``."""
     queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
-    starts, found = features.pairs.relevant.take(queries)
+    starts, found = features.pairs.take(queries)
     documents = found[starts[:-1]]
     s = features.s.take(queries).csr()
     factors = []
@@ -281,7 +281,7 @@ def _step(
 ) -> float:
     p, gamma = state.parameters, features.settings.cosine
     pairs = features.pairs
-    starts, known = pairs.relevant.take(queries)
+    starts, known = pairs.take(queries)
     positive_starts, positives = starts, known
     if np.diff(starts).max() > _MAX_POSITIVES:
         positive_starts, positives = ragged(_sampled(starts, known, rng))

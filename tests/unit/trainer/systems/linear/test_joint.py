@@ -15,9 +15,9 @@ from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.linear.sides import Tower
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.systems import projections
@@ -93,9 +93,9 @@ def test_triples_alternate_between_the_tasks(context: TrainingContext, second: P
     assert len(queries) == len(positives) == len(negatives) == 102
     assert (queries[::2] < first).all()
     assert (queries[1::2] >= first).all()
-    relevant = {**context.corpus.pairs.relevant}
+    relevant = dict(context.corpus.pairs.items())
     relevant |= {
-        first + q: d for q, d in read_task(context, second, learner.features).pairs.relevant.items()
+        first + q: d for q, d in read_task(context, second, learner.features).pairs.items()
     }
     for q, d, n in zip(queries.tolist(), positives.tolist(), negatives.tolist(), strict=True):
         assert d in relevant[q]
@@ -170,7 +170,7 @@ def test_few_pairs_are_enough_with_a_second_task(context: TrainingContext, secon
     features = context.features(recipe.model)
     names, queries = context.corpus.query_ids, context.corpus.pairs.queries.tolist()
     chosen = [q for q in queries if names[q].endswith(("-1", "-2"))]
-    few = Pairs.of({q: features.pairs.relevant[q][:1] for q in chosen})
+    few = Pairs.from_lists({q: features.pairs[q][:1] for q in chosen})
     features = replace(features, pairs=few)
     task = read_task(context, second, features)
     nothing = replace(task, x=task.x.with_values(task.x.values * 0))

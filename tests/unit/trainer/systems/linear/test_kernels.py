@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Lists, Pairs
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import kernels, softmax
 from fullrank_trainer.systems.linear.batches import Scratch, by_column, number, renumber, take
@@ -309,8 +309,9 @@ def dense_candidates(
     mask[positives] = True
     judged = set(pairs.documents.tolist())
     for query in queries.tolist():
-        found = pairs.passed_over.get(query, np.zeros(0, np.int64))
-        mask[[row for row in found.tolist() if row in judged]] = True
+        passed = pairs.passed_over
+        found = passed[query].tolist() if passed is not None and query in passed else []
+        mask[[row for row in found if row in judged]] = True
     missing = min(count, len(rows)) - int(mask.sum())
     if missing > 0:
         mask[rng.choice(rows, missing, replace=False)] = True
@@ -328,7 +329,7 @@ def random_pairs(documents: int, rng: np.random.Generator) -> Pairs:
     """Judge a few documents of each of 40 queries, among the lower half; people passed over some of all."""
     relevant = {q: np.unique(rng.integers(0, documents // 2 + 1, 4)) for q in range(40)}
     passed_over = {q: np.unique(rng.integers(0, documents, 30)) for q in range(0, 40, 3)}
-    return Pairs.of(relevant, passed_over=passed_over)
+    return Pairs.from_lists(relevant, passed_over=Pairs.from_lists(passed_over))
 
 
 # Below 10,000 documents numpy draws one way, above it another way if it draws more than a fiftieth.
@@ -339,11 +340,11 @@ def test_candidates_equal_those_of_a_mask(documents: int, judged: bool, passed_o
     rng = np.random.default_rng(documents)
     pairs = random_pairs(documents, rng)
     if not passed_over:
-        pairs = replace(pairs, passed_over=Lists.of({}))
+        pairs = replace(pairs, passed_over=None)
     pool = pairs.documents if judged else documents
     for count in (2, 40, 100, 1000):
         queries = np.sort(rng.permutation(40)[:9])
-        positives = np.concatenate([pairs.relevant[q] for q in queries.tolist()])
+        positives = np.concatenate([pairs[q] for q in queries.tolist()])
         found_rng, wanted_rng = (np.random.default_rng(count) for _ in range(2))
         found = choose_candidates(pairs, queries, positives, pool, count, found_rng)
         wanted = dense_candidates(pairs, queries, positives, pool, count, wanted_rng)
@@ -371,12 +372,14 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
     folder = write_planted(tmp_path_factory.mktemp("candidates"))
     built = build_features(count_collection(read_collection(folder), processes=1), SETTINGS)
     rng, documents = np.random.default_rng(4), built.documents
-    pairs = built.pairs.keep(lambda _, rows: rows < documents - 3)
+    pairs = built.pairs.where(built.pairs.entries < documents - 3)
     passed_over = {
         q: np.sort(rng.choice(documents, 3, replace=False)) for q in pairs.queries.tolist()
     }
     mates = rng.integers(-1, documents, len(built.mates))
-    return replace(built, pairs=replace(pairs, passed_over=Lists.of(passed_over)), mates=mates)
+    return replace(
+        built, pairs=replace(pairs, passed_over=Pairs.from_lists(passed_over)), mates=mates
+    )
 
 
 def trained(features: Features, train: TrainSettings) -> list[bytes]:

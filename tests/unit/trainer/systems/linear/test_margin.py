@@ -17,9 +17,9 @@ from fullrank.encoding import Int64
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.systems.linear import margin
@@ -206,8 +206,8 @@ def test_negatives_are_neither_judged_nor_the_query(
     assert len(queries) == 3000 > len(pairs)
     drawn = set()
     for q, d, n in zip(queries.tolist(), positives.tolist(), negatives.tolist(), strict=True):
-        assert d in pairs.relevant[q]
-        assert n not in pairs.relevant[q]
+        assert d in pairs[q]
+        assert n not in pairs[q]
         assert n != features.mates[q]
         drawn.add((q, d))
     assert len(drawn) == len(pairs)  # every pair comes once before any is drawn again
@@ -217,14 +217,14 @@ def test_negatives_are_neither_judged_nor_the_query(
 def test_queries_without_a_negative_are_skipped(features: Features) -> None:
     """Drawing a negative for such a query would never end."""
     everything = np.arange(features.documents)
-    pairs = Pairs.of({0: everything, 1: everything[:2]})
+    pairs = Pairs.from_lists({0: everything, 1: everything[:2]})
     queries, _, _ = margin.sample(
         pairs, features.documents, features.mates, 10, np.random.default_rng(0)
     )
     assert set(queries.tolist()) == {1}
     with pytest.raises(TrainingError, match="no negative"):
         margin.sample(
-            Pairs.of({0: everything}),
+            Pairs.from_lists({0: everything}),
             features.documents,
             features.mates,
             10,
@@ -283,7 +283,7 @@ def weighed(weights: Sequence[float]) -> tuple[Pairs, Pool, dict[Pair, float]]:
         relevant[query] = np.append(relevant.get(query, np.zeros(0, np.int64)), i)
         found.setdefault(query, []).append(weight)
     values = {query: np.array(row, np.float32) for query, row in found.items()}
-    pairs = Pairs.of(relevant, weights=values)
+    pairs = Pairs.from_lists(relevant, weights=np.concatenate([*values.values()]))
     pool = Pool(len(weights) + 5, np.full(len(weights), -1, np.int64))
     by_pair = {
         (query, int(document)): float(weight)
@@ -298,7 +298,7 @@ def drawn(pairs: Pairs, pool: Pool, count: int, seed: int = 1) -> Counter[Pair]:
         pairs, pool.documents, pool.mates, count, np.random.default_rng(seed)
     )
     for query, negative in zip(queries.tolist(), negatives.tolist(), strict=True):
-        assert negative not in pairs.relevant[query]
+        assert negative not in pairs[query]
     return Counter(zip(queries.tolist(), documents.tolist(), strict=True))
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from fullrank.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Lists, Pairs
 from fullrank_trainer.recipes.settings import ModelSettings, TrainSettings
 from fullrank_trainer.systems.linear import kernels, softmax
 from fullrank_trainer.systems.linear.batches import Scratch
@@ -80,7 +80,7 @@ class Twin:
         def dense(rows: Rows) -> np.ndarray:
             return rows.csr().toarray().astype(np.float64)
 
-        self.queries, self.pairs = queries, features.pairs.relevant
+        self.queries, self.pairs = queries, features.pairs
         self.mates = features.mates
         self.xq, self.xd = dense(features.xq)[queries], dense(features.xd.composed())
         self.s, self.z = dense(features.s)[queries], [dense(z) for z in features.z]
@@ -211,7 +211,7 @@ def test_start_scales_each_field_of_a_judged_pair(features: Features) -> None:
     p = start(features, TRAIN, np.random.default_rng(0))
     softmax.start_state(features, replace(TRAIN, start=3.0), p)
     queries = features.pairs.queries
-    first = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
+    first = np.array([features.pairs[q][0] for q in queries.tolist()])
     for z, D in zip(features.z, p.D, strict=True):
         t = z.take(first).csr().toarray() * D
         scores = (features.s.take(queries).csr().toarray() * t).sum(axis=1)
@@ -270,7 +270,7 @@ def test_candidates_are_all_judged_documents_and_a_sample(
 
     monkeypatch.setattr(kernels, "softmax_gradient", record)
     queries = features.pairs.queries[:2]
-    judged = len(np.unique(np.concatenate([features.pairs.relevant[q] for q in queries.tolist()])))
+    judged = len(np.unique(np.concatenate([features.pairs[q] for q in queries.tolist()])))
     for candidates in (2, judged + 5):
         train = replace(TRAIN, candidates=candidates)
         loss = softmax._step(
@@ -286,7 +286,7 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
     features = clicked_features(tmp_path)
     pairs = features.pairs
     query = int(pairs.queries[0])
-    hard = np.setdiff1d(pairs.documents, pairs.relevant[query])[:3]
+    hard = np.setdiff1d(pairs.documents, pairs[query])[:3]
     unjudged = np.setdiff1d(np.arange(features.documents), pairs.documents)[:1]
     passed_over = {query: np.sort(np.concatenate([hard, unjudged]))}
     seen: list[np.ndarray] = []
@@ -296,7 +296,7 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
         return plain(self, documents, *more)
 
     plain = Features.fields_for_step
-    found = replace(features, pairs=replace(pairs, passed_over=Lists.of(passed_over)))
+    found = replace(features, pairs=replace(pairs, passed_over=Pairs.from_lists(passed_over)))
     state, train = state_of(features), replace(TRAIN, candidates=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Features, "fields_for_step", record)
@@ -310,8 +310,8 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
                 0.1,
                 Scratch(),
             )
-    assert seen[0].tolist() == pairs.relevant[query].tolist()
-    assert seen[1].tolist() == sorted([*pairs.relevant[query].tolist(), *hard.tolist()])
+    assert seen[0].tolist() == pairs[query].tolist()
+    assert seen[1].tolist() == sorted([*pairs[query].tolist(), *hard.tolist()])
 
 
 def clicked_features(folder: Path) -> Features:
@@ -319,8 +319,8 @@ def clicked_features(folder: Path) -> Features:
     corpus = count_collection(read_collection(write_planted(folder)), processes=1)
     names = [document.id for document in corpus.collection.documents]
     cold = {i for i, name in enumerate(names) if name.startswith(("d0-", "d1-"))}
-    kept = {q: d for q, d in corpus.pairs.relevant.items() if cold.isdisjoint(d.tolist())}
-    pairs = Pairs.of(kept)
+    kept = {q: d for q, d in corpus.pairs.items() if cold.isdisjoint(d.tolist())}
+    pairs = Pairs.from_lists(kept)
     assert 0 < len(pairs.documents) < len(names)
     return build_features(replace(corpus, pairs=pairs), replace(SETTINGS, clicked="on"))
 
@@ -384,14 +384,11 @@ def test_a_step_on_weighted_judgements_is_the_gradient_of_the_weighted_loss(
     """Biases move by ∂L/∂b, by central differences of Σ_p w_p −log P(p)."""
     rng = np.random.default_rng(3)
     weights = {
-        q: rng.uniform(0.1, 2, len(rows)).astype(np.float32)
-        for q, rows in features.pairs.relevant.items()
+        q: rng.uniform(0.1, 2, len(rows)).astype(np.float32) for q, rows in features.pairs.items()
     }
     weighted = replace(
         features,
-        pairs=replace(
-            features.pairs, weights=np.concatenate([weights[q] for q in features.pairs.relevant])
-        ),
+        pairs=replace(features.pairs, weights=np.concatenate([*weights.values()])),
     )
     queries = features.pairs.queries[::4]
     state = state_of(weighted)

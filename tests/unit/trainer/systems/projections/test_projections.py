@@ -12,9 +12,9 @@ from scipy.linalg import eigh
 from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
 from fullrank_trainer.collection import read_collection
+from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.features.matrices import Features, build_features
-from fullrank_trainer.features.pairs import Pairs
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.systems import projections as components
@@ -165,10 +165,10 @@ def test_nothing_to_learn_from_is_refused(corpus: Corpus) -> None:
     rng = np.random.default_rng(1)
     everything = np.arange(features.documents)
     asked = features.pairs.queries
-    full = replace(features, pairs=Pairs.of(dict.fromkeys(asked.tolist(), everything)))
+    full = replace(features, pairs=Pairs.from_lists(dict.fromkeys(asked.tolist(), everything)))
     with pytest.raises(TrainingError, match="no pair has a negative"):
         S2NetLearner(full, space_of(full), recipe, rng, 1)
-    none = replace(features, pairs=Pairs.of({}))
+    none = replace(features, pairs=Pairs.from_lists({}))
     with pytest.raises(TrainingError, match="no pair to learn from"):
         S2NetLearner(none, space_of(none), recipe, rng, 1)
 
@@ -230,8 +230,8 @@ def test_queries_and_documents_share_one_space(features: Features, space: Space)
         assert space.queries[:, words:].nnz == 0
         assert space.documents[:, :words].nnz == 0
     q, d = judged_pairs(space)
-    relevant = features.pairs.relevant
-    assert len(q) == sum(len(rows) for rows in relevant.values())
+    relevant = features.pairs
+    assert len(q) == len(relevant)
     first = features.pairs.queries[0]
     np.testing.assert_array_equal(
         space.document_of[space.query_of == 0], relevant[int(first)]
@@ -280,7 +280,7 @@ def test_pairs_can_be_queries_with_their_mates(features: Features) -> None:
 
 
 def test_too_few_pairs_or_texts_are_refused(features: Features, space: Space) -> None:
-    none = replace(features, pairs=Pairs.of({}))
+    none = replace(features, pairs=Pairs.from_lists({}))
     for find in (components.cl_lsa, partial(components.opca, noise=1.0)):
         with pytest.raises(TrainingError, match="no pair"):
             find(space_of(none), 2, 1)
