@@ -50,6 +50,7 @@ class Client:
     """A service and one pool of connections to it; threads may share it.
 
     Args:
+        collection: bundle name; None: the default one.
         timeout_s: the longest wait for a connection, and then for each piece of the request and of the answer, seconds.
             A whole answer may take longer.
 
@@ -64,9 +65,13 @@ class Client:
         url: str,
         *,
         key: str | None = None,
+        collection: str | None = None,
         timeout_s: float = 10.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        self._prefix = (
+            "/v1/" if collection is None else f"/v1/collections/{quote(collection, safe='')}/"
+        )
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         try:
             self._http = httpx.Client(
@@ -295,6 +300,8 @@ class Client:
         return _object(self._send("GET", path, params=params))
 
     def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
+        if path != "/v1/pages":  # all collections share them
+            path = path.replace("/v1/", self._prefix, 1)
         try:
             reply = self._http.request(method, path, **content)
         except httpx.HTTPError as error:

@@ -31,6 +31,7 @@ from fullrank_service.http.admission import Admission, RateLimiter
 from fullrank_service.http.deps import Capability, Drain, Shared, drain_before_stop
 from fullrank_service.http.guard import ranking_routes
 from fullrank_service.http.middleware import (
+    CollectionMiddleware,
     CorsMiddleware,
     DirectRouteMiddleware,
     OriginCheck,
@@ -106,7 +107,8 @@ def create_app(
     app = _Application(
         title="Fullrank",
         version=__version__,
-        description="Learned and exact matching in one score.",
+        description="Learned and exact matching in one score. Each path below /v1, but those of pages and of users, is "
+        "also there for each collection: /v1/collections/{name}/search is /v1/search for the bundle name.",
         # The interactive documentation loads scripts from other hosts, which the safety headers forbid.
         docs_url=None,
         redoc_url=None,
@@ -136,6 +138,7 @@ def create_app(
     if settings.cors_origins is not None:
         public = [route for one in (SEARCH, COMPLETION, ADS, EVENTS) for route in one.public]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=public)
+    app.add_middleware(CollectionMiddleware)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
 

@@ -20,7 +20,7 @@ from fullrank_service.ads.schemas import MatchRequest
 from fullrank_service.app import create_app
 from fullrank_service.rules import routes as rule_schemas
 from fullrank_service.search.schemas import SearchRequest, SimilarQuery
-from tests.api.support import KEY, bridged, make_bundle, settings_for
+from tests.api.support import KEY, at, bridged, make_bundle, settings_for
 
 OPENAPI = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
 
@@ -58,6 +58,18 @@ def test_each_call_gets_what_the_service_answers(tmp_path: Path) -> None:
         ]
         assert client.together("linux/cp") == []
         assert isinstance(client.complete("cop", limit=3), list)
+
+
+def test_a_client_of_a_collection_stays_in_it(tmp_path: Path) -> None:
+    other = make_bundle(tmp_path, "other")
+    make_bundle(tmp_path, "m", created=at(1))
+    with (
+        bridged(create_app(settings_for(tmp_path))) as transport,
+        Client("http://service", key=KEY, transport=transport, collection="other") as client,
+    ):
+        assert client.search("copy files")["model"] == other
+        assert client.put("new", {"title": "rsync"})["collection"] == "other"
+        assert client.put_page("https://news.example/a", "copy files")
 
 
 def test_documents_are_written_and_read(tmp_path: Path) -> None:

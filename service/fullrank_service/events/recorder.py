@@ -64,27 +64,31 @@ class Analytics:
         self._days = Days(self._log)
         self._lock = threading.Lock()
         self._erased: Erasures = None
-        self._found: dict[int, tuple[float, dict[str, Any]]] = {}
+        self._found: dict[tuple[int, str | None], tuple[float, dict[str, Any]]] = {}
 
-    def report(self, days: int) -> dict[str, Any]:
-        """Count searches and clicks of today and so many whole days (UTC) before; call it on a thread."""
+    def report(self, days: int, collection: str | None = None) -> dict[str, Any]:
+        """Count searches and clicks of today and so many whole days (UTC) before; call it on a thread.
+
+        Args:
+            collection: A bundle name; None: all of them.
+        """
         with self._lock:
             now, erased = self._timer(), erasures(self._log.folder)
             if erased != self._erased:
                 self._erased, self._found = erased, {}
-            at, found = self._found.get(days, (-_FRESH_S, {}))
+            at, found = self._found.get((days, collection), (-_FRESH_S, {}))
             if now - at >= _FRESH_S or not found:
-                found = self._count(days)
-                self._found[days] = now, found
+                found = self._count(days, collection)
+                self._found[days, collection] = now, found
             return found
 
-    def _count(self, days: int) -> dict[str, Any]:
+    def _count(self, days: int, collection: str | None) -> dict[str, Any]:
         since = int(self._clock() // DAY_S) - days
         # The last segment of the day before may have lists of the first one.
         with self._days.turn(_MAX_READ_S) as is_ours:
             if is_ours:
                 self._days.update(_MAX_READ_S, since - 1)
-        counting = _Counting(since)
+        counting = _Counting(since, collection)
         for day, digest in self._days.read(since - 1):
             if digest is None or counting.is_full:
                 counting.complete_since = max(counting.complete_since, day + 1)
@@ -94,8 +98,9 @@ class Analytics:
 
 
 class _Counting:
-    def __init__(self, since: int) -> None:
+    def __init__(self, since: int, collection: str | None) -> None:
         self._since = self.complete_since = since
+        self._collection = collection
         self._queries = defaultdict[str, _Query](_Query)
         self._people = 0
         self._searches = self._clicked = self._without_hits = self._places = 0
@@ -108,14 +113,15 @@ class _Counting:
         if not digest.is_complete:
             self.complete_since = max(self.complete_since, number + 1)
         for row, person, _, has_hits, day, searches, clicked, summed in digest.asks.tolist():
-            if day < self._since:
+            name, text = digest.queries[row]
+            if day < self._since or self._collection not in (None, name):
                 continue
             without_hits = 0 if has_hits else searches
             self._searches += searches
             self._clicked += clicked
             self._places += summed
             self._without_hits += without_hits
-            query = self._queries[digest.queries[row][1]]
+            query = self._queries[text]
             query.searches += searches
             query.clicked += clicked
             query.without_hits += without_hits
@@ -255,11 +261,12 @@ class Recorder:
             _log.error("nobody was erased: %s", error)
             raise errors.EventsUnavailable from None
 
-    async def analytics(self, days: int) -> dict[str, Any]:
-        """Return what the log says of the last days. Raises EventsUnavailable."""
+    async def analytics(self, days: int, collection: str | None) -> dict[str, Any]:
+        """Return what the log says of the last days, as ``Analytics.report``. Raises EventsUnavailable."""
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._reading, self._analytics.report, days)
+            report = self._analytics.report
+            return await loop.run_in_executor(self._reading, report, days, collection)
         except (OSError, FullrankError) as error:
             _log.error("no analytics: %s", error)
             raise errors.EventsUnavailable from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request
@@ -19,7 +20,7 @@ from fullrank.storage.strict_json import JsonError
 from fullrank_service.base.errors import Invalid
 from fullrank_service.events.recorder import Recorder
 from fullrank_service.events.shown import is_bot
-from fullrank_service.http.deps import Capability, part
+from fullrank_service.http.deps import Capability, ServingDep, part
 from fullrank_service.http.guard import GuardedRoute, Handler, needs, spend, validated
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
@@ -194,11 +195,17 @@ async def report_ubi_events(
     UBI_QUERIES, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events")
 )
 async def report_ubi_queries(
-    body: Annotated[Queries, Body()], request: Request, recorder: RecorderDep
+    body: Annotated[Queries, Body()],
+    request: Request,
+    serving: ServingDep,
+    recorder: RecorderDep,
 ) -> JsonResponse:
     """Store lists that other engines served, as ubi.js reports them. For answers of this service they are ignored."""
     reading = _Reading(recorder)
     lists = reading.read(body, parse_reported)
+    if serving.collection is not None or serving.active is not None:
+        model, generation = serving.resolve(None).version, serving.generation
+        lists = [replace(one, model=model, generation=generation) for one in lists]
     await recorder.store_lists(lists, is_bot=is_bot(request.scope["headers"]))
     return reading.reply()
 
@@ -259,10 +266,12 @@ async def erase_user(id: str, recorder: RecorderDep) -> JsonResponse:
     openapi_extra=needs("admin"),
 )
 async def show_analytics(
-    asked: Annotated[AnalyticsQuery, Query()], recorder: RecorderDep
+    asked: Annotated[AnalyticsQuery, Query()], serving: ServingDep, recorder: RecorderDep
 ) -> JsonResponse:
     """Count searches and clicks of the last days, and the most frequent queries; at most a minute old."""
-    return JsonResponse(await recorder.analytics(asked.days))
+    if serving.collection is not None:
+        serving.resolve(None)
+    return JsonResponse(await recorder.analytics(asked.days, serving.collection))
 
 
 async def _store_events(

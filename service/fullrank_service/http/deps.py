@@ -30,6 +30,8 @@ from fullrank_service.http.schemas import ID, DocumentId
 ALIAS = "default"
 # The key of a request's RequestModel in its ASGI scope.
 REQUEST_MODEL = "fullrank.request_model"
+COLLECTION = "fullrank.collection"
+"""Key of the bundle name in the path of a request, in its ASGI scope."""
 Header = tuple[bytes, bytes]
 
 
@@ -43,14 +45,19 @@ class Serving:
     models: Mapping[str, Bundle] = field(default_factory=lambda: MappingProxyType({}))
     experiment: Experiment | None = None
 
-    def resolve(self, model: str | None) -> Bundle:
+    def resolve(self, model: str | None, collection: str | None = None) -> Bundle:
         """Return the bundle that a request names: "default" or None, a version, or a bundle name (its newest loaded
-        version).
+        version); in a collection only its own, and by default its active version.
 
         Raises:
             ModelNotFound: no loaded model has this name.
             NotReady: the request names no model and no model is active.
         """
+        if collection is not None:
+            found = self.resolve(self.version_of(collection) if model in (None, ALIAS) else model)
+            if found.name != collection:
+                raise errors.ModelNotFound(f"{model} is no version of the collection {collection}.")
+            return found
         if model is None or model == ALIAS:
             if self.active is None:
                 raise errors.NotReady("No model is loaded; /v1/models says why.")
@@ -64,18 +71,32 @@ class Serving:
             )
         return max(named, key=lambda bundle: (bundle.manifest.created, bundle.version))
 
+    def version_of(self, collection: str) -> str:
+        """Return the active version of a collection, or its name: then the newest loaded one serves."""
+        if self.active is not None and self.models[self.active].name == collection:
+            return self.active
+        return collection
+
 
 class RequestModel:
-    """The generation that answers one request, its headers, its slot if it ranks, its bundle once resolved."""
+    """The generation that answers one request, its headers, its slot if it ranks, its bundle once resolved.
 
-    __slots__ = ("bundle", "headers", "serving", "slot")
+    `collection` is the bundle name in the path of the request; None: it has none.
+    """
+
+    __slots__ = ("bundle", "collection", "headers", "serving", "slot")
 
     def __init__(
-        self, serving: Serving, slot: Slot | None = None, headers: Sequence[Header] = ()
+        self,
+        serving: Serving,
+        slot: Slot | None = None,
+        headers: Sequence[Header] = (),
+        collection: str | None = None,
     ) -> None:
         self.serving = serving
         self.slot = slot
         self.headers = headers
+        self.collection = collection
         self.bundle: Bundle | None = None
 
     @property
@@ -88,7 +109,7 @@ class RequestModel:
 
     def resolve(self, model: str | None) -> Bundle:
         """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
-        self.bundle = self.serving.resolve(model)
+        self.bundle = self.serving.resolve(model, self.collection)
         return self.bundle
 
 
@@ -167,7 +188,9 @@ SharedDep = Annotated[Shared, part("shared")]
 def serving_of(scope: Scope) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
     shared: Shared = scope["app"].state.shared
-    serving = RequestModel(shared.serving(), scope.get(SLOT), scope["headers"])
+    serving = RequestModel(
+        shared.serving(), scope.get(SLOT), scope["headers"], scope.get(COLLECTION)
+    )
     scope[REQUEST_MODEL] = serving
     return serving
 

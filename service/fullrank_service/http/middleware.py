@@ -32,7 +32,7 @@ from fullrank_service.base.logs import RequestLog
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.access import CLIENT
 from fullrank_service.http.admission import Admission, DeadlinePassed, within
-from fullrank_service.http.deps import REQUEST_MODEL, RequestModel, Shared
+from fullrank_service.http.deps import COLLECTION, REQUEST_MODEL, RequestModel, Shared
 from fullrank_service.http.problems import (
     REQUEST_ID,
     SAFETY_HEADERS,
@@ -140,6 +140,34 @@ class DirectRouteMiddleware:
                 scope["route"] = route
                 await route.handle(scope, receive, send)
                 return
+        await self._app(scope, receive, send)
+
+
+_OF_COLLECTIONS = "/v1/collections/"
+# What all collections share.
+_SHARED = (
+    "/v1/collections", "/v1/events/users", "/v1/experiments", "/v1/models/aliases", "/v1/pages",
+)  # fmt: skip
+
+
+def has_collections(path: str) -> bool:
+    """Return whether a path such as "/v1/search" is also there for each collection."""
+    return path.startswith("/v1/") and not path.startswith(_SHARED)
+
+
+class CollectionMiddleware:
+    """Answer /v1/collections/{name}/search as /v1/search with the name in the scope, and so on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(_OF_COLLECTIONS):
+            name, _, rest = scope["path"][len(_OF_COLLECTIONS) :].partition("/")
+            path = f"/v1/{rest}"
+            if rest and has_collections(path):
+                raw = scope.get("raw_path", b"").split(b"/", 4)[-1]
+                scope = {**scope, "path": path, "raw_path": b"/v1/" + raw, COLLECTION: name}
         await self._app(scope, receive, send)
 
 

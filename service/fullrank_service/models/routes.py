@@ -120,11 +120,18 @@ Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
-async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpRequest) -> JsonResponse:
+async def list_models(
+    registry: ModelsDep, requested: ServingDep, shared: SharedDep, request: HttpRequest
+) -> JsonResponse:
     """List every bundle on disk, newest first, with its state; for the scope admin also cards, reasons and workers."""
     infos = await registry.available()
+    collection, active = requested.collection, None
+    if collection is not None:
+        infos = [info for info in infos if info.name == collection]
+        active = requested.resolve(None).version
     workers = await registry.workers()
-    serving, failures = registry.serving, registry.failures
+    serving, failures = requested.serving, registry.failures
+    active = active or serving.active
     models = serving.models
     outlines = {own: await registry.outline(bundle) for own, bundle in models.items()}
     is_admin = shared.access.permits(request.scope["headers"], "admin")
@@ -143,7 +150,7 @@ async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpReque
             "created": info.created,
             "bytes": info.bytes,
             "loaded": bundle is not None,
-            "active": info.version == serving.active,
+            "active": info.version == active,
             "documents": None if bundle is None else bundle.n_documents,
             "fields": None if fields is None else {name: asdict(field) for name, field in fields},
             "examples": None if outline is None else list(outline.examples),
@@ -158,7 +165,7 @@ async def list_models(registry: ModelsDep, shared: SharedDep, request: HttpReque
     return JsonResponse(
         {
             "generation": serving.generation,
-            "aliases": {ALIAS: serving.active} if serving.active else {},
+            "aliases": {ALIAS: active} if active else {},
             "previous": serving.previous,
             "failure": reason(ALIAS),
             "converged": converged(workers, serving.generation),

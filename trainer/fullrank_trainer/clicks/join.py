@@ -136,8 +136,9 @@ def join(lists: Iterable[ServedList], events: Iterable[Event], name: str | None 
 
 
 def _is_of(served: ServedList, name: str) -> bool:
-    # What a client reports as the model of its own list is not one of ours.
-    return served.kind == _REPORTED or served.name in ("", name)
+    # What a client reports as the model of its own list is not one of ours; the service adds ours with a generation.
+    is_foreign = served.kind == _REPORTED and not served.generation
+    return is_foreign or served.name in ("", name)
 
 
 class _Click(NamedTuple):

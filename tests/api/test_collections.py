@@ -1,0 +1,138 @@
+"""Several collections in one service: /v1/collections/{name}/… is /v1/… for one bundle name."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import Root
+from tests.api.support import AUTH, Client, ids, ok, rules_applied, running
+from tests.api.test_errors import check
+from tests.api.test_usage import completed, ready
+
+pytestmark = pytest.mark.anyio
+LEARNED, BM25 = "/v1/collections/learned", "/v1/collections/bm25"
+
+
+async def search(client: Client, prefix: str, query: str, **body: Any) -> dict[str, Any]:
+    found: dict[str, Any] = ok(await client.post(f"{prefix}/search", json={"query": query, **body}))
+    return found
+
+
+async def test_each_collection_has_its_own_documents_and_rules(root: Root) -> None:
+    async with running(root.path) as client:
+        assert (await search(client, "/v1", "copy"))["model"] == root.learned
+        assert (await search(client, LEARNED, "copy"))["model"] == root.learned
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        link = ok(await client.get(f"{BM25}/search", params={"q": "copy"}))
+        assert link["model"] == root.bm25
+        batch = ok(await client.post(f"{BM25}/search:batch", json={"searches": [{"query": "ls"}]}))
+        assert batch["answers"][0]["model"] == root.bm25
+
+        fields = {"title": "rsync", "text": "rsync mirrors folders"}
+        written = ok(await client.put(f"{BM25}/documents/x%2Fy", json=fields))
+        assert written["collection"] == "bm25"
+        asked = {"min_seq": written["seq"]}
+        assert ok(await client.get(f"{BM25}/documents/x%2Fy", params=asked))["fields"] == fields
+        check(await client.get("/v1/documents/x%2Fy", params=asked), 404, "document-not-found")
+        assert "x/y" in ids(await search(client, BM25, "rsync", **asked))
+        assert "x/y" not in ids(await search(client, "/v1", "rsync", **asked))
+        near = ok(await client.get(f"{BM25}/documents/x%2Fy/similar", params=asked))
+        assert near["model"] == root.bm25
+
+        ok(await client.put(f"{BM25}/rules/hidden", json={"hide": ["linux/cp"]}, headers=AUTH))
+        await rules_applied(client, "bm25", {"hidden"})
+        assert "linux/cp" not in ids(await search(client, BM25, "copy"))
+        assert "linux/cp" in ids(await search(client, LEARNED, "copy"))
+        assert ok(await client.get(f"{LEARNED}/rules", headers=AUTH))["rules"] == []
+
+        listed = ok(await client.get(f"{BM25}/models"))
+        assert [model["version"] for model in listed["models"]] == [root.bm25]
+        assert listed["aliases"] == {"default": root.bm25}
+
+
+async def test_what_no_collection_has_is_refused(reader: Client) -> None:
+    body = {"query": "copy"}
+    check(await reader.post("/v1/collections/none/search", json=body), 404, "model-not-found")
+    check(await reader.get("/v1/collections/none/analytics", headers=AUTH), 404, "model-not-found")
+    other = {"query": "copy", "model": "bm25"}
+    check(await reader.post(f"{LEARNED}/search", json=other), 404, "model-not-found")
+    for path in ("/v1/collections", LEARNED, f"{LEARNED}/", f"{LEARNED}/pages", f"{LEARNED}/none"):
+        check(await reader.get(path, headers=AUTH), 404, "not-found")
+    users = await reader.delete(f"{LEARNED}/events/users/ann", headers=AUTH)
+    check(users, 404, "not-found")
+
+
+def click(query_id: str, person: str, id: str) -> dict[str, Any]:
+    return {
+        "action_name": "click",
+        "timestamp": time.time() * 1000,
+        "query_id": query_id,
+        "user_id": person,
+        "session_id": f"s-{person}",
+        "event_attributes": {"object": {"object_id": id}},
+    }
+
+
+async def use(client: Client, prefix: str, people: str, query: str, *clicked: str) -> None:
+    """Search as several people, and click."""
+    for person in people:
+        asked = {"user_id": person, "session_id": f"s-{person}"}
+        query_id = (await search(client, prefix, query, **asked))["query_id"]
+        events = [click(query_id, person, id) for id in clicked]
+        ok(await client.post(f"{prefix}/events", json={"events": events}))
+
+
+async def report(client: Client, prefix: str, people: str, query: str, *clicked: str) -> None:
+    """Report lists of another engine, and clicks on them."""
+    for person in people:
+        query_id = f"{prefix}-{person}-{query}"
+        shown = {
+            "query_id": query_id,
+            "user_query": query,
+            "timestamp": time.time() * 1000,
+            "query_response_hit_ids": [*clicked],
+            "user_id": person,
+        }
+        ok(await client.post(f"{prefix}/ubi/ubi_queries", json=[shown]))
+        events = [click(query_id, person, id) for id in clicked]
+        ok(await client.post(f"{prefix}/ubi/ubi_events", json=events))
+
+
+async def together(client: Client, prefix: str, id: str) -> list[str]:
+    return ids(ok(await client.get(f"{prefix}/documents/{id}/together")))
+
+
+async def queries(client: Client, prefix: str) -> set[str]:
+    found: httpx.Response = await client.get(f"{prefix}/complete", params={"prefix": "copy "})
+    return {one["text"] for one in ok(found)["completions"] if one["kind"] == "query"}
+
+
+async def test_clicks_completions_and_analytics_do_not_mix(root: Root) -> None:
+    async with running(root.path) as client:
+        await use(client, BM25, "abc", "copy folders", "linux/cp", "linux/scp")
+        await use(client, LEARNED, "def", "copy disks", "linux/cp", "linux/mv")
+        await report(client, BM25, "ghi", "copy tapes", "linux/ssh", "linux/mv")
+        await report(client, "/v1", "jkl", "copy cards", "linux/ssh", "linux/scp")
+    async with running(root.path) as client:
+        for model in ("bm25", "learned"):
+            await ready(client, model=model)
+        assert await completed(client, "zzz") == []
+        assert await queries(client, BM25) == {"copy folders", "copy tapes"}
+        assert await queries(client, LEARNED) == {"copy disks", "copy cards"}
+        assert await queries(client, "/v1") == {"copy disks", "copy cards"}
+        assert await together(client, BM25, "linux/cp") == ["linux/scp"]
+        assert await together(client, LEARNED, "linux/cp") == ["linux/mv"]
+        assert await together(client, BM25, "linux/ssh") == ["linux/mv"]
+        assert await together(client, LEARNED, "linux/ssh") == ["linux/scp"]
+        for prefix, top in (
+            (BM25, {"copy folders", "copy tapes"}),
+            (LEARNED, {"copy disks", "copy cards"}),
+            ("/v1", {"copy folders", "copy tapes", "copy disks", "copy cards"}),
+        ):
+            found = ok(await client.get(f"{prefix}/analytics", headers=AUTH))
+            assert {one["query"] for one in found["top"]} == top
+            assert (found["searches"], found["clicked"]) == (3 * len(top), 3 * len(top))
