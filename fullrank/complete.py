@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from heapq import merge
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -160,14 +160,14 @@ class SortedTexts:
 # Completions: queries that several people asked, titles, and words.
 #
 # Texts that begin with the typed text come before texts that begin one edit away from it, queries before titles,
-# titles before words, frequent texts before rare ones, short ones before long ones, and then by code point. Words
-# that stand with all other typed words in some query or title come before words that do not, and a number completes
-# only so. Two texts that are equal after folding are one, of the first kind. An edit of the last letter is tried only
-# if nothing else is found, because every text with the letters before it fits.
+# titles before words, frequent texts before rare ones, short ones before long ones, and then by code point. Where all
+# other typed words stand in some query or title, only words that stand there with them complete the last one; a number
+# completes only so. Two texts that are equal after folding are one, of the first kind. An edit of the last letter is
+# tried only if nothing else is found, because every text with the letters before it fits.
 
 _WORD_LETTERS = 3
 _LOOKED_AT = 50
-"""Words that may complete the last one, of which those that stand with the other words come first."""
+"""Words that may complete the last one, beyond the limit, since those that never stand with the others are left out."""
 _BITS = 32
 _TEXTS_PER_PAUSE = 200
 Search = Callable[[str, int], list[int]]
@@ -255,13 +255,13 @@ class Completions:
         if last and all(word in self._by_word for word in others):
             words = [self._words[number] for number in by_word(last, limit + _LOOKED_AT)]
             near = self._together.having(others)
-            fits = {
-                word.key
-                for word in words
-                if others and len(self._together.having([word.key], near))
-            }
-            words = [word for word in words if word.key in fits or not word.key.isdigit()]
-            for word in sorted(words, key=lambda word: word.key not in fits)[:limit]:
+
+            def fits(word: Candidate) -> bool:
+                if len(near):
+                    return len(self._together.having([word.key], near)) > 0
+                return not word.key.isdigit()
+
+            for word in islice(filter(fits, words), limit):
                 whole = head + word.text
                 found.setdefault(folded_prefix(whole), Completion(whole, Kind.WORD))
         return found

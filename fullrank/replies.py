@@ -61,6 +61,7 @@ class SearchOptions(SimilarOptions, total=False):
     facets: Sequence[str]
     facet_limit: int
     facet_mode: Literal["filtered", "disjunctive"]
+    typing: bool
     facet_ranges: Mapping[str, Sequence[Mapping[str, Any]]]
     explain: bool
     highlight: Mapping[str, Any] | None

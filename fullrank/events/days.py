@@ -316,8 +316,9 @@ class _Making:
 
     def _read_events(self, segments: Sequence[Path], end: float) -> Iterator[Event]:
         for event in self._within(self._log.events(segments=segments), end):
-            is_either = event.is_click or event.is_impression
-            if is_either and not event.is_bot and event.object_id is not None:
+            # An impression without a document says that its query was not typed on.
+            is_used = event.is_impression or (event.is_click and event.object_id is not None)
+            if is_used and not event.is_bot:
                 yield event
 
     def _within(self, records: Iterable[Record], end: float) -> Iterator[Record]:
@@ -338,7 +339,8 @@ class _Making:
         """
         clicks = self._clicked.pop(served.query_id, [])
         is_search = served.kind == "reported" or (served.kind == "search" and served.offset == 0)
-        if is_search and not served.is_bot:
+        is_final = not served.typing or clicks or hash((served.query_id, None)) in self._impressions
+        if is_search and is_final and not served.is_bot:
             place = 0
             if clicks and not is_clicked:
                 documents = {event.object_id for event in clicks}

@@ -245,6 +245,7 @@ class ServedList:
         only_clicked: Whether `ids` has only the documents that were clicked, as the log does not say what was shown.
         model_id: Of the model that scored the ads; compaction makes a new version with the same model.
         ads: Of each ad its place in `ids`, its placement and its score.
+        typing: Whether the query was still being typed.
     """
 
     query_id: str
@@ -268,6 +269,7 @@ class ServedList:
     only_clicked: bool = False
     model_id: str = ""
     ads: Sequence[tuple[int, str, float]] = ()
+    typing: bool = False
 
     @property
     def person(self) -> str | None:
@@ -300,7 +302,7 @@ class ServedList:
 
 _LIST_ATTRIBUTES = (
     "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "pinned",
-    "filter", "page_url", "is_bot", "only_clicked", "model_id", "ads",
+    "filter", "page_url", "is_bot", "only_clicked", "model_id", "ads", "typing",
 )  # fmt: skip
 
 

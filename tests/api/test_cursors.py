@@ -162,7 +162,7 @@ async def test_what_does_not_go_with_a_cursor_is_named(reader: Client) -> None:
 # Another value of each field than that of BODY.
 CHANGES: dict[str, Any] = {
     "query": "copy file", "limit": 3, "fields": ["title"], "filter": {"section": 1}, "facets": ["section"],
-    "facet_limit": 3, "facet_mode": "disjunctive", "facet_ranges": {"section": [{"from": 1}]},
+    "facet_limit": 3, "facet_mode": "disjunctive", "typing": True, "facet_ranges": {"section": [{"from": 1}]},
     "highlight": {"fields": ["text"]},
     "explain": True, "prefix": "none", "min_score": -50.0, "mode": "exact", "rules": False, "partial": True,
     "model": "bm25", "boost": [{"field": "section", "log": True}], "client_id": "c", "session_id": "s",

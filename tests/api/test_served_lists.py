@@ -29,7 +29,7 @@ async def logged(root: Path, method: str, path: str, **sent: Any) -> tuple[Any, 
     ("method", "text", "sent"), [("POST", "query", "json"), ("GET", "q", "params")]
 )
 async def test_a_search(root: Root, method: str, text: str, sent: str) -> None:
-    asked = {text: "copy a file", "limit": 3, "offset": 1, **WHO}
+    asked = {text: "copy a file", "limit": 3, "offset": 1, "typing": True, **WHO}
     before = time.time()
     reply, [served] = await logged(root.path, method, "/v1/search", **{sent: asked})
     assert served.query_id == reply["query_id"]
@@ -41,6 +41,7 @@ async def test_a_search(root: Root, method: str, text: str, sent: str) -> None:
     assert served.texts["application"] == "shop"
     assert served.person not in (None, "u")
     assert not served.is_bot
+    assert served.typing
 
 
 async def test_a_search_with_a_filter_by_a_crawler(root: Root) -> None:

@@ -129,7 +129,7 @@ def _bytes(text: str) -> bytes:
 # Those that page_of_cursor refuses are among them.
 _FREE = {
     *Asked.model_fields,
-    *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity"),
+    *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity", "typing"),
     *("fields", "facets", "facet_limit", "facet_mode", "facet_ranges", "highlight", "explain"),
 }
 
@@ -242,6 +242,7 @@ def reply_to(
             page_url=page_url,
             model_id=view.bundle.manifest.model_id if ads else "",
             ads=ads,
+            typing=getattr(asker, "typing", False),
         )
         searches.record(Shown(served, asker, serving.headers))
     return {

@@ -218,6 +218,11 @@ class SearchOptions(ListRequest):
         default="filtered",
         description="disjunctive: each field is counted as if the filter had no condition on it",
     )
+    typing: bool = Field(
+        default=False,
+        description="true: somebody is still typing the query; it counts as a search from the first click on, or "
+        "once an impression without a document names the query_id",
+    )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     min_score: float | None = Field(
         default=None,

@@ -80,6 +80,23 @@ def test_searches_and_clicks_are_counted(tmp_path: Path) -> None:
     assert found["top"] == [{"query": "copy file", "searches": 3, "people": 3, "clicked": 2}]
 
 
+def test_a_query_that_was_typed_on_is_no_search(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [
+            *(shown(f"{id}{who}", text, who, typing=True)
+              for who in ("u1", "u2", "u3") for id, text in (("1", "co"), ("2", "copy"), ("3", "copy f"))),
+            click("2u1", "a"),
+            Event("impression", NOW - 20, {"query_id": "2u2"}),
+            Event("impression", NOW - 20, {"query_id": "2u3"}),
+            click("1u1", "a", "impression"),
+        ],
+    )  # fmt: skip
+    found = report(tmp_path)
+    assert (found["searches"], found["clicked"]) == (3, 1)
+    assert [one["query"] for one in found["top"]] == ["copy"]
+
+
 def test_texts_need_three_people(tmp_path: Path) -> None:
     lists = [shown(f"a{i}", "my name", "u1") for i in range(9)]
     lists += [shown(f"b{i}", "two ask", f"u{i % 2}") for i in range(9)]
