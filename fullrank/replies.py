@@ -63,13 +63,14 @@ class SearchOptions(SimilarOptions, total=False):
     facet_mode: Literal["filtered", "disjunctive"]
     typing: bool
     facet_ranges: Mapping[str, Sequence[Mapping[str, Any]]]
+    facet_under: Mapping[str, str]
     explain: bool
     highlight: Mapping[str, Any] | None
     prefix: Literal["last", "none"]
     match: Literal["all", "any", "auto"] | None
     min_score: float | None
     boost: Sequence[Mapping[str, Any]]
-    sort: Sequence[Mapping[str, str]]
+    sort: Sequence[Mapping[str, Any]]
     group_by: Mapping[str, Any] | None
     diversity: float
     rules: bool

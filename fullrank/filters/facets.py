@@ -19,6 +19,7 @@ from fullrank.filters.columns.table import (
     KINDS,
     Column,
     Scale,
+    cut_below,
     dictionary,
     largest,
     scale_of,
@@ -91,9 +92,11 @@ class FacetCounts:
     missing: int
 
 
-def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") -> FacetCounts:
+def counted(
+    columns: Columns, field: str, matching: Mask, path: str = "facets", under: str | None = None
+) -> FacetCounts:
     """Count all values of a field, for ``merged``; the arguments are those of ``facet_over``."""
-    column = column_of(columns, field, path)
+    column = _column(columns, field, path, under)
     values: dict[Kind, Sequence[Value]] = {}
     counts: dict[Kind, Int64] = {}
     for kind, found in _counts(column, matching).items():
@@ -126,7 +129,11 @@ def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
 
 
 def facet_over(
-    parts: Sequence[tuple[Columns, Mask]], field: str, limit: int, path: str = "facets"
+    parts: Sequence[tuple[Columns, Mask]],
+    field: str,
+    limit: int,
+    path: str = "facets",
+    under: str | None = None,
 ) -> Facet:
     """Count the values of a field over several sets of documents.
 
@@ -134,15 +141,22 @@ def facet_over(
         parts: (columns, matching) of each set, columns as ``aligned`` returns them, matching bool (n,): the documents
             to count; one with several values counts for each. Put the largest set first: the values of the others are
             looked up in its dictionaries.
+        under: Count a field of paths, "a > b > c", one level below this path; "": the first level. Documents without
+            a path below count as missing.
 
     Raises:
         FilterError: The field is unknown or cannot be a column.
     """
     found = []
     for columns, matching in parts:
-        column = column_of(columns, field, path)
+        column = _column(columns, field, path, under)
         found.append((column.parts, _counts(column, matching), _missing(column, matching)))
     return _facet(found, limit)
+
+
+def _column(columns: Columns, field: str, path: str, under: str | None) -> Column:
+    column = column_of(columns, field, path)
+    return column if under is None else cut_below(column, under)
 
 
 _NO_CODES = np.zeros(0, np.int8)

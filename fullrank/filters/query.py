@@ -3,6 +3,8 @@
     {"section": "net"}                          the field has this value; of a list, one value is equal to it
     {"section": {"in": ["net", "mail"]}}        one of these values
     {"year": {"gte": 1999, "lt": 2005}}         between bounds gt, gte, lt, lte: numbers, times, text by code point
+    {"kind": {"under": "Cameras"}}              this path, or a longer one: "Cameras > Digital"
+    {"shop": {"within": {"lat": 52.5, "lon": 13.4, "km": 5}}}     a place at most so far from a point
     {"year": {"exists": true}}                  any value; false: no value
     {"and": [f, …]}  {"or": [f, …]}  {"not": f}
 
@@ -29,14 +31,21 @@ from fullrank.encoding import Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
-from fullrank.filters.columns.table import KIND_NAMES, KINDS, time_of, times_of
+from fullrank.filters.columns.table import (
+    KIND_NAMES,
+    KINDS,
+    Point,
+    distances_of,
+    time_of,
+    times_of,
+)
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
 MAX_VALUES = 10_000
 _MAX_LISTED_FIELDS = 20  # in an error on an unknown field
 _BOUNDS = ("gt", "gte", "lt", "lte")
-_OPERATORS = ("in", *_BOUNDS, "exists")
+_OPERATORS = ("in", *_BOUNDS, "under", "within", "exists")
 
 Value: TypeAlias = bool | float | str
 
@@ -99,7 +108,26 @@ class Exists:
     path: str
 
 
-Filter: TypeAlias = And | Or | Not | AnyOf | InRange | Exists
+@dataclass(frozen=True, slots=True)
+class Under:
+    """The field has this path, or a longer one that begins with it."""
+
+    field: str
+    value: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The field has a place at most `km` from a point."""
+
+    field: str
+    point: Point
+    km: float
+    path: str
+
+
+Filter: TypeAlias = And | Or | Not | AnyOf | InRange | Under | Within | Exists
 
 
 # -- parsing JSON ----------------------------------------------------------------------------------
@@ -163,6 +191,13 @@ class _Parser:
         parts: list[Filter] = []
         if "in" in asked:
             parts.append(self._among(field, asked["in"], f"{path}.in"))
+        if "under" in asked:
+            kind, value = self._value(asked["under"], f"{path}.under")
+            if kind != "keyword":
+                raise FilterError(f"{path}.under", "must be text, as in Cameras > Digital")
+            parts.append(Under(field, str(value), path))
+        if "within" in asked:
+            parts.append(self._within(field, asked["within"], f"{path}.within"))
         if "exists" in asked:
             parts.append(_exists(field, asked["exists"], f"{path}.exists"))
         bounds = {name: asked[name] for name in _BOUNDS if name in asked}
@@ -175,6 +210,22 @@ class _Parser:
             raise FilterError(path, "must be a list of values")
         found = (self._value(value, f"{path}.{i}") for i, value in enumerate(values))
         return AnyOf(field, tuple(found), path)
+
+    def _within(self, field: str, asked: object, path: str) -> Filter:
+        if not isinstance(asked, dict) or asked.keys() != {"lat", "lon", "km"}:
+            raise FilterError(path, "must be an object with lat, lon and km")
+        numbers = []
+        for name in ("lat", "lon", "km"):
+            kind, value = self._value(asked[name], f"{path}.{name}")
+            if kind != "number":
+                raise FilterError(f"{path}.{name}", "must be a number")
+            numbers.append(float(value))
+        lat, lon, km = numbers
+        if not (point := Point(lat, lon)).is_on_earth:
+            raise FilterError(path, "lat must be between -90 and 90, lon between -180 and 180")
+        if km < 0:
+            raise FilterError(f"{path}.km", "must not be below 0")
+        return Within(field, point, km, path)
 
     def _between(self, field: str, bounds: Mapping[str, object], path: str) -> Filter:
         for one, other in (("gt", "gte"), ("lt", "lte")):
@@ -276,6 +327,13 @@ def matching(condition: Filter, columns: Columns) -> Mask:
             return _any_of(column_of(columns, field, path), values, path)
         case InRange():
             return _in_range(column_of(columns, condition.field, condition.path), condition)
+        case Under(field, _, path) | Within(field, _, _, path):
+            texts = _part(column_of(columns, field, path), "keyword", path)
+            if texts is None:
+                return np.zeros(columns.documents, np.bool_)
+            if isinstance(condition, Under):
+                return texts.documents_with(texts.codes_under(condition.value))
+            return texts.documents_where(distances_of(texts, condition.point) <= condition.km)
         case Exists(field, path):
             return column_of(columns, field, path).has_value()
     assert_never(condition)
@@ -370,7 +428,7 @@ def constant(condition: Filter) -> bool | None:
             return None if condition.values else False
         case InRange():
             return False if _is_empty(condition) else None
-        case Exists():
+        case Under() | Within() | Exists():
             return None
 
 

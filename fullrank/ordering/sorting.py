@@ -11,24 +11,35 @@ import numpy as np
 
 from fullrank.encoding import Float64, Int64
 from fullrank.errors import FilterError
-from fullrank.filters.columns import Columns
-from fullrank.filters.columns.table import Column, Scale, dictionary, largest, scale_of, time_of
+from fullrank.filters.columns import ColumnPart, Columns
+from fullrank.filters.columns.table import (
+    Column,
+    Point,
+    Scale,
+    dictionary,
+    distances_of,
+    largest,
+    scale_of,
+    time_of,
+)
 from fullrank.filters.facets import columns_of_field, kinds_of, usable_fields
 
 # The order of documents by fields.
 #
-# A field has numbers, true and false, or times. Of several values of a document the smallest counts in ascending
-# order, the largest in descending order. Documents without a value come last in both.
+# A field has numbers, true and false, times, or places, which count by their distance from a point in km. Of several
+# values of a document the smallest counts in ascending order, the largest in descending order. Documents without a
+# value come last in both.
 
 MAX_KEYS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """A field to order by."""
+    """A field to order by; near: by the distance of its places from this point."""
 
     field: str
     is_descending: bool = False
+    near: Point | None = None
 
 
 def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float64]:
@@ -45,7 +56,9 @@ def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float
         here = f"sort.{i}.field"
         columns = columns_of_field(parts, key.field, here)
         scale = scale_of(columns)
-        if scale is None:
+        if key.near is not None:
+            _check_places(columns, here)
+        elif scale is None:
             known = usable_fields(parts, ("number", "boolean", "time"))
             raise FilterError(
                 here,
@@ -53,7 +66,7 @@ def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float
             )
         sign = 1.0 if key.is_descending else -1.0
         for rows, column in zip(found, columns, strict=True):
-            own = dictionary(column, scale)
+            own = _numbers(column, scale, key.near)
             if own is None:
                 rows[i] = np.inf
             else:
@@ -62,6 +75,21 @@ def sort_values(parts: Sequence[Columns], keys: Sequence[SortKey]) -> list[Float
     for rows in found:
         rows[np.isnan(rows)] = np.inf
     return found
+
+
+def _check_places(columns: Sequence[Column], path: str) -> None:
+    if not any("keyword" in column.kinds for column in columns):
+        raise FilterError(path, f"this field has {kinds_of(columns)}, and no places")
+
+
+def _numbers(
+    column: Column, scale: Scale | None, near: Point | None
+) -> tuple[ColumnPart, Float64] | None:
+    """Return a part of a column, and a number for each of its values: on the scale, or the distance from a point."""
+    if near is None:
+        return None if scale is None else dictionary(column, scale)
+    part = column.parts.get("keyword")
+    return None if part is None else (part, distances_of(part, near))
 
 
 def first_rows(values: Float64, rows: Int64, count: int) -> Int64:
@@ -91,12 +119,12 @@ class Decay:
     """How a boost falls with the distance from an origin.
 
     Attributes:
-        origin: A number; of a field of times "now", or ISO 8601 with an offset from UTC.
-        scale: A number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w.
+        origin: A number; of a field of times "now", or ISO 8601 with an offset from UTC; of places a point.
+        scale: A number above 0, of places in km; of a field of times a duration: 90s, 15m, 12h, 30d or 2w.
         factor: What is left one scale away, between 0 and 1.
     """
 
-    origin: float | str
+    origin: float | str | Point
     scale: float | str
     factor: float = 0.5
 
@@ -138,7 +166,10 @@ def _values(
 ) -> list[Float64]:
     """Return the value of one boost for each document of each part, NaN without one."""
     scale = scale_of(columns)
-    if scale not in ("number", "time") or (scale == "time" and boost.decay is None):
+    near = boost.decay.origin if boost.decay and isinstance(boost.decay.origin, Point) else None
+    if near is not None:
+        _check_places(columns, f"{path}.field")
+    elif scale not in ("number", "time") or (scale == "time" and boost.decay is None):
         needed: tuple[Scale, ...] = ("number",) if boost.decay is None else ("number", "time")
         known = usable_fields(parts, needed)
         raise FilterError(
@@ -146,10 +177,11 @@ def _values(
             f"this field has {kinds_of(columns)}; {'log' if boost.decay is None else 'decay'} needs "
             f"{' or '.join(f'{kind}s' for kind in needed)}, as in: {known}",
         )
-    decay = None if boost.decay is None else _read(boost.decay, scale == "time", now, path)
+    is_time = scale == "time" and near is None
+    decay = None if boost.decay is None else _read(boost.decay, is_time, now, path)
     found = []
     for column in columns:
-        own = dictionary(column, scale)
+        own = _numbers(column, scale, near)
         if own is None:
             found.append(np.full(column.documents, np.nan))
             continue
@@ -172,8 +204,12 @@ def _read(decay: Decay, is_time: bool, now: float, path: str) -> tuple[float, fl
     if not is_time:
         for name, value in (("origin", decay.origin), ("scale", decay.scale)):
             if isinstance(value, str):
-                raise FilterError(f"{path}.{name}", "this field has numbers: give a number")
-        origin, length = float(decay.origin), float(decay.scale)
+                raise FilterError(
+                    f"{path}.{name}", "must be a number for a field of numbers or places"
+                )
+        # Of places, x is the distance from the origin.
+        origin = 0.0 if isinstance(decay.origin, Point) else float(decay.origin)
+        length = float(decay.scale)
     else:
         origin = _origin(decay.origin, now, f"{path}.origin")
         length = duration(decay.scale, f"{path}.scale")
@@ -182,7 +218,7 @@ def _read(decay: Decay, is_time: bool, now: float, path: str) -> tuple[float, fl
     return origin, length, decay.factor
 
 
-def _origin(value: float | str, now: float, path: str) -> float:
+def _origin(value: float | str | Point, now: float, path: str) -> float:
     if value == "now":
         return now
     found = time_of(value, needs_offset=True) if isinstance(value, str) else None

@@ -57,6 +57,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for asked in (body, *searches):
         for name in {"filter", "targeting"} & set(asked):
             asked[name] = FITTING
+        asked.pop("facet_under", None)
         if "facets" in asked:
             asked["facets"] = ["section"]
         if isinstance(asked.get("highlight"), dict):

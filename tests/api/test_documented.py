@@ -53,6 +53,8 @@ CORPUS = [
                 "language": "en",
                 "min_age": number,
                 "in_stock": True,
+                "category": "Cameras > Digital",
+                "shop": {"lat": 52.5, "lon": 13.4},
             },
         )
         for number in range(30)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 
 SECTIONS = ["net", "mail", "games", None]
 TAGS = [["old"], ["old", "small"], [], "new"]
+KINDS = ["Tools > Net > Copy", "Tools > Net", ["Tools > Disk", "Games"], "Games > Old", None]
 CORPUS = [
     Document(
         f"d{i:02}",
@@ -33,6 +34,8 @@ CORPUS = [
             "size": i / 2,
             "free": i % 3 == 0,
             "tags": TAGS[i % 4],
+            "kind": KINDS[i % 5],
+            "shop": {"lat": 50.0 + i, "lon": 10.0},
         },
     )
     for i in range(40)
@@ -67,6 +70,12 @@ async def search(client: Client, **body: Any) -> dict[str, Any]:
         (
             {"or": [{"tags": "new"}, {"and": [{"year": 1990}, {"free": False}]}]},
             lambda f: f["tags"] == "new" or (f["year"] == 1990 and not f["free"]),
+        ),
+        ({"kind": {"under": "Tools > Net"}}, lambda f: str(f["kind"]).startswith("Tools > Net")),
+        # A degree of latitude is 111.2 km.
+        (
+            {"shop": {"within": {"lat": 50, "lon": 10, "km": 350}}},
+            lambda f: f["shop"]["lat"] <= 53,
         ),
         ({"section": "nowhere"}, lambda f: False),
         ({"year": {"gt": 3000}}, lambda f: False),
@@ -227,6 +236,30 @@ async def test_an_empty_query_lists_all_documents(client: Client, query: str) ->
     assert all(hit["score"] >= 0.5 for hit in above["hits"])
 
 
+async def test_paths_are_counted_below_a_path(client: Client) -> None:
+    reply = await search(client, min_score=-99, facets=["kind", "year"], facet_under={"kind": ""})
+    assert reply["facets"]["kind"]["values"] == [
+        {"value": "Tools", "count": 24},
+        {"value": "Games", "count": 16},
+    ]
+    assert reply["facets"]["kind"]["missing"] == 8
+    assert reply["facets"]["year"]["distinct"] == 7
+    reply = await search(client, min_score=-99, facets=["kind"], facet_under={"kind": "Tools"})
+    values = reply["facets"]["kind"]["values"]
+    assert values == [{"value": "Tools > Net", "count": 16}, {"value": "Tools > Disk", "count": 8}]
+
+
+async def test_the_nearest_places_come_first(client: Client) -> None:
+    near = {"lat": 70.2, "lon": 10}
+    reply = await search(client, min_score=-99, sort=[{"field": "shop", "near": near}])
+    assert ids(reply)[:3] == ["d20", "d21", "d19"]
+    decay = {"origin": near, "scale": 300}
+    boost = [{"field": "shop", "decay": decay, "weight": 1000}]
+    reply = await search(client, min_score=-99, boost=boost)
+    assert ids(reply)[:3] == ["d20", "d21", "d19"]
+    assert reply["certified"]
+
+
 async def test_a_limit_of_zero_counts_alone(client: Client) -> None:
     body = {"query": "coppy", "facets": ["section"], "filter": {"free": True}}
     full = await search(client, **body)
@@ -267,7 +300,11 @@ async def test_match_places_only_targeted_documents(client: Client) -> None:
     [
         ({"filter": []}, "body.filter", "dictionary"),
         ({"filter": "section"}, "body.filter", "dictionary"),
-        ({"filter": {"sections": "net"}}, "filter.sections", "known fields: free, section, size"),
+        (
+            {"filter": {"sections": "net"}},
+            "filter.sections",
+            "known fields: free, kind, section, shop, size",
+        ),
         ({"filter": {"or": [{}, {"text": "x"}]}}, "filter.or.1.text", "longer than 256 bytes"),
         ({"filter": {"year": "1990"}}, "filter.year", "has numbers, not text"),
         ({"filter": {"year": {"gte": None}}}, "filter.year.gte", "null"),
@@ -291,7 +328,27 @@ async def test_match_places_only_targeted_documents(client: Client) -> None:
         ({"facets": "year"}, "body.facets", "list"),
         ({"facets": ["year"] * 17}, "body.facets", "at most 16"),
         ({"facets": ["year"], "facet_limit": 0}, "body.facet_limit", "greater"),
-        ({"facets": ["year"], "facet_limit": 101}, "body.facet_limit", "less"),
+        ({"facets": ["year"], "facet_limit": 1001}, "body.facet_limit", "less"),
+        ({"facet_under": {"kind": ""}}, "body.facet_under.kind", "not among facets"),
+        ({"filter": {"year": {"under": "a"}}}, "filter.year", "has numbers, not text"),
+        ({"filter": {"kind": {"under": 5}}}, "filter.kind.under", "must be text"),
+        ({"filter": {"shop": {"within": {"lat": 1}}}}, "filter.shop.within", "lat, lon and km"),
+        (
+            {"filter": {"shop": {"within": {"lat": 91, "lon": 0, "km": 1}}}},
+            "filter.shop.within",
+            "between -90 and 90",
+        ),
+        (
+            {"filter": {"shop": {"within": {"lat": "1", "lon": 0, "km": 1}}}},
+            "filter.shop.within.lat",
+            "a number",
+        ),
+        ({"sort": [{"field": "year", "near": {"lat": 1, "lon": 2}}]}, "sort.0.field", "no places"),
+        (
+            {"boost": [{"field": "shop", "decay": {"origin": {"lat": 91, "lon": 2}, "scale": 1}}]},
+            "body.boost.0.decay.origin",
+            "a point with lat and lon",
+        ),
     ],
 )
 async def test_an_invalid_filter_is_a_problem_that_names_its_path(

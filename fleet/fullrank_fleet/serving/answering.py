@@ -232,7 +232,10 @@ def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int
     facets = []
     for place, name in enumerate(request.asked.facets):
         own_parts = parts if request.counts(name) else ()
-        found = [counted(columns, name, own, f"facets.{place}") for columns, own in own_parts]
+        under = request.asked.facet_under.get(name)
+        found = [
+            counted(columns, name, own, f"facets.{place}", under) for columns, own in own_parts
+        ]
         if sum(len(values) for one in found for values in one.values.values()) > MAX_FACET_VALUES:
             reason = (
                 f"more than {MAX_FACET_VALUES:,} values in one shard, which a fleet does not count"

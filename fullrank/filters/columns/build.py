@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from fullrank.encoding import Int64
 from fullrank.errors import BundleError
-from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, ColumnPart, Columns, Kind
+from fullrank.filters.columns.table import (
+    BOOLEANS,
+    KINDS,
+    Column,
+    ColumnPart,
+    Columns,
+    Kind,
+    Point,
+)
 from fullrank.storage.checks import Create, check_finite, check_ids, check_rows
 from fullrank.storage.strings import StringTable
 
@@ -23,10 +31,11 @@ from fullrank.storage.strings import StringTable
 #     true, false             a boolean
 #     a number                finite; an integer of at most 2^53, because float64 would merge larger neighbours
 #     text                    at most 256 bytes of UTF-8: longer text is for searching, not for filtering
+#     {"lat": …, "lon": …}    a place, kept as the text "latitude,longitude" in degrees
 #     a list of these         each distinct value counts once
 #     null, an empty list     no value, as if the field were absent
 #
-# A field may mix kinds; each kind is then a separate part (see table.py). Any other value (an object, a list in a
+# A field may mix kinds; each kind is then a separate part (see table.py). Any other value (another object, a list in a
 # list) refuses the whole field, and so do more than 2^22 different keywords. Fields are ignored if their name is
 # longer than 256 bytes or not encodable, or if they come after the first 256.
 #
@@ -100,6 +109,16 @@ def _fits(text: str) -> bool:
         return False
 
 
+def _place(item: Any) -> str | None:
+    """Return the text of a place; None for another value."""
+    if not isinstance(item, dict) or item.keys() != {"lat", "lon"}:
+        return None
+    if any(type(degrees) not in (int, float) for degrees in item.values()):
+        return None
+    point = Point(item["lat"], item["lon"])
+    return f"{point.lat!r},{point.lon!r}" if point.is_on_earth else None
+
+
 _TYPECODES: dict[Kind, str] = {"boolean": "b", "number": "d", "keyword": "i"}
 
 
@@ -145,6 +164,8 @@ class _Field:
             if not isfinite(item):
                 return "it holds a number that is not finite"
             self._put("number", row, item)
+        elif (place := _place(item)) is not None:
+            return self._add_item(row, place)
         else:
             return "it holds objects or lists of lists"
         return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -98,6 +99,53 @@ def largest(part: ColumnPart, values: Float64, documents: int) -> Float64:
     return found
 
 
+# Places: text "latitude,longitude" in degrees, which documents may also store as {"lat": 52.52, "lon": 13.405}.
+
+_DEGREES = r"\s*([+-]?\d{1,3}(?:\.\d*)?(?:e-\d+)?)\s*"
+_PLACE = re.compile(f"{_DEGREES},{_DEGREES}", re.ASCII)
+_EARTH_KM = 6371.0088
+_points: WeakKeyDictionary[ColumnPart, Float64] = WeakKeyDictionary()
+
+
+class Point(NamedTuple):
+    """A point on the earth, in degrees."""
+
+    lat: float
+    lon: float
+
+    @property
+    def is_on_earth(self) -> bool:
+        return abs(self.lat) <= 90 and abs(self.lon) <= 180
+
+
+def parse_place(text: str) -> Point | None:
+    """Read a place; None for a text that is no place.
+
+    Example:
+        >>> parse_place("52.52,13.405"), parse_place("152,13")
+        (Point(lat=52.52, lon=13.405), None)
+    """
+    found = _PLACE.fullmatch(text)
+    point = Point(float(found[1]), float(found[2])) if found else None
+    return point if point is not None and point.is_on_earth else None
+
+
+def distances_of(part: ColumnPart, point: Point) -> Float64:
+    """Return the distance of each value of a text part from a point, in km along the surface, float64 (V,), NaN for a
+    text that is no place.
+    """
+    points = _points.get(part)
+    if points is None:
+        found = (parse_place(text) or (np.nan, np.nan) for text in part.values)
+        points = np.radians(np.array([*found], np.float64).reshape(-1, 2))
+        _points[part] = points
+    lat, lon = np.radians(point)
+    # The haversine formula, which is exact for small distances.
+    across = np.sin((points - (lat, lon)) / 2) ** 2
+    half = across[:, 0] + np.cos(points[:, 0]) * np.cos(lat) * across[:, 1]
+    return np.asarray(2 * _EARTH_KM * np.arcsin(np.sqrt(np.minimum(half, 1.0))))
+
+
 # Columns: the values of each stored field as codes into a sorted dictionary.
 #
 # A field has up to three parts, one for each kind of value in it. Kinds are never mixed: 5, "5" and true are three
@@ -122,6 +170,8 @@ Kind = Literal["boolean", "number", "keyword"]
 KINDS: tuple[Kind, ...] = ("boolean", "number", "keyword")
 KIND_NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
 BOOLEANS = (False, True)
+BELOW = " > "
+"""Stands between the levels of a path: "Cameras > Digital > Compact"."""
 
 # Each comparison reads all codes, so many ranges are faster with one lookup in a table of wanted codes.
 _MAX_COMPARED_RANGES = 8
@@ -164,6 +214,13 @@ class ColumnPart:
             else (bisect_left if exclude_upper else bisect_right)(values, upper)
         )
         return range(first, max(first, stop))
+
+    def codes_under(self, path: str) -> Sequence[range]:
+        """Return the codes of a path, as "a > b", and of the longer paths that begin with it."""
+        first = path + BELOW
+        # The next text after all that begin so ends with the character after the last.
+        after = first[:-1] + chr(ord(first[-1]) + 1)
+        return [self.codes_of(path), self.codes_between(first, after, exclude_upper=True)]
 
     def documents_with(self, spans: Sequence[range]) -> Mask:
         """Return bool (n,): the documents with a value whose code lies in one of the ranges."""
@@ -243,6 +300,36 @@ class Column:
         for part in self.parts.values():
             found |= part.has_value()
         return found
+
+
+def cut_below(column: Column, path: str) -> Column:
+    """Return the column of paths under one path, each cut one level below it, in documents once; "": below nothing.
+
+    Example:
+        >>> column = columns_of([{"kind": ["a > b > c", "a > d"]}, {"kind": "a > b"}, {"kind": "e"}])["kind"]
+        >>> list(cut_below(column, "a").parts["keyword"].values), list(cut_below(column, "").parts["keyword"].values)
+        (['a > b', 'a > d'], ['a', 'e'])
+    """
+    part = column.parts.get("keyword")
+    if part is None:
+        return replace(column, parts={})
+    size = len(part.values)
+    span = part.codes_under(path)[1] if path else range(size)
+    levels = path.count(BELOW) + 2 if path else 1
+    cut = [BELOW.join(part.values[code].split(BELOW, levels)[:levels]) for code in span]
+    values = sorted({*cut})
+    place = {value: code for code, value in enumerate(values)}
+    # Code −1 reads the last entry.
+    table = np.full(size + 1, -1, np.int32)
+    table[span.start : span.stop] = [place[value] for value in cut]
+    codes: Codes = table[part.codes]
+    indptr = part.indptr
+    if indptr is not None:
+        rows = np.repeat(np.arange(column.documents), np.diff(indptr))
+        own = np.unique((rows * len(values) + codes)[codes >= 0])
+        rows, codes = np.divmod(own, max(1, len(values)))
+        indptr = np.searchsorted(rows, np.arange(column.documents + 1))
+    return replace(column, parts={"keyword": ColumnPart(values, codes, indptr)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Any, TypeGuard, get_args, get_origin
+from typing import Annotated, Any, LiteralString, TypeGuard, get_args, get_origin
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Request as HttpRequest
@@ -84,15 +84,19 @@ def empty(kind: type[list[Any]] | type[dict[str, Any]], **options: Any) -> Any:
     return Field(default_factory=kind, json_schema_extra={"default": kind()}, **options)
 
 
-def _one_error(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    # Pydantic has an error for each member of a union, under a path that ends with the member's name.
-    try:
-        return handler(value)
-    except ValidationError:
-        raise PydanticCustomError("text_or_number", "must be text or a number") from None
+def either(reason: LiteralString) -> WrapValidator:
+    """Give a union one error; pydantic has one for each member, under a path that ends with the member's name."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            raise PydanticCustomError("either", reason) from None
+
+    return WrapValidator(validate)
 
 
-TextOrNumber = Annotated[Text | float, WrapValidator(_one_error)]
+TextOrNumber = Annotated[Text | float, either("must be text or a number")]
 
 
 def refusal(reason: str, *path: str | int) -> ValidationError:

@@ -130,7 +130,8 @@ def _bytes(text: str) -> bytes:
 _FREE = {
     *Asked.model_fields,
     *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity", "typing"),
-    *("fields", "facets", "facet_limit", "facet_mode", "facet_ranges", "highlight", "explain"),
+    *("fields", "facets", "facet_limit", "facet_mode", "facet_ranges", "facet_under"),
+    *("highlight", "explain"),
 }
 
 

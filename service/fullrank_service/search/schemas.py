@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from fullrank.errors import FilterError
+from fullrank.filters.columns.table import Point
 from fullrank.filters.facets import Range
 from fullrank.highlight import Highlight, Tags
 from fullrank.ordering.order import GroupBy, Ordering
@@ -19,6 +20,7 @@ from fullrank_service.http.strict import (
     Request,
     Text,
     TextOrNumber,
+    either,
     empty,
     refusal,
 )
@@ -54,13 +56,25 @@ class HighlightRequest(Request):
         return Highlight(self.fields, self.words, tags)
 
 
+class PointRequest(Request):
+    lat: Annotated[float, Field(ge=-90, le=90, description="degrees")]
+    lon: Annotated[float, Field(ge=-180, le=180, description="degrees")]
+
+    @property
+    def asked(self) -> Point:
+        return Point(self.lat, self.lon)
+
+
 class DecayRequest(Request):
-    origin: TextOrNumber = Field(
-        description='a number; of a field of times "now", or a time with an offset from UTC',
-        examples=["now", "2026-11-23T12:00:00+01:00", 100],
+    origin: Annotated[
+        Text | float | PointRequest, either("must be text, a number, or a point with lat and lon")
+    ] = Field(
+        description='a number; of a field of times "now", or a time with an offset from UTC; of a field of '
+        "places a point",
+        examples=["now", "2026-11-23T12:00:00+01:00", 100, {"lat": 52.52, "lon": 13.405}],
     )
     scale: TextOrNumber = Field(
-        description="a number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w",
+        description="a number above 0, of places in km; of a field of times a duration: 90s, 15m, 12h, 30d or 2w",
         examples=["30d", 20],
     )
     factor: float = Field(
@@ -71,7 +85,7 @@ class DecayRequest(Request):
 class BoostRequest(Request):
     """weight · factor^(distance / scale) with `decay`, weight · ln(1 + value) with `log`."""
 
-    field: FieldName = Field(description="numbers; for decay also times")
+    field: FieldName = Field(description="numbers; for decay also times and places")
     weight: float = Field(default=1.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT)
     decay: DecayRequest | None = None
     log: bool = False
@@ -87,16 +101,24 @@ class BoostRequest(Request):
     @property
     def asked(self) -> Boost:
         decay = self.decay
-        return Boost(
-            self.field,
-            self.weight,
-            None if decay is None else Decay(decay.origin, decay.scale, decay.factor),
-        )
+        if decay is None:
+            return Boost(self.field, self.weight)
+        origin = decay.origin
+        point = origin.asked if isinstance(origin, PointRequest) else origin
+        return Boost(self.field, self.weight, Decay(point, decay.scale, decay.factor))
 
 
 class SortRequest(Request):
-    field: FieldName = Field(description="numbers, true and false, or times")
+    field: FieldName = Field(description="numbers, true and false, times, or places with near")
     order: Literal["asc", "desc"] = "asc"
+    near: PointRequest | None = Field(
+        default=None, description="order by the distance of places from this point"
+    )
+
+    @property
+    def asked(self) -> SortKey:
+        near = None if self.near is None else self.near.asked
+        return SortKey(self.field, self.order == "desc", near)
 
 
 class GroupRequest(Request):
@@ -132,7 +154,7 @@ class OrderRequest(BaseModel):
             return None
         group = self.group_by
         return Ordering(
-            [SortKey(key.field, key.order == "desc") for key in self.sort],
+            [key.asked for key in self.sort],
             [boost.asked for boost in self.boost],
             None if group is None else GroupBy(group.field, group.limit),
             self.diversity,
@@ -152,7 +174,8 @@ class RangeRequest(Request):
 
 
 MAX_FACETS = 16
-MAX_FACET_VALUES = 100
+MAX_FACET_VALUES = 1_000
+MAX_RANGES = 100
 MAX_FILTER_CHARS = 8192
 MAX_ASKER_CHARS = 100
 MAX_CURSOR_CHARS = 4_000
@@ -247,12 +270,18 @@ class SearchRequest(Request, SearchOptions, OrderRequest):
         examples=["copy a file to another host"],
     )
     filter: FilterJson | None = Field(default=None, description="rank only documents that match")
-    facet_ranges: dict[
-        FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
-    ] = empty(
+    facet_ranges: dict[FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_RANGES)]] = (
+        empty(
+            dict,
+            max_length=MAX_FACETS,
+            description="ranges by field; counts the documents with a value in each",
+        )
+    )
+    facet_under: dict[FieldName, Text] = empty(
         dict,
         max_length=MAX_FACETS,
-        description="ranges by field; counts the documents with a value in each",
+        description='of a facet of paths, as "Cameras > Digital", count one level below this path; "": the first level',
+        examples=[{"category": "Cameras"}],
     )
     highlight: HighlightRequest | None = Field(
         default=None, description="return the part of each field that answers best"
@@ -262,6 +291,12 @@ class SearchRequest(Request, SearchOptions, OrderRequest):
         description='"*" for the first page, then the cursor of the answer before: each document comes '
         "once, unless it is written meanwhile",
     )
+
+    @model_validator(mode="after")
+    def _has_facets(self) -> SearchRequest:
+        for name in self.facet_under.keys() - self.facets:
+            raise refusal("is not among facets", f"facet_under.{name}")
+        return self
 
     @property
     def is_listing(self) -> bool:

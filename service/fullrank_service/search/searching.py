@@ -90,7 +90,9 @@ def _facets(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict
     counted: dict[str, Any] = {}
     for place, name in enumerate(request.asked.facets):
         if request.counts(name):
-            found = facet_over(parts, name, request.asked.facet_limit, f"facets.{place}")
+            asked, path = request.asked, f"facets.{place}"
+            under = asked.facet_under.get(name)
+            found = facet_over(parts, name, asked.facet_limit, path, under)
             counted[name] = facet_json(found)
     return counted
 

@@ -6,7 +6,7 @@ import { pageOf, type Params, snippetsOf } from "./request.js";
 // The service's default for the deepest hit, FULLRANK_MAX_OFFSET.
 const MAX_OFFSET = 10_000;
 // The most values that the service counts for a facet.
-export const MAX_FACET_VALUES = 100;
+export const MAX_FACET_VALUES = 1000;
 
 export function resultOf(index: string, params: Params, reply: SearchReply): any {
   const { limit, offset } = pageOf(params);

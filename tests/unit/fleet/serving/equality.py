@@ -52,6 +52,7 @@ BRANDS = ["acme", "zenith", "apex", "日本", ""]
 NEW_WORDS = ["zebra", "yak", "quokka", "走る"]
 POLL_S = 0.2
 VERSION = re.compile(r"planted-\w+-\w+")
+PATHS = ["a", "a > b", "a > b > c", "a > d", "e > b", "e!"]
 # Words are evidence.
 FLOOR = Floor(0.8, 0.5, 0.5, share=0.5, odds=10.0, unfamiliar=0.9, per_word=0.3, common=3.0)
 
@@ -79,6 +80,10 @@ def document(number: int) -> dict[str, Any]:
     if rng.random() < 0.3:
         # A time in one document of some shards, other texts in the others.
         fields["note"] = "2026-05-01" if rng.random() < 0.05 else rng.choice(["soon", "later"])
+    if rng.random() < 0.6:
+        fields["kind"] = rng.choice([*PATHS, rng.sample(PATHS, 2)])
+    if rng.random() < 0.6:
+        fields["shop"] = {"lat": rng.randint(-90, 90), "lon": rng.randint(-180, 180)}
     if number == 7:
         fields |= {"rare": "only here", "alone": 5, "nested": {"a": 1}}
     if number % 50 == 0:
@@ -296,6 +301,8 @@ def condition(rng: random.Random, depth: int = 0) -> dict[str, Any]:
             {"rare": "only here"},
             {"alone": {"gt": 1}},
             {"nothing": {"exists": False}},
+            {"kind": {"under": rng.choice(["a", "a > b", "e"])}},
+            {"shop": {"within": {"lat": 10, "lon": rng.randint(-180, 180), "km": 6000}}},
         ]
     )
 
@@ -304,8 +311,12 @@ def order(rng: random.Random) -> dict[str, Any]:
     found: dict[str, Any] = {}
     kind = rng.randrange(6)
     if kind == 0:
-        fields = rng.sample(["stars", "published", "is_new", "sizes", "note", "mixed", "alone"], 2)
-        found["sort"] = [{"field": f, "order": rng.choice(["asc", "desc"])} for f in fields]
+        names = ["stars", "published", "is_new", "sizes", "note", "mixed", "alone", "shop"]
+        found["sort"] = [
+            {"field": name, "order": rng.choice(["asc", "desc"])}
+            | ({"near": {"lat": 50, "lon": 8}} if name == "shop" else {})
+            for name in rng.sample(names, 2)
+        ]
     elif kind == 1:
         found["boost"] = [
             {"field": "stars", "log": True, "weight": rng.choice([0.3, -2, 50])},
@@ -329,6 +340,9 @@ def request(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.3:
         found["facets"] = rng.sample(["brand", "stars", "sizes", "mixed", "note", "rare"], 3)
         found["facet_limit"] = rng.randint(1, 8)
+        if rng.random() < 0.5:
+            found["facets"].append("kind")
+            found["facet_under"] = {"kind": rng.choice(["", "a"])}
     if rng.random() < 0.2:
         found["facet_ranges"] = {
             "stars": [{"to": 2}, {"from": 2, "to": 5.5}, {"from": 1}],

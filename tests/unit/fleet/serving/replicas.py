@@ -73,7 +73,7 @@ class Fake:
 
 
 class Fleet:
-    """The fake of each shard and place. A call that names a node makes a new one there; the first of `nodes` is usual."""
+    """The fake of each shard and place. A call that names a node makes one there; the first of `nodes` is usual."""
 
     def __init__(self) -> None:
         self.fakes: dict[tuple[int, int], Fake] = {}

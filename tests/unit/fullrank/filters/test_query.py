@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fullrank.errors import FilterError, QueryError
 from fullrank.filters.columns import aligned, columns_of
-from fullrank.filters.columns.table import dictionary, largest, scale_of, time_of
-from fullrank.filters.facets import Range, range_counts
+from fullrank.filters.columns.table import Point, dictionary, largest, scale_of, time_of
+from fullrank.filters.facets import Range, facet_over, range_counts
 from fullrank.filters.query import (
     MAX_CONDITIONS,
     MAX_DEPTH,
@@ -25,6 +26,7 @@ from fullrank.filters.query import (
     matching,
     parse_filter,
 )
+from fullrank.ordering.sorting import Boost, Decay, SortKey, boosts_of, sort_values
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
 
@@ -154,6 +156,69 @@ def test_days_and_times_are_bounds_of_time(asked: dict[str, Any], is_found: bool
         "name": "net",
     }
     assert matching(parse_filter(asked), columns_of([document])).tolist() == [is_found]
+
+
+points = st.builds(
+    Point, st.floats(-90, 90).map(lambda x: round(x, 3)), st.floats(-180, 180).map(lambda x: round(x, 3))
+)  # fmt: skip
+places = points.map(lambda at: at._asdict()) | points.map(lambda at: f"{at.lat}, {at.lon}")
+
+
+def _km(one: Point, other: Point) -> float:
+    """The distance by the angle between two vectors, with arctan2: exact for near and for far points."""
+    vectors: list[Any] = []
+    for lat, lon in np.radians([one, other]):
+        vectors.append([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    angle = np.arctan2(np.linalg.norm(np.cross(*vectors)), np.dot(*vectors))
+    return float(6371.0088 * angle)
+
+
+def _point(value: Any) -> Point:
+    return Point(*(value.values() if isinstance(value, dict) else map(float, value.split(","))))
+
+
+@given(st.lists(st.lists(places, max_size=3), max_size=6), points, st.floats(0, 20_100))
+@cases(40)
+def test_places_match_and_are_ordered_by_distance(
+    given: list[list[Any]], near: Point, km: float
+) -> None:
+    columns = columns_of([*({"at": own} for own in given), {"at": ["91,0", "here"]}])
+    distances = [[_km(_point(value), near) for value in own] for own in given]
+    assume(all(abs(distance - km) > 1e-6 for own in distances for distance in own))
+    nearest = [min(own, default=math.inf) for own in distances] + [math.inf]
+    within = {"at": {"within": {**near._asdict(), "km": km}}}
+    assert matching(parse_filter(within), columns).tolist() == [own <= km for own in nearest]
+    [values] = sort_values([columns], [SortKey("at", near=near)])
+    np.testing.assert_allclose(values[0], nearest, atol=1e-6)
+    [boosts] = boosts_of([columns], [Boost("at", 2.0, Decay(near, 100))], now=0)
+    expected = [2 * 0.5 ** (distance / 100) for distance in nearest]
+    np.testing.assert_allclose(boosts, expected, atol=1e-9)
+
+
+names = st.sampled_from(["a", "b", "a!", "a b", "", ">"])
+paths = st.lists(names, min_size=1, max_size=3).map(" > ".join)
+
+
+@given(st.lists(st.lists(paths, max_size=3), min_size=1, max_size=8), paths | st.just(""))
+@cases(60)
+def test_paths_match_and_are_counted_below_a_path(given: list[list[str]], path: str) -> None:
+    columns = columns_of([*({"kind": own} for own in given), {"kind": "c"}])
+    every = [*given, ["c"]]
+
+    def is_below(value: str) -> bool:
+        return value.startswith(f"{path} > ")
+
+    found = matching(parse_filter({"kind": {"under": path}}), columns).tolist()
+    assert found == [any(value == path or is_below(value) for value in own) for own in every]
+    cut = []
+    for own in every:
+        start = f"{path} > " if path else ""
+        below = [value.removeprefix(start) for value in own if value.startswith(start)]
+        cut.append({start + value.split(" > ")[0] for value in below})
+    facet = facet_over([(columns, np.ones(len(every), np.bool_))], "kind", 100, under=path)
+    counts = Counter(value for own in cut for value in own)
+    assert {one.value: one.count for one in facet.values} == counts
+    assert facet.missing == sum(not own for own in cut)
 
 
 DOCUMENTS: list[dict[str, Any]] = [
