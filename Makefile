@@ -120,7 +120,7 @@ PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --no-str
 	--python-version 3.11 --only-binary :all: --generate-hashes --no-header
 # Frameworks of others, which `make test-wheel` alone installs.
 INTEGRATIONS := langchain llamaindex haystack mcp
-DEV_EXTRAS := client dev postgresql qdrant ray rerank service tracing
+DEV_EXTRAS := client dev import postgresql qdrant ray rerank service tracing
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
 	$(BIN)/pip install --quiet --disable-pip-version-check uv

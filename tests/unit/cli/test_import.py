@@ -5,11 +5,18 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from examples.shop import products
@@ -98,13 +105,22 @@ def test_a_bad_row_is_named_and_nothing_is_written(
     assert {path.name for path in tmp_path.iterdir()} == {"t.csv"}
 
 
-def test_bad_rows_are_set_aside(run: Run, tmp_path: Path) -> None:
-    source = tmp_path / "t.jsonl"
-    source.write_text('{"id": "a", "title": "x"}\nnot json\n{"title": "y"}\n', "utf-8")
+@pytest.mark.parametrize(
+    ("name", "content", "bad"),
+    [
+        ("t.jsonl", b'{"id": "a", "title": "x"}\nnot json\n{"title": "y"}\n"caf\xe9"\n', [2, 3, 4]),
+        ("t.csv", b'id;title\na;x\nb;"y"y\nc;caf\xe9\nd;x;y;z\n', [3, 4, 5]),
+    ],
+)
+def test_bad_rows_are_set_aside(
+    run: Run, tmp_path: Path, name: str, content: bytes, bad: list[int]
+) -> None:
+    source = tmp_path / name
+    source.write_bytes(content)
     got = run("import", source, tmp_path / "out", "--skip-bad", "--json")
-    assert (json.loads(got.out)["documents"], json.loads(got.out)["skipped"]) == (1, 2)
+    assert (json.loads(got.out)["documents"], json.loads(got.out)["skipped"]) == (1, 3)
     lines = (tmp_path / "out/skipped.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["place"] for line in lines] == [f"{source}:2", f"{source}:3"]
+    assert [json.loads(line)["place"] for line in lines] == [f"{source}:{n}" for n in bad]
     assert run("train", tmp_path / "out", "--out", tmp_path / "b", "--name", "x").code == 0
 
 
@@ -157,7 +173,7 @@ date: 2026-05-01
 ---
 # Welcome
 
-Read [how to install it](guide/install.md#linux "title") or <https://other.example/>.
+Read [how to install it](guide/install.md#on-linux "title") or <https://other.example/>.
 """,
     "guide/install.md": """# Install
 
@@ -189,37 +205,44 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "description": "All calls",
             "_id": "api.html",
             "title": "API & more",
-            "text": "Calls\nSee the guide.\nDone",
-            "headings": "Calls",
+            "text": "See the guide.\nDone",
+            "headings": ["Calls"],
             "url": "https://docs.example/api/",
         },
         {
             "_id": "guide/install.md",
             "title": "Install",
-            "text": "Install\nOn Linux\nUse apt. Back to the start.\na\nb\nc\nx",
-            "headings": "On Linux",
+            "text": "",
+            "headings": ["On Linux"],
             "url": "https://docs.example/guide/install/",
+        },
+        {
+            "_id": "guide/install.md#on-linux",
+            "title": "On Linux",
+            "page": "Install",
+            "text": "Use apt. Back to the start.\na\nb\nc\nx",
+            "url": "https://docs.example/guide/install/#on-linux",
         },
         {
             "_id": "index.md",
             "tags": ["start", "here"],
             "date": "2026-05-01",
             "title": "Home",
-            "text": "Welcome\nRead how to install it or https://other.example/.",
-            "headings": "Welcome",
+            "text": "Read how to install it or https://other.example/.",
+            "headings": ["Welcome"],
             "url": "https://docs.example/index/",
         },
     ]
     assert table(out / "qrels/train.tsv") == [
         ["query-id", "corpus-id", "score"],
         ["api.html", "guide/install.md", "1"],
-        ["guide/install.md", "index.md", "1"],
-        ["index.md", "guide/install.md", "1"],
+        ["guide/install.md#on-linux", "index.md", "1"],
+        ["index.md", "guide/install.md#on-linux", "1"],
     ]
     assert table(out / "anchors.tsv")[1:] == [
         ["the guide", "guide/install.md"],
         ["start", "index.md"],
-        ["how to install it", "guide/install.md"],
+        ["how to install it", "guide/install.md#on-linux"],
     ]
 
 
@@ -265,4 +288,212 @@ def test_no_column_is_lost_to_another_one(run: Run, tmp_path: Path) -> None:
         {"_id": "a", "original_title": "Mr", "title": "Lamp", "size": "5"}
     ]
     assert "is the id already" in run("import", source, tmp_path / "o", "--title", "id").err
-    assert "--url is for a folder" in run("import", source, tmp_path / "o", "--url", "x").err
+    assert "--url is for pages" in run("import", source, tmp_path / "o", "--url", "x").err
+
+
+def test_anchors_of_html_and_front_matter_of_hugo(run: Run, tmp_path: Path) -> None:
+    """As Sphinx (sections), Hugo and GitHub (own links) and old pages (names) write anchors."""
+    site = tmp_path / "site"
+    site.mkdir()
+    body = """<title>Page</title><meta charset="cp1252"><h1 id="top">Page</h1><p>Café
+<section id="setup"><h2>Set up<a class="headerlink" href="#setup">¶</a></h2><p>first</section>
+<h2 id="setup">Again</h2><p>under the same anchor
+<h3><a name="in-c"></a>In C#</h3>second <h2>No anchor</h2>third
+<h4>Use <a href="#use-it">#</a></h4>"""
+    (site / "a.html").write_text(body, "cp1252")
+    (site / "b.md").write_text(
+        '+++\ntitle = "B"\ntags = ["x"]\ndescription = "All of B"\n+++\n## One {#eins}\n## Two\n## Two\n',
+        "utf-8",
+    )
+    assert run("import", site, tmp_path / "out").code == 0
+    found = {document["_id"]: document for document in documents(tmp_path / "out")}
+    assert {id: (document["title"], document["text"]) for id, document in found.items()} == {
+        "a.html": ("Page", "Café"),
+        "a.html#setup": ("Set up", "first\nAgain\nunder the same anchor"),
+        "a.html#in-c": ("In C#", "second\nNo anchor\nthird"),
+        "a.html#use-it": ("Use", ""),
+        "b.md": ("B", ""),
+        "b.md#eins": ("One", ""),
+        "b.md#two": ("Two", ""),
+        "b.md#two-1": ("Two", ""),
+    }
+    assert found["a.html"]["headings"] == ["Set up", "Again", "In C#", "No anchor", "Use"]
+    assert found["b.md"]["description"] == "All of B"
+    assert found["b.md#two"] == {
+        "_id": "b.md#two", "tags": ["x"], "title": "Two", "page": "B", "text": ""
+    }  # fmt: skip
+
+
+SITEMAP = """<?xml version="1.0" encoding="UTF-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+<url><loc>https://docs.example/v2/guide/</loc><lastmod>2026-03-01</lastmod></url>
+<url><loc>https://docs.example/v2/</loc></url>
+<url><loc>https://docs.example/v2/gone.html</loc></url>
+</urlset>
+"""
+
+
+def test_a_sitemap_gives_pages_their_order_url_and_date(run: Run, tmp_path: Path) -> None:
+    for name in ("index.html", "guide/index.html", "404.html"):
+        (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / name).write_text(f"<title>{name}</title><h2 id=x>X</h2>", "utf-8")
+    sitemap = tmp_path / "site/sitemap.xml"
+    sitemap.write_text(SITEMAP, "utf-8")
+    got = run("import", sitemap, tmp_path / "out")
+    assert f"{sitemap}:5: no page beside the sitemap for https://docs.example/v2/gone" in got.err
+    got = run("import", sitemap, tmp_path / "out", "--skip-bad", "--json")
+    assert json.loads(got.out)["skipped"] == 1
+    assert [(d["_id"], d["url"], d.get("lastmod")) for d in documents(tmp_path / "out")] == [
+        ("guide/index.html", "https://docs.example/v2/guide/", "2026-03-01"),
+        ("guide/index.html#x", "https://docs.example/v2/guide/#x", "2026-03-01"),
+        ("index.html", "https://docs.example/v2/", None),
+        ("index.html#x", "https://docs.example/v2/#x", None),
+    ]
+
+
+def test_parquet_and_sql_become_documents(run: Run, tmp_path: Path) -> None:
+    rows = [
+        {
+            "sku": i, "name": f"Lamp {i}", "price": Decimal(f"{i}.50"), "added": date(2026, 1, i + 1),
+            "tags": ["red", "warm"], "size": float("nan"), "note": None,
+        }
+        for i in range(3)
+    ]  # fmt: skip
+    expected = [
+        {
+            "_id": f"{i}", "title": f"Lamp {i}", "price": i + 0.5, "added": f"2026-01-0{i + 1}",
+            "tags": ["red", "warm"],
+        }
+        for i in range(3)
+    ]  # fmt: skip
+    parquet = tmp_path / "lamps.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), parquet)
+    assert run("import", parquet, tmp_path / "a").code == 0
+    assert documents(tmp_path / "a") == expected
+    address = f"sqlite:///{tmp_path / 'lamps.db'}"
+    with closing(sqlite3.connect(tmp_path / "lamps.db")) as database, database:
+        database.execute("CREATE TABLE lamps (sku INTEGER, name TEXT, price REAL, added TEXT)")
+        lines = [(i, f"Lamp {i}", i + 0.5, f"2026-01-0{i + 1}") for i in range(3)]
+        database.executemany("INSERT INTO lamps VALUES (?, ?, ?, ?)", lines)
+    got = run("import", address, tmp_path / "b", "--query", "SELECT * FROM lamps")
+    assert got.code == 0, got.err
+    assert documents(tmp_path / "b") == [
+        {k: v for k, v in row.items() if k != "tags"} for row in expected
+    ]
+    for source, options, problem in (
+        (address, (), "say what to select with --query"),
+        (address, ("--query", "SELECT * FROM lamp"), f"{address}: (sqlite3.OperationalError) no"),
+        ("nosuch://x", ("--query", "x"), "nosuch: Can't load plugin"),
+        (tmp_path / "lamps.db.parquet", (), "cannot be read: "),
+    ):
+        got = run("import", source, tmp_path / "c", *options)
+        assert (got.code, got.err.count("\n")) == (1, 1), got.err
+        assert problem in got.err
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "sqlalchemy"])
+def test_a_missing_package_names_the_extra(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    source = tmp_path / "x.parquet" if name == "pyarrow" else "sqlite://"
+    got = run("import", source, tmp_path / "out", *(("--query", "x") if name != "pyarrow" else ()))
+    assert got.err == f"fullrank: needs {name}; install it with: pip install 'fullrank[import]'\n"
+
+
+def test_dumps_of_search_engines_become_documents(run: Run, tmp_path: Path) -> None:
+    """Requests to _bulk, and the lines that elasticdump writes."""
+    lines = [
+        {"index": {"_index": "shop", "_id": "a"}},
+        {"name": "Lamp", "tags": ["red"]},
+        {"delete": {"_index": "shop", "_id": "z"}},
+        {"update": {"_id": "b"}},
+        {"doc": {"name": "Chair"}},
+        {"_index": "shop", "_type": "_doc", "_id": "c", "_score": 1, "_source": {"name": "Table"}},
+    ]
+    source = tmp_path / "shop.json"
+    source.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert run("import", source, tmp_path / "out").code == 0
+    assert documents(tmp_path / "out") == [
+        {"_id": "a", "title": "Lamp", "tags": ["red"]},
+        {"_id": "b", "title": "Chair"},
+        {"_id": "c", "title": "Table"},
+    ]
+    source.write_text(json.dumps(lines), "utf-8")
+    assert (
+        "shop.json:1: an array; write one document a line"
+        in run("import", source, tmp_path / "x").err
+    )
+
+
+def test_a_folder_of_beir_becomes_a_judged_collection(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "beir"
+    (source / "qrels").mkdir(parents=True)
+    corpus = [{"_id": "d1", "title": "T", "text": "x", "metadata": {}}, {"_id": "d2", "text": "y"}]
+    (source / "corpus.jsonl").write_text("\n".join(map(json.dumps, corpus)), "utf-8")
+    (source / "queries.jsonl").write_text('{"_id": "q1", "text": "t", "metadata": {}}\n', "utf-8")
+    for split in ("train", "dev"):
+        lines = "query-id\tcorpus-id\tscore\nq1\td1\t2\n"
+        (source / "qrels" / f"{split}.tsv").write_text(lines, "utf-8")
+    assert run("import", source, tmp_path / "out").code == 0
+    assert documents(tmp_path / "out") == [{"_id": "d1", "title": "T", "text": "x"}, corpus[1]]
+    for split in ("train", "valid"):
+        assert table(tmp_path / f"out/qrels/{split}.tsv")[1:] == [["q1", "d1", "2"]]
+    assert (tmp_path / "out/queries.jsonl").read_text("utf-8") == '{"_id": "q1", "text": "t"}\n'
+
+
+TREC = {
+    "docs/a.sgml": "<DOC>\n<DOCNO> FT-1 </DOCNO>\n<HEADLINE>Fish &amp; chips</HEADLINE>\n"
+    "<TEXT>\n<P>Hot\n</P>\n</TEXT>\n</DOC>\n",
+    "docs/b.sgml.gz": "<DOC><DOCNO>FT-2</DOCNO>\n<TEXT>Cold</TEXT>\n<TEXT>peas</TEXT></DOC>\n",
+    "topics.301-302": "<top>\n<num> Number: 301\n<title> hot fish\n\n<desc> Description:\nWhere?\n</top>\n"
+    "<top>\n<num> Number: 302 \n<title> Topic: peas\n</top>\n",
+    "topics.xml": '<topics><topic number="1"><query>cold</query><question>?</question></topic></topics>',
+    "qrels.test.txt": "301 0 FT-1 1\n302 0 FT-2 2\n301 0 FT-2 0\n",
+    "qrels.train.txt": "1 0 FT-2 1\n",
+    "readme": "Disk 5",
+}
+
+
+def test_documents_topics_and_qrels_of_trec_become_a_judged_collection(
+    run: Run, tmp_path: Path
+) -> None:
+    for name, content in TREC.items():
+        path = tmp_path / "trec" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    out = tmp_path / "out"
+    got = run("import", tmp_path / "trec", out)
+    assert got.code == 0, got.err
+    assert documents(out) == [
+        {"_id": "FT-1", "title": "Fish & chips", "text": "Hot"},
+        {"_id": "FT-2", "text": "Cold\npeas"},
+    ]
+    queries = (out / "queries.jsonl").read_text("utf-8").splitlines()
+    assert [(q["_id"], q["text"]) for q in map(json.loads, queries)] == [
+        ("301", "hot fish"), ("302", "peas"), ("1", "cold")
+    ]  # fmt: skip
+    assert table(out / "qrels/train.tsv")[1:] == [["1", "FT-2", "1"]]
+    assert table(out / "qrels/test.tsv")[1:] == [
+        ["301", "FT-1", "1"], ["302", "FT-2", "2"], ["301", "FT-2", "0"]
+    ]  # fmt: skip
+    (tmp_path / "trec/qrels.test.txt").write_text("301 0 FT-1 1\n301 0 FT-2 yes\n", "utf-8")
+    got = run("import", tmp_path / "trec", tmp_path / "x")
+    assert "qrels.test.txt:2: expected a query, a document and a grade: '301 0 FT-2 yes'" in got.err
+
+
+def test_titles_of_other_types_become_text(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "t.jsonl"
+    lines = [
+        {"id": 1, "title": 1984},
+        {"id": 2, "title": ["a", "b"]},
+        {"id": 3, "title": {"en": 1}},
+    ]
+    source.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert (
+        "t.jsonl:3: field 'title': expected text, got object"
+        in run("import", source, tmp_path / "out").err
+    )
+    assert run("import", source, tmp_path / "out", "--skip-bad").code == 0
+    assert [d["title"] for d in documents(tmp_path / "out")] == ["1984", "a\nb"]

@@ -38,6 +38,7 @@ from fullrank.events.segments import (
 )
 from fullrank.storage.strict_json import JsonError, parse_items, parse_time
 from fullrank_trainer.collection.lines import open_bytes
+from fullrank_trainer.importing.tables import opened, separator_of, undecoded
 
 # Read tables of clicks: CSV or TSV with a header.
 #
@@ -61,28 +62,37 @@ Row = Mapping[str, str]
 
 
 def read_table(
-    path: Path, now: float, refused: Counter[str], first_position: int = 1
+    path: Path,
+    now: float,
+    refused: Counter[str],
+    first_position: int = 1,
+    encoding: str | None = None,
+    ids: str = "document",
 ) -> Iterator[ServedList | Event]:
     """Read the lists and clicks of a table. Rows of one list must follow each other.
 
     Args:
         now: time of rows without one, in seconds since 1970.
+        ids: column of the documents if there is none named "document".
 
     Raises:
         FullrankError: the file cannot be read, or its header lacks a column.
     """
-    separator = "\t" if ".tsv" in path.suffixes else ","
     try:
-        with open_bytes(path) as file, TextIOWrapper(file, "utf-8-sig", newline="") as text:
-            rows = csv.DictReader(text, delimiter=separator, restval="")
-            names = rows.fieldnames or []
-            for name in ("query", "document"):
+        with opened(path, encoding) as text:
+            head = text.readline()
+            separator = separator_of(path, head)
+            names = next(csv.reader([head], delimiter=separator), [])
+            ids = "document" if "document" in names or ids not in names else ids
+            for name in ("query", ids):
                 if name not in names:
                     raise FullrankError(
                         f"{path}: no column {name!r}; there are: {', '.join(names) or 'none'}"
                     )
+            names = ["document" if name == ids else name for name in names]
+            rows = csv.DictReader(text, names, delimiter=separator, restval="")
             yield from _records(path, rows, now, refused, first_position)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise FullrankError(f"{path}: cannot be read: {error}") from error
 
 
@@ -106,6 +116,9 @@ def _records(
                 at = _time(row.get("time"), now)
             except (ValueError, OverflowError):
                 refused["position or time is no number"] += 1
+                continue
+            if undecoded(row["query"]) or undecoded(row["document"]):
+                refused["not in this encoding; name it with --encoding"] += 1
                 continue
             shown = [id for id in (row.get("shown") or "").split("|") if id]
             is_placed = 0 <= place < MAX_POSITION and len(shown) <= MAX_POSITION
@@ -239,7 +252,13 @@ def format_of(path: Path) -> str:
 
 
 def read_records(
-    path: Path, form: str, now: float, refused: Counter[str], first_position: int = 1
+    path: Path,
+    form: str,
+    now: float,
+    refused: Counter[str],
+    first_position: int = 1,
+    encoding: str | None = None,
+    ids: str = "document",
 ) -> Iterator[Record]:
     """Read the lists and events of a file.
 
@@ -250,7 +269,7 @@ def read_records(
         FullrankError: the file cannot be read, or its header lacks a column.
     """
     if form == "table":
-        yield from read_table(path, now, refused, first_position)
+        yield from read_table(path, now, refused, first_position, encoding, ids)
         return
     for given in _objects(path, refused):
         if not isinstance(given, dict):

@@ -24,9 +24,11 @@ _SHOWN = 3
 
 def import_(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="SOURCE", help="CSV, TSV or JSON lines, or a folder of Markdown or HTML."
+            metavar="SOURCE",
+            help="A table (CSV, TSV, JSON lines, Parquet), a dump of Elasticsearch, a database (postgresql://…), "
+            "a folder of Markdown or HTML, a sitemap, or a folder of BEIR or TREC.",
         ),
     ],
     out: Annotated[Path, typer.Argument(metavar="COLLECTION", help="Folder to write.")],
@@ -48,9 +50,12 @@ def import_(
             help="Address of pages, with {path} for the path without its ending: https://docs.example/{path}.html",
         ),
     ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="What to select from a database.")
+    ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="Encoding of a table; default: UTF-8, or UTF-16 with its mark."),
+        typer.Option(help="Encoding of the files; default: UTF-8, or UTF-16 with its mark."),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write bad rows to skipped.jsonl and go on.")
@@ -60,57 +65,39 @@ def import_(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a collection to train on from a table of documents or a folder of pages.
+    """Make a collection to train on from documents in files or a database.
 
-    Links between pages, or clicks, become training pairs.
+    Links between pages, judged queries, or clicks become training pairs.
     """
     from fullrank_trainer.clicks.export import require_new
-    from fullrank_trainer.importing.pages import Pages
-    from fullrank_trainer.importing.rows import Checked
-    from fullrank_trainer.importing.tables import ENDINGS, open_table
+    from fullrank_trainer.importing import open_source
+    from fullrank_trainer.importing.rows import SKIPPED, Checked
 
     require_new(out)
-    found: dict[str, Any] = {}
-    pages = None
-    if source.is_dir():
-        if any((id, title, text, encoding)):
-            raise FullrankError(f"{source}: --id, --title, --text and --encoding are for tables")
-        pages = Pages(source, url)
-        if not pages.files:
-            raise FullrankError(f"{source}: no Markdown or HTML page in this folder")
-        rows, total = pages.rows(), len(pages.files)
-    elif source.name.removesuffix(".gz").endswith(ENDINGS):
-        if url is not None:
-            raise FullrankError(f"{source}: --url is for a folder of pages")
-        table = open_table(source, encoding, {"_id": id, "title": title, "text": text})
-        found["columns"] = {
-            name: table.fields.get(name, table.kinds.get(name)) for name in table.columns
-        }
-        rows, total = table.rows(), None
-    else:
-        raise FullrankError(
-            f"{source}: neither a folder nor one of {', '.join(ENDINGS)}, plain or .gz"
-        )
-    checked = Checked(skip_bad)
+    mapping = {"_id": id, "title": title, "text": text}
+    documents = open_source(source, mapping, query, url, encoding)
+    found: dict[str, Any] = {"columns": documents.columns} if documents.columns else {}
     with _new_folder(out, dry_run) as folder, Reporter() as report:
+        checked = Checked(folder / SKIPPED if skip_bad else None)
         count, first = 0, []
         with (
             (folder / "corpus.jsonl").open("w", encoding="utf-8") as corpus,
-            report.stage("import", total) as stage,
+            report.stage("import", documents.total) as stage,
         ):
-            for row in checked.good(rows):
+            for row in checked.good(documents.rows()):
                 corpus.write(json_module.dumps(row.fields, ensure_ascii=False) + "\n")
                 first += [row.fields] if count < _SHOWN else []
                 count += 1
-                stage.advance()
+                stage.advance(not row.is_part)
         if not count:
             raise FullrankError(f"{source}: no documents")
-        checked.write(folder)
-        if pages is not None:
-            found["links"] = _write_links(folder, pages.links, are_judgements=clicks is None)
+        found |= documents.write(folder, are_judged=clicks is not None)
         if clicks is not None:
-            found["clicks"] = _write_clicks(folder, clicks, report)
-    found |= {"documents": count, "skipped": len(checked.skipped)}
+            ids = next(
+                (name for name, use in documents.columns.items() if use == "_id"), "document"
+            )
+            found["clicks"] = _write_clicks(folder, clicks, encoding, ids, report)
+    found |= {"documents": count, "skipped": checked.skipped}
     if dry_run:
         found["first"] = first
     if json:
@@ -142,32 +129,17 @@ def _new_folder(out: Path, dry_run: bool) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_links(
-    folder: Path, links: dict[str, list[tuple[str, str]]], *, are_judgements: bool
-) -> int:
-    """Write the texts of links and, as judgements, which pages link each other; return the number of such pairs."""
-    # A page that could not be read is no document.
-    known = [(page, to, text) for page, found in links.items() for to, text in found if to in links]
-    pairs = sorted({(page, to) for page, to, _ in known})
-    if pairs and are_judgements:
-        (folder / "qrels").mkdir()
-        lines = [f"{page}\t{to}\t1" for page, to in pairs]
-        head = "query-id\tcorpus-id\tscore"
-        (folder / "qrels" / "train.tsv").write_text("\n".join([head, *lines, ""]), "utf-8")
-    if known:
-        lines = [f"{text}\t{to}" for _, to, text in known]
-        (folder / "anchors.tsv").write_text("\n".join(["anchor\tcorpus-id", *lines, ""]), "utf-8")
-    return len(pairs)
-
-
-def _write_clicks(folder: Path, clicks: Path, report: Reporter) -> dict[str, int]:
+def _write_clicks(
+    folder: Path, clicks: Path, encoding: str | None, ids: str, report: Reporter
+) -> dict[str, Any]:
     """Write the queries of a log of clicks, and how often people clicked what; return the numbers of pairs."""
     from fullrank.events.records import ServedList
     from fullrank_trainer.clicks import fit_propensities, join, rank_by_text, write_collection
     from fullrank_trainer.clicks.imports import format_of, read_records
 
     refused: Counter[str] = Counter()
-    records = [*read_records(clicks, format_of(clicks), time.time(), refused)]
+    read = read_records(clicks, format_of(clicks), time.time(), refused, 1, encoding, ids)
+    records = [*read]
     lists = [record for record in records if isinstance(record, ServedList)]
     events = [record for record in records if not isinstance(record, ServedList)]
     votes = join(lists, events)
@@ -181,4 +153,4 @@ def _write_clicks(folder: Path, clicks: Path, report: Reporter) -> dict[str, int
                 path.rename(folder / path.name)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return {**counts, **({"refused": sum(refused.values())} if refused else {})}
+    return {**counts, **({"refused": dict(refused)} if refused else {})}

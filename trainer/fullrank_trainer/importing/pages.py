@@ -1,26 +1,33 @@
-"""Read the Markdown and HTML pages of a site: titles, headings, text, and the links between them."""
+"""Read the Markdown and HTML pages of a site: passages by heading, front matter, and the links between them."""
 
 from __future__ import annotations
 
 import os
 import posixpath
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from xml.parsers import expat
 
 import orjson
 import yaml
 from markdown_it import MarkdownIt
 
+from fullrank.errors import FullrankError
+from fullrank_trainer.collection.judgements import QRELS_HEADER
 from fullrank_trainer.importing.rows import Row
+from fullrank_trainer.importing.tables import encoding_of, opened
 
 ENDINGS = (".md", ".markdown", ".html", ".htm")
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
-_FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT = re.compile(r"\A(---|\+\+\+)\r?\n(.*?)\r?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.IGNORECASE)
+_OWN_ANCHOR = re.compile(r"\s*\{#([^\s{}]+)\}$")
 # Parts of a page that every page of a site repeats, or that nobody reads.
 _OUTSIDE = frozenset(
     {"script", "style", "nav", "header", "footer", "aside", "template", "noscript", "svg"}
@@ -35,65 +42,156 @@ _EMPTY = frozenset(
 
 
 @dataclass
+class Passage:
+    """What a page says up to its first heading with an anchor, or after one of them."""
+
+    title: str = ""
+    anchor: str = ""
+    text: str = ""
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass
 class Page:
     """What a page says; ``fields`` has the rest of the front matter, or the description of HTML."""
 
-    title: str = ""
-    headings: list[str] = field(default_factory=list)
-    text: str = ""
-    links: list[tuple[str, str]] = field(default_factory=list)
+    title: str
+    headings: list[str]
+    passages: list[Passage]
     fields: dict[str, Any] = field(default_factory=dict)
 
 
 class Pages:
-    """The pages of a folder, without hidden folders and node_modules.
+    """The pages of a folder, without hidden folders and node_modules, or those of a sitemap in its order.
 
-    ``rows`` also fills ``links``: the pages that each page links to, with the texts of the links.
+    ``rows`` also notes the links of each passage.
 
     Args:
-        root: The folder.
-        address: The url of a page, in which {path} stands for its path without the ending; None: pages have no url.
+        source: The folder, or the sitemap, beside which the pages lie.
+        address: The url of a page, in which {path} stands for its path without the ending; None: that of the sitemap.
+        encoding: None: what the page says, else UTF-8.
     """
 
-    def __init__(self, root: Path, address: str | None) -> None:
-        self._root, self._address = root, address
-        self.files = sorted(_files(root))
-        ids = {path.relative_to(root).as_posix() for path in self.files}
-        self._by_address = {name: id for id in sorted(ids, reverse=True) for name in _names(id)}
-        self.links: dict[str, list[tuple[str, str]]] = {}
+    def __init__(self, source: Path, address: str | None, encoding: str | None) -> None:
+        self._root = source if source.is_dir() else source.parent
+        self._address, self._encoding = address, encoding
+        ids = [path.relative_to(self._root).as_posix() for path in sorted(_files(self._root))]
+        self._by_address = {name: id for id in reversed(ids) for name in _names(id)}
+        self._mapped = None if source.is_dir() else self._in_sitemap(source)
+        self._ids = ids
+        self.total = len(ids if self._mapped is None else self._mapped)
+        # By passage: page, anchor and text of each link.
+        self._links: dict[str, list[tuple[str, str, str]]] = {}
+
+    @property
+    def columns(self) -> dict[str, str]:
+        return {}
 
     def rows(self) -> Iterator[Row]:
-        for path in self.files:
-            id = path.relative_to(self._root).as_posix()
-            try:
-                content = path.read_bytes().decode("utf-8-sig")
-                page = (read_html if path.suffix in (".html", ".htm") else read_markdown)(content)
-            except (OSError, ValueError, yaml.YAMLError) as error:
-                yield Row(str(path), {"_id": id}, f"cannot be read: {' '.join(str(error).split())}")
-                continue
-            named = ((self._target(id, href), text) for href, text in page.links)
-            self.links[id] = [(to, text) for to, text in named if to is not None and to != id]
-            title = page.title or next(iter(page.headings), "") or Path(id).stem
-            fields = {"_id": id, "title": title, "text": page.text}
-            if headings := [heading for heading in page.headings if heading != title]:
-                fields["headings"] = "\n".join(headings)
-            if self._address is not None:
-                fields["url"] = self._address.replace("{path}", posixpath.splitext(id)[0])
-            yield Row(str(path), {"_id": id, **page.fields, **fields})
+        if self._mapped is None:
+            for id in self._ids:
+                yield from self._page(id, {})
+            return
+        paths = [_path_of(address) for _, address, _ in self._mapped]
+        # The folder of the sitemap may be that of the host, of its parent or of a folder of the site.
+        named = self._by_address.get
+        leading = max(range(6), key=lambda n: len({named(_without(path, n)) for path in paths}))
+        for (place, address, modified), path in zip(self._mapped, paths, strict=True):
+            page = self._by_address.get(_without(path, leading))
+            if page is None:
+                yield Row(place, {"url": address}, f"no page beside the sitemap for {address}")
+            else:
+                changed = {"lastmod": modified} if modified else {}
+                yield from self._page(page, {"url": address, **changed})
 
-    def _target(self, id: str, href: str) -> str | None:
+    def _page(self, id: str, given: dict[str, Any]) -> Iterator[Row]:
+        path = self._root / id
+        try:
+            page = self._read(path)
+        except (OSError, ValueError, TypeError, LookupError, yaml.YAMLError) as error:
+            yield Row(str(path), {"_id": id}, f"cannot be read: {' '.join(str(error).split())}")
+            return
+        title = page.title or next(iter(page.headings), "") or Path(id).stem
+        if self._address is not None:
+            given = {**given, "url": self._address.replace("{path}", posixpath.splitext(id)[0])}
+        for passage in page.passages:
+            name = f"{id}#{passage.anchor}" if passage.anchor else id
+            self._links[name] = [
+                (*target, text)
+                for href, text in passage.links
+                if (target := self._target(id, href)) is not None and target[0] != id
+            ]
+            own = {**page.fields, **given, "_id": name, "title": title, "text": passage.text}
+            if passage.anchor:
+                own |= {"title": passage.title, "page": title}
+                own.pop("description", None)
+                if "url" in own:
+                    own["url"] = f"{own['url']}#{passage.anchor}"
+            elif headings := [heading for heading in page.headings if heading != title]:
+                own["headings"] = headings
+            yield Row(str(path), {"_id": name, **own}, is_part=bool(passage.anchor))
+
+    def _read(self, path: Path) -> Page:
+        content = path.read_bytes()
+        is_html = path.suffix.lower() in (".html", ".htm")
+        said = _CHARSET.search(content[:2048]) if is_html else None
+        text = content.decode(
+            self._encoding or (said[1].decode() if said else encoding_of(content))
+        ).removeprefix("\ufeff")
+        return read_html(text) if is_html else read_markdown(text)
+
+    def _target(self, id: str, href: str) -> tuple[str, str] | None:
         parts = urlsplit(href)
         if parts.scheme or parts.netloc or not parts.path:
             return None
         # Joined with an absolute path, the folder of the page is left out.
         path = posixpath.join(posixpath.dirname(id), unquote(parts.path)).lstrip("/")
-        return self._by_address.get(posixpath.normpath(path).removesuffix("/"))
+        page = self._by_address.get(posixpath.normpath(path).removesuffix("/"))
+        return None if page is None else (page, unquote(parts.fragment))
+
+    def _in_sitemap(self, path: Path) -> list[tuple[str, str, str]]:
+        """Return the place, address and date of each page; also of the sitemaps beside this one that it names."""
+        found: list[tuple[str, str, str]] = []
+        for line, kind, values in _read_sitemap(path):
+            if kind == "url":
+                found.append((f"{path}:{line}", values.get("loc", ""), values.get("lastmod", "")))
+            else:
+                name = posixpath.basename(urlsplit(values.get("loc", "")).path)
+                found += self._in_sitemap(path.with_name(name))
+        return found
+
+    def write(self, folder: Path, *, are_judged: bool) -> dict[str, int]:
+        """Write the texts of links and, unless something else is judged, which passages link each other."""
+        known = [
+            (name, anchored if (anchored := f"{page}#{anchor}") in self._links else page, text)
+            for name, found in self._links.items()
+            for page, anchor, text in found
+            if page in self._links  # a page that could not be read is no document
+        ]
+        pairs = sorted({(name, to) for name, to, _ in known})
+        if pairs and not are_judged:
+            (folder / "qrels").mkdir()
+            lines = ["\t".join(QRELS_HEADER), *(f"{name}\t{to}\t1" for name, to in pairs), ""]
+            (folder / "qrels" / "train.tsv").write_text("\n".join(lines), "utf-8")
+        if known:
+            lines = ["anchor\tcorpus-id", *(f"{text}\t{to}" for _, to, text in known), ""]
+            (folder / "anchors.tsv").write_text("\n".join(lines), "utf-8")
+        return {"pages": self.total, "links": len(pairs)}
 
 
 def _files(root: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
         names[:] = [name for name in names if name[0] != "." and name not in _SKIPPED_FOLDERS]
         yield from (Path(folder, name) for name in files if name.lower().endswith(ENDINGS))
+
+
+def _path_of(address: str) -> str:
+    parts = urlsplit(address)
+    return posixpath.join(parts.netloc, unquote(parts.path).strip("/"))
+
+
+def _without(path: str, leading: int) -> str:
+    return "/".join(path.split("/")[leading:]) or "."
 
 
 def _names(id: str) -> Iterable[str]:
@@ -104,46 +202,78 @@ def _names(id: str) -> Iterable[str]:
         yield posixpath.dirname(stem) or "."
 
 
+def _read_sitemap(path: Path) -> list[tuple[int, str, dict[str, str]]]:
+    """Return the line, the kind (url or sitemap) and the values of each entry. Raises FullrankError."""
+    found: list[tuple[int, str, dict[str, str]]] = []
+    parser = expat.ParserCreate(namespace_separator=" ")
+    words: list[str] = []
+
+    def start(tag: str, _: object) -> None:
+        words.clear()
+        if (kind := tag.rpartition(" ")[2]) in ("url", "sitemap"):
+            found.append((parser.CurrentLineNumber, kind, {}))
+
+    def end(tag: str) -> None:
+        if (name := tag.rpartition(" ")[2]) in ("loc", "lastmod") and found:
+            found[-1][2].setdefault(name, "".join(words).strip())
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = words.append
+    try:
+        with opened(path, None) as text:
+            parser.Parse(text.read(), True)
+    except expat.ExpatError as error:
+        raise FullrankError(f"{path}:{error.lineno}: no sitemap: {error}") from error
+    return found
+
+
 def read_markdown(content: str) -> Page:
-    """Read a page of CommonMark with tables, and YAML front matter. Raises YAMLError if that is damaged."""
-    page = Page()
+    """Read a page of CommonMark with tables, and front matter in YAML or TOML.
+
+    Raises:
+        YAMLError: The front matter is damaged; as TOML, ValueError.
+    """
+    title, fields = "", {}
     if front := _FRONT.match(content):
         content = content[front.end() :]
-        given = yaml.safe_load(front[1])
+        given = yaml.safe_load(front[2]) if front[1] == "---" else tomllib.loads(front[2])
         if isinstance(given, dict):
-            page.title = str(given.pop("title", None) or "")
+            title = str(given.pop("title", None) or "")
             # Dates become text, as JSON has none.
-            page.fields = orjson.loads(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
-    found = read_html(MarkdownIt("commonmark").enable("table").render(content))
-    page.headings, page.text, page.links = found.headings, found.text, found.links
-    return page
+            fields = orjson.loads(orjson.dumps(given, option=orjson.OPT_NON_STR_KEYS))
+    page = read_html(MarkdownIt("commonmark").enable("table").render(content), makes_anchors=True)
+    return Page(title, page.headings, page.passages, fields)
 
 
-def read_html(content: str) -> Page:
-    """Read a page of HTML: what is in <main> or <article>, if it has one."""
-    reader = _Reader()
+def read_html(content: str, *, makes_anchors: bool = False) -> Page:
+    """Read a page of HTML: what is in <main> or <article>, if it has one.
+
+    Args:
+        makes_anchors: Headings without an anchor get that of most renderers of Markdown; else they begin no passage.
+    """
+    reader = _Reader(makes_anchors)
     reader.feed(content)
     reader.close()
     return reader.page()
 
 
 class _Reader(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, makes_anchors: bool) -> None:
         super().__init__(convert_charrefs=True)
         self._open: list[str] = []
         self._title: list[str] = []
         self._description = ""
-        # Text, headings and links of the whole page, and of its main part.
-        self._parts = (_Part(), _Part())
+        # The whole page, and its main part.
+        self._parts = (_Part(makes_anchors), _Part(makes_anchors))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "meta" and (given.get("name") or "").lower() == "description":
-            self._description = (given.get("content") or "").strip()
+        given = {name: value or "" for name, value in attrs}
+        if tag == "meta" and given.get("name", "").lower() == "description":
+            self._description = given.get("content", "").strip()
         if tag not in _EMPTY:
             self._open.append(tag)
         for part in self._here():
-            part.begin(tag, given.get("href") if tag == "a" else None)
+            part.begin(tag, given)
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self._open:
@@ -166,49 +296,107 @@ class _Reader(HTMLParser):
         return self._parts if is_main else self._parts[:1]
 
     def page(self) -> Page:
-        part = self._parts[1] if self._parts[1].text().strip() else self._parts[0]
+        part = next((part for part in reversed(self._parts) if part.close()), self._parts[0])
         fields = {"description": self._description} if self._description else {}
-        title = " ".join("".join(self._title).split())
-        return Page(title, part.headings, part.text(), part.links, fields)
+        return Page(_line(self._title), part.headings, part.passages, fields)
 
 
 class _Part:
-    def __init__(self) -> None:
+    """Cuts what it is given into passages."""
+
+    def __init__(self, makes_anchors: bool) -> None:
+        self._makes_anchors = makes_anchors
         self.headings: list[str] = []
-        self.links: list[tuple[str, str]] = []
+        self.passages = [Passage()]
+        self._anchors = {""}
         self._pieces: list[str] = []
         self._heading: list[str] | None = None
+        self._level = self._anchor = ""
         self._link: tuple[str, list[str]] | None = None
 
-    def begin(self, tag: str, href: str | None) -> None:
+    def begin(self, tag: str, given: dict[str, str]) -> None:
         if tag in _BLOCKS:
+            self._end_heading()
             self._pieces.append("\n")
+        anchor = given.get("id") or (given.get("name", "") if tag == "a" else "")
+        href = given.get("href") if tag == "a" else None
         if tag in _HEADINGS:
-            self._heading = []
+            self._heading, self._level = [], tag
+            self._anchor = anchor or self._anchor
+        elif self._heading is not None:
+            is_own = href is not None and href.startswith("#")
+            self._anchor = self._anchor or anchor or (href[1:] if is_own and href else "")
+        elif anchor:
+            # Of the section that a heading begins, or of an empty link before it.
+            self._anchor = anchor
         if href is not None:
             self._link = (href, [])
 
     def end(self, tag: str) -> None:
         if tag in _BLOCKS:
+            self._end_heading()
             self._pieces.append("\n")
-        if tag in _HEADINGS and self._heading is not None:
-            # Generators of sites end a heading with a link to itself, "¶".
-            if heading := " ".join("".join(self._heading).split()).rstrip("¶").rstrip():
-                self.headings.append(heading)
-            self._heading = None
         if tag == "a" and self._link is not None:
             href, words = self._link
-            if text := " ".join("".join(words).split()):
-                self.links.append((href, text))
+            text = _line(words)
+            if self._heading is not None and not any(map(str.isalnum, text)):
+                # Generators of sites end a heading with a link to itself, such as "¶".
+                del self._heading[len(self._heading) - len(words) :]
+            elif text:
+                self.passages[-1].links.append((href, text))
             self._link = None
 
     def add(self, data: str) -> None:
-        self._pieces.append(data)
         if self._heading is not None:
             self._heading.append(data)
+        else:
+            self._pieces.append(data)
+            if data.strip():
+                self._anchor = ""
         if self._link is not None:
             self._link[1].append(data)
 
-    def text(self) -> str:
+    def close(self) -> bool:
+        """End the last passage; return whether the part says anything."""
+        self._end_heading()
+        self._end_passage()
+        return bool(self.headings or self.passages[0].text)
+
+    def _end_passage(self) -> None:
         lines = (" ".join(line.split()) for line in "".join(self._pieces).split("\n"))
-        return "\n".join(kept for line in lines if (kept := line.removesuffix("¶")))
+        self.passages[-1].text = "\n".join(filter(None, lines))
+        self._pieces = []
+
+    def _end_heading(self) -> None:
+        if self._heading is None:
+            return
+        heading = _line(self._heading)
+        anchor, self._heading, self._anchor = self._anchor, None, ""
+        if self._makes_anchors and (own := _OWN_ANCHOR.search(heading)):
+            heading, anchor = heading[: own.start()], own[1]
+        if not heading:
+            return
+        is_first = not self.headings
+        self.headings.append(heading)
+        if self._makes_anchors and not anchor:
+            anchor = self._made(heading)
+        if (is_first and self._level == "h1") or anchor in self._anchors:
+            # The title of the page, or nothing that a url can lead to.
+            self._pieces.append("" if is_first else heading)
+            return
+        self._anchors.add(anchor)
+        self._end_passage()
+        self.passages.append(Passage(heading, anchor))
+
+    def _made(self, heading: str) -> str:
+        """Return the anchor of a Markdown heading: in lower case, without signs, with hyphens for spaces."""
+        anchor = made = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        n = 0
+        while made in self._anchors:
+            n += 1
+            made = f"{anchor}-{n}"
+        return made
+
+
+def _line(pieces: Iterable[str]) -> str:
+    return " ".join("".join(pieces).split())

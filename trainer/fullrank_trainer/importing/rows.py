@@ -17,11 +17,16 @@ SKIPPED = "skipped.jsonl"
 
 @dataclass(frozen=True)
 class Row:
-    """A document of a place in a file, or what is wrong with it."""
+    """A document of a place in a file, or what is wrong with it.
+
+    Attributes:
+        is_part: Whether it is a part of the page that the row before it is or is part of.
+    """
 
     place: str
     fields: dict[str, Any]
     problem: str | None = None
+    is_part: bool = False
 
 
 @dataclass
@@ -29,11 +34,11 @@ class Checked:
     """Passes on the rows with a new id, and refuses or counts the others.
 
     Attributes:
-        skip_bad: Whether to go on after a bad row.
+        skipped_to: Where to write bad rows; None: the first one is an error.
     """
 
-    skip_bad: bool
-    skipped: list[Row] = field(default_factory=list)
+    skipped_to: Path | None
+    skipped: int = 0
     _seen: set[bytes] = field(default_factory=set)
 
     def good(self, rows: Iterator[Row]) -> Iterator[Row]:
@@ -42,8 +47,11 @@ class Checked:
             problem = row.problem or self._problem(row.fields.get("_id"))
             if problem is None:
                 yield row
-            elif self.skip_bad:
-                self.skipped.append(Row(row.place, row.fields, problem))
+            elif self.skipped_to is not None:
+                self.skipped += 1
+                line = {"place": row.place, "problem": problem, "row": row.fields}
+                with self.skipped_to.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
             else:
                 raise FullrankError(f"{row.place}: {problem}; --skip-bad sets such rows aside")
 
@@ -58,10 +66,3 @@ class Checked:
             return f"the id {id!r} occurs twice"
         self._seen.add(digest)
         return None
-
-    def write(self, folder: Path) -> None:
-        if self.skipped:
-            with (folder / SKIPPED).open("w", encoding="utf-8") as file:
-                for row in self.skipped:
-                    line = {"place": row.place, "problem": row.problem, "row": row.fields}
-                    file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,34 +1,49 @@
-"""Read documents from CSV, TSV and JSON lines, plain or gzipped, row by row."""
+"""Read documents row by row from tables: CSV, TSV, JSON lines and bulk dumps of search engines, plain or gzipped."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from fullrank.errors import FullrankError
 from fullrank.storage import strict_json
+from fullrank.storage.documents import text_of
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.lines import open_bytes
 from fullrank_trainer.importing.rows import Row
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+ENDINGS = (".csv", ".tsv", *JSON_ENDINGS)
 # Columns that are taken for the id, the title and the text if no option names one; the first that is there.
 GUESSES: Final = {
-    "_id": ("_id", "id", "sku", "product_id", "item_id", "doc_id", "uuid", "handle", "slug", "url"),
+    "_id": (
+        *("_id", "id", "sku", "product_id", "item_id", "doc_id", "docno", "uuid"),
+        *("handle", "slug", "url"),
+    ),
     "title": ("title", "name", "product_name", "headline", "subject"),
     "text": ("text", "description", "body", "content", "abstract", "summary"),
 }
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?\Z")
 _CODE = re.compile(r"\d{8,}\Z")
+_UNDECODED = re.compile(r"[\udc80-\udcff]{1,8}")
 _TRUTH = {"true": True, "false": False}
-_LOOKED_AT = 1_000  # lines of JSON
+_NAMES = {bool: "truth", int: "number", float: "number", list: "list", dict: "object"}
+_ACTIONS = {"index", "create", "update", "delete"}
+_LOOKED_AT = 1_000  # rows of a table whose values have types
 csv.field_size_limit(1 << 30)
+
+Object = tuple[str, dict[str, Any] | str]
+"""The place of a row, and its cells or what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -36,145 +51,218 @@ class Table:
     """A table as it will be read.
 
     Attributes:
-        columns: Names in the header, or the keys of the first thousand lines of JSON.
+        objects: Reads the rows from the first one.
+        kinds: Column → "number", "truth", "code" or "text", and "list" or "object" if values have types.
         fields: Column → field, where the names differ.
-        kinds: Column → "number", "truth", "code" or "text"; JSON has its own types.
+        write_more: Writes what the source has besides the documents.
     """
 
-    path: Path
-    encoding: str
-    columns: Sequence[str]
-    fields: Mapping[str, str]
+    objects: Callable[[], Iterable[Object]]
     kinds: Mapping[str, str]
+    fields: Mapping[str, str]
+    are_texts: bool
+    total: int | None
+    write_more: Callable[[Path], dict[str, int]] | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The field of each column that becomes another field, and the kind of the others."""
+        return {name: self.fields.get(name, kind) for name, kind in self.kinds.items()}
+
+    def write(self, folder: Path, *, are_judged: bool) -> dict[str, int]:
+        return {} if are_judged or self.write_more is None else self.write_more(folder)
 
     def rows(self) -> Iterator[Row]:
-        """Read the documents. Raises FullrankError if the file is damaged."""
-        for number, given in _objects(self.path, self.encoding):
-            if number == 1 and not _is_json(self.path):
-                continue  # the header
-            place = f"{self.path}:{number}"
+        for place, given in self.objects():
             if isinstance(given, str):
                 yield Row(place, {}, given)
                 continue
             found: dict[str, Any] = {}
+            problem = None
             for column, value in given.items():
-                name = self.fields.get(column, column)
-                if value in (None, ""):
-                    continue
-                if isinstance(value, str):
-                    value = _typed(value, self.kinds.get(column, "text"))
-                found[name] = value
+                try:
+                    value = _typed(value, self.kinds[column]) if self.are_texts else _plain(value)
+                except ValueError as error:
+                    value, problem = str(value), f"column {column!r}: {error}"
+                if value not in (None, "", [], {}):
+                    found[self.fields.get(column, column)] = value
+            for name in {"title", "text"} & found.keys():
+                value = found[name]
+                found[name] = text_of(value) if isinstance(value, str | list) else str(value)
+                if isinstance(value, dict) or found[name] is None:
+                    problem = f"field {name!r}: expected text, got {_NAMES[type(value)]}"
             if "_id" in found:
                 found = {"_id": str(found.pop("_id")).strip(), **found}
-            yield Row(place, found)
+            if found or not self.are_texts:  # the header has empty cells only
+                yield Row(place, found, problem)
 
 
-def open_table(path: Path, encoding: str | None, mapping: Mapping[str, str | None]) -> Table:
-    """Look through a table: its encoding, its columns, and what their values are.
+def open_table(
+    source: Path | str,
+    objects: Callable[[], Iterable[Object]],
+    mapping: Mapping[str, str | None],
+    *,
+    are_texts: bool = False,
+) -> Table:
+    """Look through a table: its columns, and what their values are.
 
     Args:
-        path: .csv, .tsv, .jsonl or .ndjson, also .gz.
+        source: What errors name.
         mapping: Field ("_id", "title", "text") → column; None: guess.
+        are_texts: All values are texts, so all rows are looked at to guess types; else the first thousand.
 
     Raises:
         FullrankError: The file cannot be read, a column is not there, or none can be the id.
     """
-    encoding = encoding or _encoding(path)
     seen: dict[str, str | None] = {}
-    for number, given in _objects(path, encoding):
-        if _is_json(path) and number > _LOOKED_AT:
-            break
-        if isinstance(given, dict):
-            for column, value in given.items():
-                seen[column] = "text" if _is_json(path) else _kind(value, seen.get(column))
-    columns = [*seen]
+    total = 0
+    for _, given in islice(objects(), None if are_texts else _LOOKED_AT):
+        total += 1
+        for column, value in given.items() if isinstance(given, dict) else ():
+            seen[column] = (_kind if are_texts else _type)(value, seen.get(column))
     fields: dict[str, str] = {}
     for field, asked in mapping.items():
         if asked is not None and asked not in seen:
-            raise FullrankError(f"{path}: no column {asked!r}; there are: {', '.join(columns)}")
-        lower = {column.lower(): column for column in reversed(columns)}
+            raise FullrankError(f"{source}: no column {asked!r}; there are: {', '.join(seen)}")
+        lower = {column.lower(): column for column in reversed(seen)}
         found = asked or next((lower[g] for g in GUESSES[field] if g in lower), None)
-        if found is None and field == "_id":
-            raise FullrankError(
-                f"{path}: name the column of the id with --id: {', '.join(columns)}"
-            )
+        if found is None and field == "_id" and seen:
+            raise FullrankError(f"{source}: name the column of the id with --id: {', '.join(seen)}")
         if asked is not None and asked in fields:
             raise FullrankError(
-                f"{path}: column {asked!r} is the {fields[asked].strip('_')} already"
+                f"{source}: column {asked!r} is the {fields[asked].strip('_')} already"
             )
         if found is not None and found not in fields:
             fields[found] = field
-    kinds = {column: kind or "text" for column, kind in seen.items() if column not in fields}
     # A column whose name another one takes is kept under a new name.
-    fields |= {c: f"original_{c}" for c in columns if c not in fields and c in fields.values()}
-    return Table(path, encoding, columns, fields, kinds)
+    fields |= {c: f"original_{c}" for c in seen if c not in fields and c in fields.values()}
+    kinds = {
+        column: "text" if kind is None or fields.get(column) in mapping else kind
+        for column, kind in seen.items()
+    }
+    return Table(objects, kinds, fields, are_texts, total - 1 if are_texts else None)
 
 
-def _encoding(path: Path) -> str:
-    with _reading(path), open_bytes(path) as file:
-        head = file.read(2)
-    return "utf-16" if head in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+def open_file(path: Path, encoding: str | None, mapping: Mapping[str, str | None]) -> Table:
+    """Look through a file with one of ENDINGS, plain or .gz. Raises FullrankError as ``open_table`` does."""
+    is_json = Path(path.name.removesuffix(".gz")).suffix in JSON_ENDINGS
+    read = json_rows if is_json else _csv_rows
+
+    def objects() -> Iterator[Object]:
+        with opened(path, encoding) as text:
+            yield from read(path, text)
+
+    return open_table(path, objects, mapping, are_texts=not is_json)
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def opened(path: Path, encoding: str | None) -> Iterator[TextIOWrapper]:
+    """Open a plain or gzipped text; bytes that are not of its encoding become halves of surrogate pairs.
+
+    Args:
+        encoding: None: UTF-8, or UTF-16 if the text begins with its byte order mark.
+    """
     try:
-        yield
-    except UnicodeDecodeError as error:
-        raise FullrankError(
-            f"{path}: not {error.encoding} at {error.object[error.start : error.start + 8]!r}; "
-            "name its encoding, such as --encoding cp1252"
-        ) from error
-    except (OSError, EOFError, LookupError) as error:
+        if encoding is None:
+            with open_bytes(path) as file:
+                encoding = encoding_of(file.read(2))
+        with (
+            open_bytes(path) as file,
+            TextIOWrapper(file, encoding, "surrogateescape", newline="") as text,
+        ):
+            yield text
+    except (OSError, EOFError, LookupError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FullrankError(f"{path}: cannot be read: {reason}") from error
 
 
-def _is_json(path: Path) -> bool:
-    return Path(path.name.removesuffix(".gz")).suffix in (".jsonl", ".ndjson")
+def encoding_of(head: bytes) -> str:
+    return "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def _objects(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Yield the line number and the cells of each row, or what is wrong with it; the header has empty cells."""
-    with (
-        _reading(path),
-        open_bytes(path) as file,
-        TextIOWrapper(file, encoding, newline="") as text,
-    ):
-        yield from (_json_rows if _is_json(path) else _csv_rows)(path, text)
+def undecoded(text: str) -> str | None:
+    """Return what is wrong with a text that has bytes of another encoding; None if it has none."""
+    found = None if text.isascii() else _UNDECODED.search(text)
+    if found is None:
+        return None
+    context = text[max(0, found.start() - 8) : found.end()].encode("utf-8", "surrogateescape")
+    return f"not in this encoding: {context!r}; name its encoding, such as --encoding cp1252"
 
 
-def _json_rows(_: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    for number, line in enumerate(text, 1):
+def json_rows(path: Path, lines: Iterable[str]) -> Iterator[Object]:
+    """Read JSON lines, and those of dumps: {"_id", "_source"}, or actions of a bulk request and their documents."""
+    action: dict[str, Any] | None = None
+    for number, line in enumerate(lines, 1):
+        place = f"{path}:{number}"
         if not line.strip():
             continue
+        if number == 1 and line.lstrip()[0] == "[":
+            raise FullrankError(
+                f"{place}: an array; write one document a line, as `jq -c '.[]'` does"
+            )
         try:
-            found = strict_json.parse(line)
+            found = undecoded(line) or strict_json.parse(line)
         except JsonError as error:
-            yield number, str(error)
+            found = str(error)
+        if not isinstance(found, dict):
+            yield place, found if isinstance(found, str) else "not a JSON object"
+        elif action is not None:
+            source = found.get("doc", found) if "update" in action else found
+            [meta] = action.values()
+            yield place, {**_id_of(meta), **source}
+        elif len(found) == 1 and not _ACTIONS.isdisjoint(found) and _is_meta(*found.values()):
+            action = None if "delete" in found else found
             continue
-        yield number, found if isinstance(found, dict) else "not a JSON object"
+        elif isinstance(found.get("_source"), dict):
+            yield place, {**_id_of(found), **found["_source"]}
+        else:
+            yield place, found
+        action = None
 
 
-def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _is_meta(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        name[0] == "_" or name in ("routing", "retry_on_conflict", "version", "version_type")
+        for name in value
+    )
+
+
+def _id_of(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_id": meta["_id"]} if "_id" in meta else {}
+
+
+def separator_of(path: Path, header: str) -> str:
+    """Return the separator of a CSV or TSV: the one that its header has most often."""
+    return max("\t" if ".tsv" in path.suffixes else ",;\t|", key=header.count)
+
+
+def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Object]:
     head = text.readline()
-    candidates = "\t" if ".tsv" in path.suffixes else ",;\t|"
-    separator = max(candidates, key=head.count)
+    separator = separator_of(path, head)
     names = [name.strip() for name in next(csv.reader([head], delimiter=separator), [])]
-    if len(set(names)) < len(names) or not any(names):
-        raise FullrankError(f"{path}:1: the header needs different names of columns: {names}")
-    yield 1, dict.fromkeys(names, "")
+    problem = undecoded(head)
+    named = [*filter(None, names)]  # a separator at the end of lines makes a column without a name
+    if problem or len(set(named)) < len(named) or not named:
+        raise FullrankError(
+            f"{path}:1: {problem or f'the header needs different names of columns: {names}'}"
+        )
+    yield f"{path}:1", dict.fromkeys(named, "")
     rows = csv.reader(text, delimiter=separator, strict=True)
-    number = 2
-    try:
-        for cells in rows:
-            if len(cells) > len(names):
-                yield number, f"{len(cells)} cells, but {len(names)} columns"
-            elif any(cells):
-                yield number, dict(zip(names, cells, strict=False))
-            number = 2 + rows.line_num
-    except csv.Error as error:
-        raise FullrankError(f"{path}:{number}: {error}") from error
+    while True:
+        place = f"{path}:{2 + rows.line_num}"
+        try:
+            cells = next(rows, None)
+        except csv.Error as error:
+            yield place, str(error)
+            continue
+        if cells is None:
+            return
+        if len(cells) > len(names):
+            yield place, f"{len(cells)} cells, but {len(names)} columns"
+        elif problem := undecoded(" ".join(cells)):
+            yield place, problem
+        elif any(cells):
+            yield place, {n: cell for n, cell in zip(names, cells, strict=False) if n}
 
 
 def _kind(value: str, before: str | None) -> str | None:
@@ -190,9 +278,39 @@ def _kind(value: str, before: str | None) -> str | None:
     return now if before in (None, now) else "text"
 
 
+def _type(value: object, before: str | None) -> str | None:
+    if value is None or value == "":
+        return before
+    now = _NAMES.get(type(value), "text")
+    return now if before in (None, now) else "text"
+
+
 def _typed(text: str, kind: str) -> str | int | float | bool:
+    if not text:
+        return text
     if kind == "truth":
         return _TRUTH[text.lower()]
     if kind == "number":
         return float(text) if "." in text else int(text)
     return text
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a database in its form of JSON. Raises ValueError if it has none."""
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        return str(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral() else float(value)
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_plain(one) for one in value]
+    raise ValueError(f"{type(value).__name__} has no form in JSON; leave the column out")
