@@ -14,8 +14,8 @@ import orjson
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
 from fullrank_trainer.collection import QRELS_HEADER, Collection, relevant
+from fullrank_trainer.collection.pairs import falls_into
 from fullrank_trainer.features.corpus import text_fields
-from fullrank_trainer.training.validation import falls_into
 
 Link = tuple[str, str]
 """Query id, id of a relevant document."""

@@ -16,7 +16,6 @@ queries, and in no other split. It teaches nothing that the weights depend on. A
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -43,8 +42,8 @@ from fullrank_trainer.clicks.weights import (
 )
 from fullrank_trainer.collection.corpus import find_corpus
 from fullrank_trainer.collection.judgements import COLUMNS, PEOPLE, QRELS_HEADER, WEIGHTS
+from fullrank_trainer.collection.pairs import falls_into, hashed
 from fullrank_trainer.collection.schema import SCHEMA
-from fullrank_trainer.training.validation import falls_into
 
 RECENT_SHARE = 0.2
 MAX_PASSED_OVER = 4
@@ -175,8 +174,7 @@ def _weighed(
 
 def query_id(text: str) -> str:
     """Return the id of a normalised query; every export agrees."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
-    return f"q{digest.hexdigest()}"
+    return f"q{hashed(text, b''):016x}"
 
 
 def _link(source: Path, target: Path) -> None:

@@ -23,12 +23,11 @@ from fullrank_trainer.clicks.join import Bool, Votes
 from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.weights import MIN_WEIGHT, has_only_clicks, weigh
 from fullrank_trainer.collection import Collection, Query, read_collection
-from fullrank_trainer.collection.pairs import Pairs
+from fullrank_trainer.collection.pairs import Pairs, falls_into
 from fullrank_trainer.recipes.recipe import load_recipe
 from fullrank_trainer.training.context import TrainingContext
 from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import TrainingRun
-from fullrank_trainer.training.validation import falls_into
 
 _RECIPE = "word-translation"
 _OVERRIDES = (

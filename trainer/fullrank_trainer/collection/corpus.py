@@ -16,7 +16,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -35,6 +34,7 @@ from fullrank_trainer.collection.lines import (
     read_objects,
     string_field,
 )
+from fullrank_trainer.collection.pairs import falls_into
 
 _TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
 # Without an end of an element, <p> may be a key to press.
@@ -229,7 +229,7 @@ def _line_starts(lines: _PositionedLines, report: ReadReport) -> Int64:
 
 FIELD = "anchors"
 _HEADER = ["anchor", "corpus-id"]
-_HELD_OUT = 26  # of 256
+_HELD_OUT = 26 / 256
 _MOST = 50  # texts of a document
 
 
@@ -269,8 +269,7 @@ def read_anchors(folder: Path, digests: list[tuple[str, str]]) -> Anchors:
         elif len(cells) != len(_HEADER):
             lines.refuse(lines.error(number, "expected anchor<TAB>corpus-id"))
         elif text := " ".join(cells[0].split()):
-            key = text.casefold().encode()
-            if blake2b(key, digest_size=1, person=b"anchors").digest()[0] < _HELD_OUT:
+            if falls_into(text.casefold(), _HELD_OUT, b"anchors", size=1):
                 ids = held_out.setdefault(text, [])
                 if cells[1] not in ids:
                     ids.append(cells[1])

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,17 @@ class Ids(list[str]):
     @cached_property
     def rows(self) -> dict[str, int]:
         return {id: row for row, id in enumerate(self)}
+
+
+def hashed(text: str, salt: bytes, size: int = 8) -> int:
+    """Return a hash of so many bytes that never changes; a salt has at most 16 bytes."""
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=size, person=salt).digest())
+
+
+def falls_into(id: str, share: float, salt: bytes, size: int = 8) -> bool:
+    """Return whether an id falls into a share of all ids, by ``hashed``."""
+    return hashed(id, salt, size) < share * 2.0 ** (8 * size)
 
 
 def ragged(lists: Sequence[Int64]) -> tuple[Int64, Int64]:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from fullrank.storage import strict_json
 from fullrank.storage.documents import Document, text_of
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
+from fullrank_trainer.collection.pairs import hashed
 
 _MAX_CHARACTERS = 400  # of a value that are read
 _MAX_UNIT_LETTERS = 3  # of a unit or a currency next to a number: kg, pcs, EUR
@@ -223,7 +223,7 @@ class _Values:
 
     documents: int = 0  # that have text
     texts: int = 0
-    first: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # row, place in its list
+    first: dict[int, tuple[int, int]] = field(default_factory=dict)  # row, place in its list
     types: set[type] = field(default_factory=set)
     # The first document with a value that is not text.
     example: str = ""
@@ -317,15 +317,11 @@ def _collect(documents: Sequence[Document]) -> dict[str, _Values]:
                 values.documents += bool(texts)
                 values.texts += len(texts)
                 for place, text in enumerate(texts):
-                    values.first.setdefault(_hash(text), (row, place))
+                    values.first.setdefault(hashed(text, b"", 16), (row, place))
             elif value is not None:
                 values.types.add(type(value))
                 values.example = values.example or document.id
     return found
-
-
-def _hash(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _require_text(

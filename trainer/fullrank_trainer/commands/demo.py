@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +15,7 @@ from rich.markup import escape
 from fullrank.cli.commands import load, needs
 from fullrank.errors import BundleError, FullrankError
 from fullrank.progress import Reporter
+from fullrank.storage.files import locked
 from fullrank_trainer.commands.train import print_comparison
 from fullrank_trainer.threads import let_threads_sleep
 
@@ -50,7 +48,7 @@ def demo(
     folder = _cache_folder() if out is None else out
     bundles = folder / "bundles"
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder / "lock"):  # one demo at a time; another waits here
         _train_missing(folder / "collection", bundles, seconds)
     if no_serve:
         typer.echo(str(bundles))
@@ -102,14 +100,6 @@ def _is_trained(bundles: Path, name: str, fingerprint: str, recipe: Recipe) -> b
     except (BundleError, KeyError, TypeError):
         return False
     return True
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one demo at a time write into the folder; another waits here."""
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _note(text: str) -> None:

@@ -6,7 +6,6 @@ is killed changes nothing, and the next one begins anew.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.events.records import normalised
 from fullrank.progress import Reporter
+from fullrank.storage.files import locked
 from fullrank_trainer.clicks import Votes, fit_propensities, join, rank_by_text, write_collection
 from fullrank_trainer.clicks.export import split_of, split_votes
 from fullrank_trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
@@ -55,19 +55,14 @@ class RetrainRuns(FullrankError):
 
 @contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """Lock a folder, remove what a killed run left in it, and remove it in the end. Raises RetrainRuns.
-
-    The kernel releases the lock when the process dies, however it dies.
-    """
+    """Lock a folder, remove what a killed run left in it, and remove it in the end. Raises RetrainRuns."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside the folder, because a lock within it would be removed with it.
-    with folder.with_name(f".{folder.name}.lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with locked(folder.with_name(f".{folder.name}.lock"), 0) as is_ours:
+        if not is_ours:
             raise RetrainRuns(
                 f"{folder}: another fullrank retrain of {folder.name} runs; try again when it has ended"
-            ) from None
+            )
         shutil.rmtree(folder, ignore_errors=True)
         try:
             yield folder

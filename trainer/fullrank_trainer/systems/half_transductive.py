@@ -32,7 +32,6 @@ from fullrank_trainer.systems.linear.margin import (
     STEP,
     Drawn,
     TripleLearner,
-    sample,
     triple_arguments,
 )
 from fullrank_trainer.systems.linear.parameters import (
@@ -250,17 +249,12 @@ class SupervisedLearner(HalfTransductiveLearner):
         self.per_epoch = recipe.train.triples or len(features.pairs)
         self._D = np.ones((len(features.z), features.s.width), np.float32)
 
-    def draw(self, count: int) -> Drawn:
-        """Draw triples (query, relevant document, other document)."""
-        features = self.features
-        columns = sample(features.pairs, features.documents, features.mates, count, self.rng)
-        return tuple(column.astype(np.int64) for column in columns)
-
     def step(self, drawn: Drawn, rate: float, *, update: bool = True) -> Float32:
         """Take the steps of triples; without ``update`` only measure."""
         losses, shards, matrices = triple_arguments(self.features, self.x, drawn)
+        triples = (column.astype(np.int64) for column in drawn)
         supervised_sgd(
-            *drawn, shards, *matrices, self._D, self.W, self.vectors, self.settings.gamma, rate,
+            *triples, shards, *matrices, self._D, self.W, self.vectors, self.settings.gamma, rate,
             losses, update,
         )  # fmt: skip
         return losses

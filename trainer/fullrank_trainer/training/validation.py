@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from fullrank.measures import RANKING_MEASURES, Estimate, estimates
 from fullrank.models.contract import field_text
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import Collection
-from fullrank_trainer.collection.pairs import Pairs
+from fullrank_trainer.collection.pairs import Pairs, falls_into, hashed
 from fullrank_trainer.evaluation.evaluate import (
     Judgement,
     evenly_chosen,
@@ -221,7 +220,7 @@ def _span(words: Sequence[str], count: int, id: str) -> str:
 
 
 def _number(id: str, use: str) -> int:
-    return _hashed(f"{use}\0{id}", b"typed")
+    return hashed(f"{use}\0{id}", b"typed")
 
 
 def _same(text: str) -> str:
@@ -270,16 +269,6 @@ class HoldOut:
         least = 1 if self.corpus.pairs.weights is None else _FEWEST_CLICKED
         measured = sum(len(column.judgements) for column in columns)
         return bool(len(self.corpus.pairs.queries)) and measured >= least
-
-
-def falls_into(id: str, share: float, salt: bytes) -> bool:
-    """Return whether an id falls into a share of all ids, by a hash that never changes; a salt has at most 16 bytes."""
-    return _hashed(id, salt) < share * 2**64
-
-
-def _hashed(text: str, salt: bytes) -> int:
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, person=salt)
-    return int.from_bytes(digest.digest())
 
 
 def is_held_out(id: str) -> bool:

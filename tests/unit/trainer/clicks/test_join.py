@@ -20,7 +20,7 @@ from fullrank.retrieval import Retriever
 from fullrank_trainer.clicks.join import Votes, join
 from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.texts import rank_by_text
-from fullrank_trainer.training.validation import falls_into
+from fullrank_trainer.collection.pairs import falls_into
 from tests.clicking import MONDAY, click, listing
 from tests.random_cases import cases
 

@@ -52,12 +52,14 @@ Triples = tuple[Int32, Int32, Int32]
 class TripleLearner(RestoresInPlace):
     """Learns by stochastic gradient descent over what each epoch draws, at the rate with the least error in a trial."""
 
+    features: Features
     train: TrainSettings
     rate: Float64
 
-    @abstractmethod
     def draw(self, count: int) -> Drawn:
-        """Draw ``count`` triples, or pairs."""
+        """Draw ``count`` triples (query, relevant document, other document), or what ``step`` takes."""
+        features = self.features
+        return sample(features.pairs, features.documents, features.mates, count, self.rng)
 
     @abstractmethod
     def step(self, drawn: Drawn, rate: float) -> Float32:
@@ -104,10 +106,6 @@ class MarginLearner(TripleLearner, LinearLearner):
         super().__init__(features, train, rng, values)
         self.per_epoch = train.triples or len(features.pairs)
         self.rate = np.array(train.rates[:1])
-
-    def draw(self, count: int) -> Drawn:
-        features = self.features
-        return sample(features.pairs, features.documents, features.mates, count, self.rng)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
         return run(self.features, self.values, drawn, rate)
