@@ -231,9 +231,12 @@ def _locate(key: str, sections: Mapping[str, Any]) -> tuple[str, str]:
     return found[0], name
 
 
+_types = cache(get_type_hints)
+
+
 def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
     """Convert a value from TOML or from text to the type of its setting. Raises RecipeError."""
-    wanted = get_type_hints(kind)[name]
+    wanted = _types(kind)[name]
     try:
         if wanted is bool:
             return value if isinstance(value, bool) else {"true": True, "false": False}[value]
