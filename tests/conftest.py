@@ -126,6 +126,6 @@ def few_made_up_words() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if settings.get_current_profile_name() != THOROUGH:
-            patch.setattr("fullrank_trainer.evaluation.floor._FAMILIAR_WORDS", 100)
-            patch.setattr("fullrank_trainer.evaluation.floor._MADE_UP", 40)
+            patch.setattr("fullrank_trainer.evaluation.floor._FAMILIAR_WORDS", 30)
+            patch.setattr("fullrank_trainer.evaluation.floor._MADE_UP", 15)
         yield

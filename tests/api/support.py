@@ -55,9 +55,19 @@ def keys_beside(root: Path) -> Path:
     return path
 
 
+class GivenSettings(Settings):
+    """Settings that do not read the environment, which takes longer than all else that an app does at its start."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: Any, init_settings: Any, *_: Any, **others: Any
+    ) -> tuple[Any, ...]:
+        return (init_settings,)
+
+
 def settings_for(root: Path, **changes: Any) -> Settings:
     """Settings of a test app, whatever the environment says."""
-    return Settings.model_validate(
+    return GivenSettings.model_validate(
         {
             **Settings.defaults().model_dump(),
             "bundles": root,

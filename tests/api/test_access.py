@@ -250,7 +250,9 @@ async def test_a_name_that_points_at_this_machine_does_not_let_its_pages_in(
 ) -> None:
     async with running(root.path, **{"allowed_hosts": None, **changes}) as client:
         named = {"Host": "rebound.example:8000"}
-        for path in ("/", "/metrics", "/openapi.json", "/v1/models", "/nowhere"):
+        # Where nothing is checked, making the OpenAPI document would take longer than all else.
+        document = ["/openapi.json"] if is_checked else []
+        for path in ("/", "/metrics", *document, "/v1/models", "/nowhere"):
             answer = await client.get(path, headers=named)
             assert (answer.status_code == 421) == is_checked, path
         assert (await client.get("/livez", headers=named)).status_code == 200

@@ -23,7 +23,7 @@ from fullrank_service.documents.sqlitelog import FILE, LogPlace, SqliteLog
 from fullrank_service.models.state import read_state
 from tests.api.support import AUTH, CORPUS, Client, answer_of, at, make_bundle, ok, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_made_up_words")]
 NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
 
 

@@ -12,7 +12,7 @@ from fullrank.progress import Reporter
 from fullrank_trainer.train import train
 from tests.api.support import Client, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_made_up_words")]
 
 FOLDER = Path(__file__).with_name("folding_set")
 

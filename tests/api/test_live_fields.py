@@ -15,7 +15,7 @@ from fullrank_trainer.train import train
 from tests.api.support import Client, running
 from tests.shop import product, write_shop
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_made_up_words")]
 
 
 @pytest.fixture(scope="module")

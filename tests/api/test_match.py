@@ -20,7 +20,7 @@ from fullrank.text.words import words
 from fullrank_trainer.train import train
 from tests.api.support import Client, make_bundle, ok, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_made_up_words")]
 
 WORDS = [
     "amber",

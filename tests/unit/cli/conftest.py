@@ -18,6 +18,11 @@ def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _train_fast(few_made_up_words: None) -> None:
+    """Calibrate floors quickly."""
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of bundles that holds one version of one model."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,7 +103,7 @@ def learned(trained_once: Learned, tmp_path: Path) -> Learned:
 
 
 def clicked(
-    wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9, model: str = "shop-1-1"
+    wanted: Sequence[int], lists: int = 800, since: float = 1.8e9, model: str = "shop-1-1"
 ) -> Log:
     """People search `alias i` and click document wanted[i], wherever it is shown."""
     draw = random.Random(1)
@@ -133,12 +130,14 @@ def logged(folder: Path, *parts: Log) -> EventLog:
     return EventLog(folder)
 
 
-def run(bundles: Path, log: EventLog, **options: Any) -> Retrained:
+def run(
+    bundles: Path, log: EventLog, recipe: str | None = "word-translation", **options: Any
+) -> Retrained:
     return retrain(
         bundles,
         find_bundle(bundles, "shop"),
         log,
-        recipe="word-translation",
+        recipe=recipe,
         reporter=lambda: Reporter(quiet=True),
         **options,
     )
@@ -175,11 +174,11 @@ def test_without_clicks_there_is_nothing_to_learn(bundles: Path, tmp_path: Path)
 
 def test_another_model_of_the_same_log_teaches_nothing(bundles: Path, tmp_path: Path) -> None:
     """Its people click something else for the same words, four times as often."""
-    other = clicked([(i + 7) % 40 for i in range(40)], 6000, since=1.9e9, model="other-1-1")
+    other = clicked([(i + 7) % 40 for i in range(40)], 3200, since=1.9e9, model="other-1-1")
     found = run(bundles, logged(tmp_path / "log", clicked(range(40)), other))
     assert found.published is not None, found.gates
     assert open_bundle(found.published).search("alias7 thing", 1)[0].id == "d07"
-    assert found.counts["lists_of_another_model"] == 6000
+    assert found.counts["lists_of_another_model"] == 3200
     with pytest.raises(FullrankError, match="no clicks"):
         run(bundles, logged(tmp_path / "alone", other))
 
@@ -191,29 +190,19 @@ def test_programs_teach_nothing(bundles: Path, tmp_path: Path) -> None:
         run(bundles, logged(tmp_path / "log", (lists, programs)))
 
 
-def test_two_trainings_of_one_model_exclude_each_other(bundles: Path, tmp_path: Path) -> None:
-    log = logged(tmp_path / "log", clicked(range(40)))
-    # As another process holds it, however it ends.
-    holding = "import sys; from pathlib import Path; from fullrank_trainer.promotion.retrain import scratch_folder\n"
-    holding += "with scratch_folder(Path(sys.argv[1])) as folder: folder.mkdir(); print('x', flush=True); input()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", holding, bundles / SCRATCH / "shop"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    with other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"x\n"
+def test_two_trainings_of_one_model_exclude_each_other(bundles: Path) -> None:
+    scratch = bundles / SCRATCH
+    with scratch_folder(scratch / "shop") as folder:
+        folder.mkdir()
         with pytest.raises(RetrainRuns, match="another fullrank retrain of shop runs"):
-            run(bundles, log)
-        assert (bundles / SCRATCH / "shop").is_dir()
+            run(bundles, EventLog(bundles / "none"))
+        assert folder.is_dir()
         # Another model is free.
-        with scratch_folder(bundles / SCRATCH / "shop2") as folder:
-            assert not folder.exists()
-        other.kill()
+        with scratch_folder(scratch / "shop2") as other:
+            assert not other.exists()
     # What a killed run left is removed.
-    assert (bundles / SCRATCH / "shop").is_dir()
-    with scratch_folder(bundles / SCRATCH / "shop") as folder:
+    (scratch / "shop" / "mixture").mkdir(parents=True)
+    with scratch_folder(scratch / "shop") as folder:
         assert not folder.exists()
 
 
@@ -468,26 +457,19 @@ candidates = 40
 
 
 def test_the_recipe_is_that_of_the_active_version(
-    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: Learned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings too; of one that learned nothing it is auto. What a search chose is searched again."""
     monkeypatch.setattr("fullrank_trainer.promotion.retrain.passed", lambda _: True)
-    assert recipe_of(open_bundle(find_bundle(bundles, "shop")).card) == load_recipe("auto")
-    log = logged(tmp_path / "log", clicked(range(40)))
-
-    def quiet() -> Reporter:
-        return Reporter(quiet=True)
-
-    own = tmp_path / "small.toml"
-    own.write_text(RECIPE)
-    for recipe in (own, "word-translation"):
-        first = retrain(bundles, find_bundle(bundles, "shop"), log, recipe=recipe, reporter=quiet)
-        assert first.published is not None, first.gates
-        wanted = for_clicks(load_recipe(recipe))
-        assert recipe_of(open_bundle(first.published).card) == wanted
-    again = retrain(bundles, find_bundle(bundles, "shop"), log, reporter=quiet)
-    assert again.published is not None
-    assert open_bundle(again.published).card["recipe"]["name"] == "word-translation"
+    (own := tmp_path / "small.toml").write_text(RECIPE)
+    active = learned.found.published
+    for given, wanted in ((None, "word-translation"), (str(own), own)):
+        assert active is not None
+        assert recipe_of(open_bundle(active).card) == for_clicks(load_recipe("word-translation"))
+        active = run(learned.bundles, learned.log, given).published
+        assert active is not None
+        assert recipe_of(open_bundle(active).card) == for_clicks(load_recipe(wanted))
+    assert recipe_of(open_bundle(learned.before).card) == load_recipe("auto")
     searched = replace(load_recipe("auto"), auto=AutoSettings(trials=("blend.linked_rates=0.1",)))
     assert searched.auto.trials != load_recipe("auto").auto.trials
     assert recipe_of({"recipe": searched.as_dict()}) == load_recipe("auto")
@@ -498,24 +480,13 @@ def test_a_days_clicks_go_on_from_the_active_version(
 ) -> None:
     """The first run begins anew, for BM25 learned nothing; so does one whose log grew by more than a quarter."""
     monkeypatch.setattr("fullrank_trainer.promotion.retrain.passed", lambda _: True)
-    recipe = tmp_path / "small.toml"
-    recipe.write_text(RECIPE)
-
-    def go(log: EventLog) -> Retrained:
-        return retrain(
-            bundles,
-            find_bundle(bundles, "shop"),
-            log,
-            recipe=str(recipe),
-            reporter=lambda: Reporter(quiet=True),
-        )
-
-    first = clicked(range(40))
-    day = clicked(range(40), lists=150, since=1.8e9 + 20 * DAY)
-    more = clicked(range(40), lists=700, since=1.8e9 + 30 * DAY)
-    found = [go(logged(tmp_path / "one", first))]
-    found.append(go(logged(tmp_path / "two", first, day)))
-    found.append(go(logged(tmp_path / "three", first, day, more)))
+    (recipe := tmp_path / "small.toml").write_text(RECIPE)
+    days = [
+        clicked(range(40)),
+        clicked(range(40), lists=100, since=1.8e9 + 20 * DAY),
+        clicked(range(40), lists=400, since=1.8e9 + 30 * DAY),
+    ]
+    found = [run(bundles, logged(tmp_path / str(n), *days[: n + 1]), str(recipe)) for n in range(3)]
     bundles_of = [open_bundle(one.published) for one in found if one.published is not None]
     cards = [bundle.card for bundle in bundles_of]
     assert ["warm" in card["training"] for card in cards] == [False, True, False]
