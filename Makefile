@@ -55,8 +55,8 @@ demo: $(VENV)/.run-installed ## train on the installed numpy and scipy, then sea
 serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
-test: $(VENV)/.dev-installed ## every promise once but those of test-long, on both cores
-	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser $(addprefix --ignore ,$(LONG_TESTS))
+test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on both cores
+	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
 
 test-long: $(VENV)/.dev-installed ## faults, fleets, the whole API, killed commands, research recipes, databases, hundreds of random cases
 	$(PYTEST) -m "not slow" $(LONG_TESTS)

@@ -178,6 +178,7 @@ def curl(command: str, url: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl on PATH")
 def test_the_requests_of_the_page_of_clicks_are_answered(
     two_models: Root, url: str, tmp_path: Path
@@ -198,6 +199,7 @@ def test_the_requests_of_the_page_of_clicks_are_answered(
     assert curl(erase, url, tmp_path) == {"erased": True}
 
 
+@pytest.mark.sweep
 def test_the_python_client_of_the_page_runs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     [code] = python_blocks()
     exec(code.replace("http://localhost:8000", url), {})

@@ -15,7 +15,7 @@ from fullrank_service.documents.sqlitelog import LogPlace
 from tests.api.support import AUTH, Client, make_bundle, running
 from tests.databases import NewDatabase, unreachable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def disjoint(root: Path) -> tuple[str, str]:
     return versions[0], versions[1]
 
 
+@pytest.mark.sweep
 async def test_fifty_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
     one, two = disjoint(tmp_path)
     async with running(tmp_path) as client:

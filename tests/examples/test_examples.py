@@ -30,7 +30,7 @@ SHOWS = {
 }
 
 
-PROGRAM = "hot_swap"  # runs as a user runs it, with a server of its own process
+PROGRAM = "hot_swap"  # runs also as a user runs it, with a server of its own process
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def serving(bundles: Path, **settings: str) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.usefixtures("few_made_up_words")
-@pytest.mark.parametrize("name", sorted(SHOWS.keys() - {PROGRAM}))
+@pytest.mark.parametrize("name", sorted(SHOWS))
 def test_example_prints_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +64,7 @@ def test_example_prints_what_it_shows(
             assert ours == theirs
 
 
+@pytest.mark.sweep
 def test_an_example_runs_as_a_program(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{PROGRAM}"],

@@ -23,6 +23,8 @@ from tests.databases import new_database as new_database
 from tests.databases import postgres_server as postgres_server
 from tests.unit.fleet.jobs.planted import planted_set
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:

@@ -186,6 +186,7 @@ BundleCache(Path(sys.argv[1])).fetch(Dying(sys.argv[2]))
 """
 
 
+@pytest.mark.sweep
 def test_what_an_interrupted_download_leaves_is_not_a_bundle(source: Path, root: Path) -> None:
     command = [sys.executable, "-c", _INTERRUPTED, str(root), str(source)]
     ended = subprocess.run(command, check=False, timeout=120)

@@ -153,6 +153,7 @@ def test_a_missing_file_is_reported_and_changes_nothing(tmp_path: Path, target: 
     assert files(target) == [NAME]
 
 
+@pytest.mark.sweep
 def test_what_a_killed_writer_left_is_removed_and_nothing_else(target: Path, source: Path) -> None:
     folder = Folder(str(target))
     process = subprocess.Popen(

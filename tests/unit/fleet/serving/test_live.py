@@ -18,7 +18,7 @@ from tests.api.support import Client
 from tests.databases import NewDatabase, unreachable
 from tests.unit.fleet.serving.equality import FailingShards, Whole
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
 COUNT = 6
 
 

@@ -415,7 +415,10 @@ def test_damaged_trees_are_refused() -> None:
         (replace(trees, left=_changed(trees.left, 7)), "later node"),
         (replace(trees, right=_changed(trees.right, -9)), "later node"),
         (replace(trees, leaf=trees.leaf[:, 1:]), "leaf: shape"),
-        (replace(trees, threshold=trees.threshold.astype(np.float64)), "threshold: float64, not float32"),
+        (
+            replace(trees, threshold=trees.threshold.astype(np.float64)),
+            "threshold: float64, not float32",
+        ),
         (random_trees(2, MAX_LEAVES, 5), "leaves a tree"),
     ):
         with pytest.raises(ValueError, match=reason):

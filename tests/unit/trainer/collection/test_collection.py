@@ -416,14 +416,17 @@ def test_any_corpus_round_trips(
     assert [document.id for document in collection.documents] == sorted(documents)
 
 
+SWEEP = pytest.mark.sweep
+
+
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "documents", "queries", "judgements"),
     [
         ("tldr/en", 7425, 28919, None),
-        ("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}),
-        pytest.param("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}, marks=pytest.mark.sweep),
-        pytest.param("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}, marks=pytest.mark.sweep),
+        pytest.param("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}, marks=SWEEP),
+        pytest.param("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}, marks=SWEEP),
+        pytest.param("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}, marks=SWEEP),
     ],
 )  # fmt: skip
 def test_the_shared_collections_read_whole(

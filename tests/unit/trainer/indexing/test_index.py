@@ -314,6 +314,7 @@ def peaks(count: int, bundle: Path, folder: Path) -> dict[str, int]:
     return noted.after
 
 
+@pytest.mark.sweep
 def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -> None:
     """Checking needs memory for ids; encoding and writing for columns, whose texts all differ here."""
     peaks(100, bundle, tmp_path / "warm")
@@ -391,6 +392,7 @@ class Waiting:
         return self.model.encode_documents(documents)
 
 
+@pytest.mark.sweep
 def test_a_worker_and_this_process_share_the_batches(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_stack_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         ArrayFiles(tmp_path / "file").stack([block, block])
 
 
+@pytest.mark.sweep
 def test_a_freed_block_of_several_megabytes_leaves_the_process() -> None:
     script = f"""
 import numpy as np
