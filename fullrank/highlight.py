@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded
+from fullrank.errors import FilterError
+from fullrank.filters.columns import Columns
+from fullrank.filters.query import listed
 from fullrank.kernels.arrays import Int64
 from fullrank.models.contract import Model
 from fullrank.models.reading import SplitDocuments
@@ -196,6 +199,19 @@ class Highlight:
     fields: Sequence[str]
     words: int = 30
     tags: Tags | None = None
+
+
+def check_highlight(columns: Columns, fields: Sequence[str], path: str) -> None:
+    """Check the fields to highlight. Raises FilterError for one that is unknown or holds no text."""
+    for place, name in enumerate(fields):
+        if name in columns.refused:  # text too long for a column is text
+            continue
+        if name not in columns:
+            known = listed({*columns.by_name, *columns.refused})
+            raise FilterError(f"{path}.{place}", f"unknown field; known fields: {known}")
+        kinds = columns[name].kinds
+        if kinds and "keyword" not in kinds:
+            raise FilterError(f"{path}.{place}", "this field holds no text")
 
 
 def highlights(

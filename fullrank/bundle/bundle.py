@@ -19,9 +19,17 @@ from fullrank.complete import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
+from fullrank.filters.facets import facet_over
 from fullrank.filters.identifiers import MOST, named, spellings_of
 from fullrank.filters.query import matching, parse_filter
-from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
+from fullrank.highlight import Highlight, check_highlight
+from fullrank.measures import (
+    RANKING_MEASURES,
+    Estimate,
+    estimates,
+    ranking_measures,
+    read_split,
+)
 from fullrank.models.clicks import ClickParts
 from fullrank.models.contract import Model, field_text
 from fullrank.models.memory import MemoryModel
@@ -34,10 +42,9 @@ from fullrank.retrieval import MATCHES, Floor, Match, Ranking, Retriever
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.rules.places import Page
-from fullrank.scoring import TermShare
-from fullrank.search.part import Part, Query
+from fullrank.search.part import Part
 from fullrank.search.query import Analyzer, Options
-from fullrank.search.searchable import Hit, Hits, Searchable
+from fullrank.search.searchable import Hit, Hits, Searchable, explained, highlighted
 from fullrank.storage.documents import DocumentStore
 from fullrank.text.words import count_words
 
@@ -215,6 +222,8 @@ class Bundle:
         min_score: float | None = None,
         explain: bool = False,
         match: Match | None = None,
+        facets: Sequence[str] = (),
+        highlight: Sequence[str] = (),
     ) -> Hits:
         """Search the documents; those that the query names by id or SKU come first (fullrank.filters.identifiers).
 
@@ -229,10 +238,12 @@ class Bundle:
             explain: Attach to each hit the words that contributed most.
             match: Which words of the query a hit must have: "all" that some document has, "any", or "auto", which
                 requires fewer where no document has all. None: as `Bundle.match` says.
+            facets: Fields whose ten most frequent values are counted over all documents that are found.
+            highlight: Fields of which each hit gets a snippet.
 
         Raises:
             ArgumentError: An argument is of the wrong type, or the mode or `match` is unknown.
-            FilterError: The filter is malformed or does not fit the stored fields.
+            FilterError: The filter is malformed, or it, `facets` or `highlight` does not fit the stored fields.
 
         Example:
             >>> bundle = open_bundle(path)
@@ -250,6 +261,9 @@ class Bundle:
         require(match in (None, *MATCHES), "match", match, "'all', 'any', 'auto' or None")
         is_number = min_score is None or isinstance(min_score, Real)
         require(is_number, "min_score", min_score, "a number")
+        for name, fields in (("facets", facets), ("highlight", highlight)):
+            require(not isinstance(fields, str), name, fields, "a list of fields")
+        check_highlight(self.columns, highlight, "highlight")
         documents, analyzer = Searchable(self.part, (), self.second_stage), self.analyzer
         matched = None if filter is None else [matching(parse_filter(filter), self.columns)]
         allowed, first = documents.deleted(matched, exclude), list[Hit]()
@@ -286,21 +300,24 @@ class Bundle:
             hits, _ = page.put(found.hits[: page.ranked_limit], length, first)
             found = replace(found, hits=hits, total=found.total + len(first))
         if explain:
-            terms = self.model.query_terms(text)
-            found = replace(found, hits=[self._explained(hit, query, terms) for hit in found.hits])
+            terms, stage, learned = (
+                self.model.query_terms(text),
+                self.second_stage,
+                self.click_parts,
+            )
+            hits = [explained(hit, query, terms, stage, learned) for hit in found.hits]
+            found = replace(found, hits=hits)
+        if highlight:
+            marks = Highlight(highlight)
+            marked = highlighted(self.model, documents.parts, text, query, found.hits, marks)
+            found = replace(found, hits=marked)
+        if facets:
+            below = deleted if floor is None else documents.below(query, floor, deleted)
+            [left_out] = documents.marked(below, [hit.id for hit in first], False)
+            every = np.ones(self.n_documents, np.bool_) if left_out is None else ~left_out
+            counted = {name: facet_over([(self.columns, every)], name, 10) for name in facets}
+            found = replace(found, facets=counted)
         return found
-
-    def _explained(self, hit: Hit, query: Query, terms: Sequence[TermShare]) -> Hit:
-        stage, learned = self.second_stage, self.click_parts
-        return hit._replace(
-            words=hit.part.explain(terms, query, hit.row).words,
-            second_stage=None
-            if stage is None or hit.features is None
-            else stage.explain(hit.features),
-            clicks=None
-            if learned is None
-            else hit.part.clicks(learned, query, learned.key(query.text), hit.row),
-        )
 
     def reorder(
         self, text: str, ranking: Ranking, *, is_document: bool = False
@@ -347,20 +364,22 @@ class Bundle:
         return self.model.encode_queries(listed)
 
     def evaluate(
-        self, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]
+        self,
+        queries: Mapping[str, str] | str | Path,
+        qrels: Mapping[str, Mapping[str, int]] | str = "test",
     ) -> dict[str, Estimate]:
         """Measure the ranking of judged queries: mean and standard error of each ranking measure.
 
         The measures are those of trec_eval (fullrank.measures) over the first 1,000 documents.
 
         Args:
-            queries: Query id → text.
-            qrels: Query id → document id → grade; a grade above zero means relevant. Queries without a
-                relevant document are left out.
+            queries: Query id → text; or a folder with queries.jsonl and qrels/SPLIT.tsv, each perhaps with .gz.
+            qrels: The split of the folder, or query id → document id → grade; a grade above zero means relevant.
+                Queries without a relevant document are left out.
 
         Raises:
-            ArgumentError: An argument is of the wrong type, a judged query has no text, a judged document is not in
-                the bundle, or no query has a relevant document.
+            ArgumentError: An argument is of the wrong type, a file is malformed, a judged query has no text, a judged
+                document is not in the bundle, or no query has a relevant document.
 
         Example:
             >>> bundle = open_bundle(path)
@@ -369,6 +388,11 @@ class Bundle:
             >>> measures["mrr"].mean
             0.75
         """
+        if isinstance(queries, str | Path):
+            require(isinstance(qrels, str), "qrels", qrels, "the name of a split")
+            queries, qrels = read_split(Path(queries), str(qrels))
+        if isinstance(qrels, str):
+            raise ArgumentError("qrels: name a split of a folder, or give a mapping")
         require(_maps_to(queries, str), "queries", queries, "a mapping from query ids to texts")
         is_graded = _maps_to(qrels, Mapping) and all(_maps_to(j, Real) for j in qrels.values())
         require(is_graded, "qrels", qrels, "a mapping from query ids to document ids to grades")

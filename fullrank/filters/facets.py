@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -77,6 +77,16 @@ class Facet:
     missing: int
     minimum: float | None
     maximum: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the facet as a service answers it: ``fullrank.replies.FacetReply``."""
+        return {
+            "values": [{"value": v.value, "count": v.count} for v in self.values],
+            "distinct": self.distinct,
+            "missing": self.missing,
+            "min": self.minimum,
+            "max": self.maximum,
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,11 @@ class SecondScore:
     base: float
     features: list[FeatureScore]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a service answers it: ``fullrank.replies.SecondScore``."""
+        split = [feature._asdict() for feature in self.features]
+        return {"score": self.score, "base": self.base, "features": split}
+
 
 @dataclass(frozen=True, eq=False)
 class Reordered:

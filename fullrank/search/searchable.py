@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
+from fullrank.filters.facets import Facet
+from fullrank.highlight import Highlight, Snippet, highlights
 from fullrank.kernels.records import copy_documents
-from fullrank.models.clicks import ClickShare
+from fullrank.models.clicks import ClickParts, ClickShare
+from fullrank.models.contract import Model
 from fullrank.records import Documents
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.features import FirstStage
@@ -22,7 +25,7 @@ from fullrank.rerank.stage import DEPTH, SecondScore, SecondStage
 from fullrank.retrieval import Floor, Mask, Required
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.ranking import Choice
-from fullrank.scoring import WordScore
+from fullrank.scoring import TermShare, WordScore
 from fullrank.search.part import Part, Query
 
 # Lets ``copy_documents`` keep the numbers of features.
@@ -112,6 +115,7 @@ class Hit(NamedTuple):
         words: The words of the query that contributed most, where ``Bundle.search`` explains.
         second_stage: Likewise the score that the hit was reordered by; None if it was not.
         clicks: Likewise what people chose before; None if the model counts no clicks.
+        snippets: By field, where ``Bundle.search`` highlights.
     """
 
     part: Part
@@ -127,10 +131,50 @@ class Hit(NamedTuple):
     words: list[WordScore] | None = None
     second_stage: SecondScore | None = None
     clicks: ClickShare | None = None
+    snippets: Mapping[str, Snippet] | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
         return self.part.store.fields(self.row)
+
+    @property
+    def explanation(self) -> dict[str, Any] | None:
+        """The parts of the score as a service answers them, ``fullrank.replies.Explanation``; None unless explained."""
+        if self.words is None:
+            return None
+        return {
+            # They add up to the score to the last digit.
+            "dense": self.dense,
+            "lexical": self.lexical,
+            "bias": self.bias,
+            "boost": self.boost,
+            "words": [
+                {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
+                for word in self.words
+            ],
+            "clicks": None if self.clicks is None else self.clicks._asdict(),
+            "second_stage": None if self.second_stage is None else self.second_stage.as_dict(),
+        }
+
+    @property
+    def highlight(self) -> dict[str, Any] | None:
+        """The snippets as a service answers them; None without any."""
+        if self.snippets is None:
+            return None
+        return {
+            name: {"snippet": own.text, "spans": own.spans} for name, own in self.snippets.items()
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the hit as a service answers it: ``fullrank.replies.Hit``."""
+        return {
+            "id": self.id,
+            "score": self.score,
+            "fields": self.fields,
+            "explanation": self.explanation,
+            "rule": None,
+            "highlight": self.highlight,
+        }
 
     def __eq__(self, other: object) -> bool:
         # Whatever bundle and row the document is in.
@@ -154,6 +198,7 @@ class Hits(Sequence[Hit]):
         total: Number of documents that match.
         is_total: Whether these are all that match; otherwise they are at least so many.
         reordered: Number of the first documents that a second stage reordered; their scores do not descend.
+        facets: The values of fields, where ``Bundle.search`` counts them.
     """
 
     hits: list[Hit]
@@ -161,6 +206,18 @@ class Hits(Sequence[Hit]):
     total: int
     is_total: bool = True
     reordered: int = 0
+    facets: Mapping[str, Facet] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a service answers about the hits: those fields of ``fullrank.replies.SearchReply``."""
+        return {
+            "total": self.total if self.is_total else None,
+            "total_at_least": None if self.is_total else self.total,
+            "certified": self.certified,
+            "reordered": self.reordered,
+            "hits": [hit.as_dict() for hit in self.hits],
+            "facets": {name: facet.as_dict() for name, facet in self.facets.items()},
+        }
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -190,6 +247,42 @@ class Hits(Sequence[Hit]):
         head = "".join(f"<th>{escape(name)}</th>" for name in ("score", "id", *names))
         body = "".join(f"<tr>{row}</tr>" for row in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def explained(
+    hit: Hit,
+    query: Query,
+    terms: Sequence[TermShare],
+    stage: SecondStage | None,
+    learned: ClickParts | None = None,
+) -> Hit:
+    """Attach to a hit what moved its score: words of the query, the second stage, and clicks that were learned."""
+    second = None if stage is None or hit.features is None else stage.explain(hit.features)
+    clicks = None
+    if learned is not None:
+        clicks = hit.part.clicks(learned, query, learned.key(query.text), hit.row)
+    words = hit.part.explain(terms, query, hit.row).words
+    return hit._replace(words=words, second_stage=second, clicks=clicks)
+
+
+def highlighted(
+    model: Model,
+    parts: Sequence[Part],
+    text: str,
+    query: Query,
+    hits: Sequence[Hit],
+    asked: Highlight,
+) -> list[Hit]:
+    """Attach snippets to hits, given the text of the query."""
+    if not hits:
+        return []
+    number = {id(part): i for i, part in enumerate(parts)}
+    selected = Selection.of([(number[id(hit.part)], hit.row) for hit in hits])
+    encoded = gather_in_model_features(parts, selected, model.n_sparse)
+    # Synonyms and completions of the last word are words of the query, too.
+    text = " ".join([text, *(term.term for term in query.find_terms())])
+    snippets = highlights(model, text, query, [hit.fields for hit in hits], encoded, asked)
+    return [hit._replace(snippets=own) for hit, own in zip(hits, snippets, strict=True)]
 
 
 def features_of(

@@ -435,3 +435,21 @@ async def test_the_fast_mode_returns_only_what_matches(
             # It may miss some, but what it finds has its exact score.
             scores = {hit["id"]: hit["score"] for hit in exact["hits"]}
             assert all(hit["score"] == scores[hit["id"]] for hit in fast["hits"])
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("query", ["copy word1", "word3", "d07", "xyzzy"])
+async def test_a_bundle_answers_as_its_service(client: Client, mode: str, query: str) -> None:
+    """Hits, totals, facets, highlights and explanations have one shape in process and over HTTP."""
+    [bundle] = [open_bundle(path) for path in client.root.glob("tools/*/")]
+    filter = {"year": {"gte": 1991}}
+    reply = await search(
+        client, query=query, limit=5, mode=mode, filter=filter, facets=["section", "year"],
+        highlight={"fields": ["text"]}, explain=True, prefix="none",
+    )  # fmt: skip
+    found = bundle.search(
+        query, 5, mode=mode, filter=filter, facets=["section", "year"], highlight=["text"], explain=True
+    )  # fmt: skip
+    shape = json.loads(json.dumps(found.as_dict()))
+    assert shape == {name: reply[name] for name in shape}
+    assert {hit.keys() == reply["hits"][0].keys() for hit in shape["hits"]} <= {True}

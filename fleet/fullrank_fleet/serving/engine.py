@@ -47,7 +47,6 @@ from fullrank_service.ads.placing import Candidates, Placed, Wanted
 from fullrank_service.ads.rules import sum_reasons
 from fullrank_service.base.tracing import Stages
 from fullrank_service.search.clicks import ClickCounter
-from fullrank_service.search.presenting import second_score
 from fullrank_service.search.request import After, Ranked, RankRequest
 from fullrank_service.search.restricting import Bitmaps
 from fullrank_service.search.searching import analysed, check, counts_of
@@ -347,8 +346,9 @@ class _SetSearch:
     def _json(self, hit: SetHit, shown: Shown) -> dict[str, Any]:
         found = shown.hit(hit.id, hit.scores[0])
         if found["explanation"] is not None:
-            score = second_score(self.head.second_stage, hit.features)
-            found["explanation"]["second_stage"] = score
+            stage = self.head.second_stage
+            if stage is not None and hit.features is not None:
+                found["explanation"]["second_stage"] = stage.explain(hit.features).as_dict()
         return found
 
 

@@ -22,7 +22,7 @@ from fullrank.retrieval.candidates import COUNTED
 from fullrank_fleet.serving.wire import Found, Scored, Shown
 from fullrank_service.documents.ad import Ad
 from fullrank_service.search.request import RankRequest
-from fullrank_service.search.searching import facet_json, ranges_json
+from fullrank_service.search.searching import ranges_json
 
 
 class Place(NamedTuple):
@@ -171,12 +171,10 @@ class Merged:
 
     def facets(self, request: RankRequest) -> dict[str, Any]:
         return {
-            name: facet_json(
-                merged(
-                    [part for one in self.found.values() for part in one.facets[place]],
-                    request.asked.facet_limit,
-                )
-            )
+            name: merged(
+                [part for one in self.found.values() for part in one.facets[place]],
+                request.asked.facet_limit,
+            ).as_dict()
             for place, name in enumerate(request.asked.facets)
             if request.counts(name)
         }

@@ -7,48 +7,11 @@ from typing import Any
 
 import orjson
 
-from fullrank.encoding import Encoded, Float32
-from fullrank.errors import FilterError
-from fullrank.filters.columns import Columns
-from fullrank.filters.query import listed
-from fullrank.highlight import Highlight, highlights
 from fullrank.live import View
-from fullrank.rerank.stage import SecondStage
-from fullrank.scoring import TermShare
 from fullrank.search.part import Query
-from fullrank.search.searchable import Hit, Selection, gather_in_model_features
+from fullrank.search.searchable import Hit, explained, highlighted
 from fullrank_service.http.problems import too_large
 from fullrank_service.search.request import RankRequest
-
-
-def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:
-    """Check the fields to highlight. Raises FilterError for one that is unknown or holds no text."""
-    for place, name in enumerate(asked.fields):
-        here = f"{path}.fields.{place}"
-        if name in columns.refused:  # text too long for a column is text
-            continue
-        if name not in columns:
-            known = listed({*columns.by_name, *columns.refused})
-            raise FilterError(here, f"unknown field; known fields: {known}")
-        kinds = columns[name].kinds
-        if kinds and "keyword" not in kinds:
-            raise FilterError(here, "this field holds no text")
-
-
-def highlighted(
-    view: View, text: str, query: Encoded, hits: Sequence[Hit], asked: Highlight
-) -> list[dict[str, Any]]:
-    """Return the snippets of each hit by field, ready for JSON, given the query as text and encoded."""
-    if not hits:
-        return []
-    number = {id(part): i for i, part in enumerate(view.parts)}
-    selected = Selection.of([(number[id(hit.part)], hit.row) for hit in hits])
-    encoded = gather_in_model_features(view.parts, selected, view.model.n_sparse)
-    documents = [hit.part.store.fields(hit.row) for hit in hits]
-    return [
-        {name: {"snippet": found.text, "spans": found.spans} for name, found in fields.items()}
-        for fields in highlights(view.model, text, query, documents, encoded, asked)
-    ]
 
 
 def shown(
@@ -83,7 +46,7 @@ def shown(
         take(len(fields))
         explanation = None
         if terms is not None:
-            explanation = _explained(terms, query, hit, stage)
+            explanation = explained(hit, query, terms, stage).explanation
         if learned is not None:
             clicks = hit.part.clicks(learned, query, key, hit.row)
             explanation = {**(explanation or {}), "clicks": clicks._asdict()}
@@ -100,43 +63,15 @@ def shown(
             }
         )
     if request.asked.highlight is not None:
-        # Synonyms and completions of the last word are words of the query, too.
-        text = " ".join([request.text, *(term.term for term in query.find_terms())])
-        snippets = highlighted(view, text, query, found, request.asked.highlight.asked)
-        for shown_hit, snippet in zip(hits, snippets, strict=True):
-            take(len(orjson.dumps(snippet)))
-            shown_hit["highlight"] = snippet
+        marked = highlighted(
+            view.model, view.parts, request.text, query, found, request.asked.highlight.asked
+        )
+        for shown_hit, hit in zip(hits, marked, strict=True):
+            shown_hit["highlight"] = hit.highlight
+            take(len(orjson.dumps(shown_hit["highlight"])))
     return hits
 
 
 def _fields(hit: Hit, names: Collection[str]) -> bytes:
     fields = hit.part.store.fields(hit.row)
     return orjson.dumps({name: value for name, value in fields.items() if name in names})
-
-
-def _explained(
-    terms: Sequence[TermShare], query: Encoded, hit: Hit, stage: SecondStage | None
-) -> dict[str, Any]:
-    found = hit.part.explain(terms, query, hit.row)
-    return {
-        # The parts of the ranking itself: they add up to the score to the last digit.
-        "dense": hit.dense,
-        "lexical": hit.lexical,
-        "bias": hit.bias,
-        "boost": hit.boost,
-        "words": [
-            {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
-            for word in found.words
-        ],
-        "clicks": None,
-        "second_stage": second_score(stage, hit.features),
-    }
-
-
-def second_score(stage: SecondStage | None, features: Float32 | None) -> dict[str, Any] | None:
-    """Split the score that reordered a hit, given its features, ready for JSON; None if it was not reordered."""
-    if stage is None or features is None:
-        return None
-    found = stage.explain(features)
-    split = [feature._asdict() for feature in found.features]
-    return {"score": found.score, "base": found.base, "features": split}

@@ -10,13 +10,13 @@ import numpy as np
 
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns
-from fullrank.filters.facets import Facet, Range, facet_over, range_counts
+from fullrank.filters.facets import Range, facet_over, range_counts
+from fullrank.highlight import check_highlight
 from fullrank.live import View
 from fullrank.ordering.order import Order, Ordering
 from fullrank.retrieval.ranking import Choice
 from fullrank.search.part import Query
 from fullrank.search.searchable import Hits
-from fullrank_service.search.presenting import check_highlight
 from fullrank_service.search.request import After, RankRequest
 from fullrank_service.search.restricting import Bitmaps, Mask, matching_documents
 
@@ -93,19 +93,8 @@ def _facets(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict
             asked, path = request.asked, f"facets.{place}"
             under = asked.facet_under.get(name)
             found = facet_over(parts, name, asked.facet_limit, path, under)
-            counted[name] = facet_json(found)
+            counted[name] = found.as_dict()
     return counted
-
-
-def facet_json(found: Facet) -> dict[str, Any]:
-    """Return a facet, ready for JSON."""
-    return {
-        "values": [{"value": v.value, "count": v.count} for v in found.values],
-        "distinct": found.distinct,
-        "missing": found.missing,
-        "min": found.minimum,
-        "max": found.maximum,
-    }
 
 
 class Checked(NamedTuple):
@@ -128,7 +117,7 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
     """Check a request against the stored fields, and choose the documents that it may return. Raises FilterError."""
     matching = matching_documents(view, bitmaps, request)
     if request.asked.highlight is not None:
-        check_highlight(view.columns[0], request.asked.highlight.asked, "highlight")
+        check_highlight(view.columns[0], request.asked.highlight.asked.fields, "highlight.fields")
     order = None
     asked = request.ordering
     if asked is not None and request.only is not None:

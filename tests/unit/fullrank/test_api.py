@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import gzip
+import json
 import shutil
 import subprocess
 import sys
@@ -142,6 +144,10 @@ def test_search_leaves_out_excluded_and_filtered_documents(bundle: Bundle) -> No
     assert (len(found), found.total) == (0, 0)
     with pytest.raises(FilterError):
         bundle.search("apple", filter={"grams": {"near": 3}})
+    with pytest.raises(FilterError, match=r"highlight\.0: unknown field"):
+        bundle.search("apple", highlight=["nowhere"])
+    with pytest.raises(FilterError, match="facets: unknown field"):
+        bundle.search("apple", facets=["nowhere"])
 
 
 def test_search_explains_hits_as_explain_does(bundle: Bundle) -> None:
@@ -165,7 +171,10 @@ def test_search_explains_hits_as_explain_does(bundle: Bundle) -> None:
         ("search", {"text": "x", "min_score": "1"}, "min_score: '1' is not a number"),
         ("explain", {"text": "x", "id": None}, "id: None is not text"),
         ("encode", {"texts": ["x", None]}, r"texts: \['x', None\] is not a text or a list"),
-        ("evaluate", {"queries": "name", "qrels": "test"}, "queries: 'name' is not a mapping"),
+        ("evaluate", {"queries": "nowhere"}, r"nowhere/queries\.jsonl: No such file"),
+        ("evaluate", {"queries": {}}, "qrels: name a split of a folder"),
+        ("evaluate", {"queries": ["q"], "qrels": {}}, r"queries: \['q'\] is not a mapping"),
+        ("search", {"text": "x", "facets": "tags"}, "facets: 'tags' is not a list"),
         ("evaluate", {"queries": {}, "qrels": {"q": ["apple"]}}, "qrels: .* is not a mapping"),
         ("evaluate", {"queries": {}, "qrels": {"q": {"apple": 1}}}, "qrels: 'q' is not a query of"),
         ("evaluate", {"queries": {}, "qrels": {"q": {"x": 1}}}, "document 'x' of query 'q' is not"),
@@ -209,3 +218,26 @@ def test_evaluate_leaves_out_queries_without_a_relevant_document(bundle: Bundle)
     assert both["map"].mean == 1.0
     with pytest.raises(ValueError, match="no query has a relevant document"):
         bundle.evaluate(queries, {"q2": {"bread": 0}})
+
+
+def test_evaluate_reads_a_split_of_a_folder(bundle: Bundle, tmp_path: Path) -> None:
+    queries = {"q1": "red apple", "q2": "bread"}
+    grades = {"q1": {"apple": 1, "ringo": 0}, "q2": {"bread": 2}}
+    (tmp_path / "qrels").mkdir()
+    lines = (json.dumps({"_id": id, "text": text}) + "\n" for id, text in queries.items())
+    (tmp_path / "queries.jsonl").write_text("\ufeff" + "".join(lines))
+    rows = [f"{q}\t{d}\t{grade}\r\n" for q, own in grades.items() for d, grade in own.items()]
+    judged = "".join(["query-id\tcorpus-id\tscore\n", *rows])
+    (tmp_path / "qrels/test.tsv").write_text(judged)
+    (tmp_path / "qrels/valid.tsv.gz").write_bytes(gzip.compress(judged.encode()))
+    expected = bundle.evaluate(queries, grades)
+    assert bundle.evaluate(str(tmp_path)) == expected
+    assert bundle.evaluate(tmp_path, "valid") == expected
+    with pytest.raises(FullrankError, match=r"qrels/train\.tsv: No such file"):
+        bundle.evaluate(tmp_path, "train")
+    (tmp_path / "qrels/test.tsv").write_text(judged + "q1\tapple\n")
+    with pytest.raises(FullrankError, match=r"test\.tsv:5: has not a query id"):
+        bundle.evaluate(tmp_path)
+    (tmp_path / "queries.jsonl").write_text('{"text": "no id"}')
+    with pytest.raises(FullrankError, match=r"queries\.jsonl:1: is no JSON object"):
+        bundle.evaluate(tmp_path)
