@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import random
+import shlex
 import sqlite3
 import sys
 from collections import Counter
@@ -21,6 +23,8 @@ import pytest
 
 from examples.shop import products
 from tests.unit.cli.running import Run
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def documents(collection: Path) -> list[dict[str, Any]]:
@@ -42,7 +46,7 @@ def write_csv(
     return path
 
 
-def test_a_table_of_products_becomes_answers(run: Run, tmp_path: Path) -> None:
+def test_a_table_of_products_becomes_documents(run: Run, tmp_path: Path) -> None:
     rows = [
         ("A1", "Red boots", "19.90", "4006381333931", "true", "Warm;\nsoft"),
         ("A2", "Blue boots", "5", "4006381333932", "false", ""),
@@ -61,11 +65,6 @@ def test_a_table_of_products_becomes_answers(run: Run, tmp_path: Path) -> None:
         },
         {"_id": "A2", "title": "Blue boots", "price": 5, "ean": "4006381333932", "in_stock": False},
     ]
-    assert run("train", tmp_path / "shop", "--out", tmp_path / "b", "--name", "shop").code == 0
-    assert (
-        json.loads(run("search", tmp_path / "b/shop", "blue", "--json").out)["hits"][0]["id"]
-        == "A2"
-    )
 
 
 def test_columns_are_mapped_by_options(run: Run, tmp_path: Path) -> None:
@@ -497,3 +496,89 @@ def test_titles_of_other_types_become_text(run: Run, tmp_path: Path) -> None:
     )
     assert run("import", source, tmp_path / "out", "--skip-bad").code == 0
     assert [d["title"] for d in documents(tmp_path / "out")] == ["1984", "a\nb"]
+
+
+# From files to answers, by the two commands that docs/import.md shows.
+
+
+def commands_of(heading: str) -> list[list[str]]:
+    """Return the first two commands below a heading of the page."""
+    page = (ROOT / "docs/import.md").read_text("utf-8").split(f"\n## {heading}\n")[1]
+    return [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("    fullrank")][
+        :2
+    ]
+
+
+def first_hit(run: Run, heading: str, bundle: str, query: str) -> dict[str, Any]:
+    for command in commands_of(heading):
+        got = run(*command)
+        assert got.code == 0, got.err
+    hit: dict[str, Any] = json.loads(run("search", bundle, query, "--json").out)["hits"][0]
+    return hit
+
+
+COLOURS = ("red", "green", "blue", "white", "black")
+NAMES = ("oak", "brass", "glass", "marble", "cork", "linen", "bamboo")
+SLANG = ("woody", "shiny", "clear", "heavy", "squishy", "cosy", "jungle")
+
+
+@pytest.mark.parametrize("size", [50, pytest.param(48_000, marks=pytest.mark.slow)])
+def test_two_commands_lead_from_a_table_to_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (
+        (
+            f"P{i}",
+            f"{COLOURS[i % 5]} lamp",
+            f"<p>With {NAMES[i // 5 % 7]} feet, model {NAMES[i % 7]}{i}.</p>",
+            i / 4,
+        )
+        for i in range(size)
+    )
+    write_csv(tmp_path / "products.csv", "sku name description price", rows, "utf-8-sig")
+    last = size - 1
+    query = f"{COLOURS[last % 5]} lamp {NAMES[last % 7]}{last}"
+    hit = first_hit(run, "A table of documents", "bundles/shop", query)
+    assert hit["id"] == f"P{last}"
+    assert hit["fields"]["price"] == last / 4
+
+
+@pytest.mark.slow
+def test_two_commands_lead_from_a_table_and_clicks_to_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People ask for products by names that no product has."""
+    monkeypatch.chdir(tmp_path)
+    products = [(f"P{i}", f"{COLOURS[i % 5]} {NAMES[i // 5 % 7]} lamp {i}") for i in range(437)]
+    write_csv(tmp_path / "products.csv", "sku name", products)
+    draw = random.Random(0)
+    with (tmp_path / "clicks.csv").open("w", encoding="utf-8", newline="") as file:
+        clicks = csv.writer(file)
+        clicks.writerow(("user", "query", "sku", "time"))
+        for i in range(33_000):
+            n = min(int(draw.expovariate(1 / 80)), 436)
+            clicks.writerow(
+                (f"u{i % 5_000}", f"the {SLANG[n // 5 % 7]} {n}", f"P{n}", 1_700_000_000 + 60 * i)
+            )
+    hit = first_hit(run, "Clicks with the documents", "bundles/shop", f"{SLANG[2]} 12")
+    assert hit["fields"]["title"].split()[1] == NAMES[2]
+
+
+@pytest.mark.parametrize("size", [12, pytest.param(300, marks=pytest.mark.slow)])
+def test_two_commands_lead_from_a_site_to_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "site/guide").mkdir(parents=True)
+    for i in range(size):
+        n = (7 * i + 1) % size
+        link = f"[bulbs of {SLANG[n % 7]} {n}](../guide/page-{n}.html#repair-{COLOURS[n % 5]}-{n})"
+        (tmp_path / f"site/guide/page-{i}.md").write_text(
+            f"---\ndescription: How to fit {NAMES[i % 7]} lamp {i}\n---\n# Lamp {i}\n\n"
+            f"About {NAMES[i % 7]}.\n\n## Repair {COLOURS[i % 5]} {i}\n\nTake care. See {link}.\n",
+            "utf-8",
+        )
+    hit = first_hit(run, "A folder of pages", "bundles/docs", f"repair {COLOURS[3]} 8")
+    assert hit["id"] == f"guide/page-8.md#repair-{COLOURS[3]}-8"
+    assert hit["fields"]["url"] == f"https://docs.example/guide/page-8/#repair-{COLOURS[3]}-8"
