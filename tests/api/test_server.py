@@ -39,7 +39,9 @@ def test_the_environment_is_set_before_numpy_is_there() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
-@pytest.mark.parametrize(("before", "workers"), [("import numpy", 1), ("", 2)])
+@pytest.mark.parametrize(
+    ("before", "workers"), [pytest.param("import numpy", 1, marks=pytest.mark.sweep), ("", 2)]
+)
 def test_the_command_imports_its_own_code_starts_no_thread_of_a_library_and_ends_on_sigterm(
     root: Root, tmp_path: Path, before: str, workers: int
 ) -> None:

@@ -229,7 +229,7 @@ def test_an_import_that_the_service_would_shrink_is_refused(
 ) -> None:
     before = sorted(log.iterdir())
     large = tmp_path / "large.csv"
-    rows = "".join(f"{token_hex(40)},{token_hex(40)},{START + i}\n" for i in range(20_000))
+    rows = "".join(f"{token_hex(40)},{token_hex(40)},{START + i}\n" for i in range(10_000))
     large.write_text("query,document,time\n" + rows)
     got = run("events", "import", log, large, "--mb", "1")
     assert got.code == 1

@@ -146,18 +146,6 @@ def test_counts_of_ads_left_out_add_up() -> None:
     assert anything == {}
 
 
-def test_documents_without_ads_are_placed_as_they_rank() -> None:
-    stored = {f"d{i}": {"title": "copy", "text": "files " * (i + 1)} for i in range(9)}
-    model = linear_model([Document(id, fields) for id, fields in stored.items()])
-    view = View.of(bundle_of(model, stored))
-    ranked = view.search(view.model.encode_queries(["copy files"]), 7).hits
-    rules = AdRules(badv=frozenset({"a.example"}), wseat=frozenset({"s"}))
-    found = fill(view, PageFilling([Slot(4), Slot(3)], rules, NOW), "copy files")
-    assert [hit.id for hit in found.hits.hits] == [hit.id for hit in ranked]
-    assert found.counts == [4, 3]
-    assert found.hits.total == 9
-
-
 def test_merged_segments_keep_their_ads() -> None:
     rng = random.Random(5)
     stored = {"b00": {"title": "copy", "text": " ".join(WORDS)}}

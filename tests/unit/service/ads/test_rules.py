@@ -19,7 +19,7 @@ from fullrank_service.ads.rules import (
     sum_reasons,
 )
 from fullrank_service.documents.ad import AdError, AdTable, parse_ad
-from tests.unit.service.ads.oracle import NOW, PARENTS, is_allowed, random_ad, random_page, rules_of
+from tests.unit.service.ads.oracle import NOW, is_allowed, random_ad, random_page, rules_of
 
 AD = {"adomain": ["a.example"]}
 
@@ -93,16 +93,6 @@ def test_another_taxonomy_or_currency_is_not_eligible() -> None:
         "",
         "bidfloor",
     ]
-
-
-def test_a_blocked_category_blocks_its_children_with_the_taxonomy_alone() -> None:
-    table = table_of({"cat": ["1111"], "cattax": 7}, {"cat": ["11"], "cattax": 7})
-    rules = AdRules(bcat=frozenset({"11"}), cattax=7)
-    assert reasons(rules, table) == ["", "bcat"]
-    tree = Taxonomy(7, PARENTS)
-    assert reasons(AdRules(bcat=frozenset({"11"}), cattax=7, taxonomy=tree), table) == ["bcat"] * 2
-    other = Taxonomy(6, PARENTS)
-    assert reasons(AdRules(bcat=frozenset({"11"}), cattax=7, taxonomy=other), table)[0] == ""
 
 
 def test_a_taxonomy_is_read_from_a_file(tmp_path: Path) -> None:

@@ -124,20 +124,6 @@ def test_a_ranking_that_is_not_read_to_its_end_is_not_certified(
     assert not found.hits.certified
 
 
-def test_ads_of_another_currency_are_left_out() -> None:
-    view, stored = random_view(random.Random(2))
-    rules = AdRules(cur="EUR")
-    filling = PageFilling([Slot(60)], rules, NOW, 60, counting=True, calibration=CURVE)
-    found = fill(view, filling, "copy files")
-    ads = [ad for ad in found.ads if ad is not None]
-    assert ads
-    assert {ad.cur for ad in ads} == {"EUR"}
-    assert found.left_out["cur"] > 0
-    assert sum("ad" in fields for fields in stored.values()) == len(ads) + sum(
-        found.left_out.values()
-    )
-
-
 def market(rng: random.Random) -> View:
     """Return ads of many advertisers, whose prices say nothing about their texts."""
     stored = {
