@@ -42,6 +42,7 @@ from fullrank_fleet.sets.manifest import SetManifest
 from fullrank_service.ads.filling import Eligible, RuleMasks, candidates
 from fullrank_service.documents.ad import Ad, prepare_ads
 from fullrank_service.documents.follow import Followed, Tail
+from fullrank_service.documents.live import fields_of
 from fullrank_service.search.presenting import shown
 from fullrank_service.search.ranking import SearchModePolicy
 from fullrank_service.search.request import RankRequest
@@ -120,11 +121,8 @@ class OpenShard:
                 return _show(view, question)
             case Describe():
                 return _describe(view, question)
-            case Read(id):
-                try:
-                    return view.fields(id)
-                except KeyError:
-                    return None
+            case Read(id, only):
+                return fields_of(view, id, only)
 
     def _view_in_set(self, view: View, fields: NewFields) -> View:
         """Return a view with the fields of the set; most requests ask for the same as the one before."""

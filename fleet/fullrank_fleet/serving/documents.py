@@ -6,7 +6,7 @@ documents, knows the words of live ones, and knows how far a search must wait fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -112,7 +112,7 @@ class SetDocuments:
         assert isinstance(view, HeadView)
         return view.waiting_for(min_seq)
 
-    async def stored(self, view: View, id: str) -> Stored:
+    async def stored(self, view: View, id: str, only: Mapping[str, Any] | None = None) -> Stored:
         """Return the stored fields of a document, as its shard has them. Raises DocumentsMissing, NotYetVisible."""
         head = view.bundle
         assert isinstance(head, Head)
@@ -122,7 +122,7 @@ class SetDocuments:
         except UnicodeEncodeError:
             return Stored(None, view.seq)
         asking = Asking(self._shards, head.set, self._patience, min_seq=view.min_seq)
-        fields: dict[str, Any] | None = (await asking.each({number: Read(id)}))[number]
+        fields: dict[str, Any] | None = (await asking.each({number: Read(id, only)}))[number]
         return Stored(fields, asking.seqs[number])
 
     def views(self, name: str | None = None) -> Sequence[Followed]:

@@ -179,6 +179,7 @@ class Described:
 @dataclass(frozen=True, slots=True)
 class Read:
     id: str
+    only: Mapping[str, Any] | None = None
 
 
 Question = Rank | CountAds | Show | Describe | Read

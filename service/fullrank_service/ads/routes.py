@@ -201,7 +201,7 @@ ranking = APIRouter(prefix="/v1", tags=["search"], route_class=MatchRoute)
     "/match",
     response_model=MatchReply,
     responses={200: {"headers": ANSWER_HEADERS}, **problems(400, 404, 409, 413, 415, 422, 503)},
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "collections"),
 )
 async def match(body: MatchRequest, serving: ServingDep, ads: AdsDep) -> JsonResponse:
     """Fill the placements of a page with the documents that match its text, each at most once.

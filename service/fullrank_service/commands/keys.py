@@ -1,10 +1,12 @@
-"""``fullrank keys``: create, list and revoke the API keys of the service."""
+"""``fullrank keys``: create, derive, list and revoke the API keys of the service."""
 
 from __future__ import annotations
 
 import math
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from time import time
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +15,7 @@ from rich.table import Table
 from fullrank.cli.arguments import BundlesOption, Json
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.storage.strict_json import JsonError, parse
 
 File = Annotated[
     Path | None,
@@ -20,7 +23,21 @@ File = Annotated[
 ]
 
 
-app = typer.Typer(help="Create, list or revoke the API keys of the service.", no_args_is_help=True)
+Collections = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--collection", metavar="NAME", help="The only collection it is for; may be repeated."
+    ),
+]
+Filter = Annotated[
+    str | None,
+    typer.Option(metavar="JSON", help="A filter, so that it sees only documents that match."),
+]
+
+
+app = typer.Typer(
+    help="Create, derive, list or revoke the API keys of the service.", no_args_is_help=True
+)
 
 
 def _path(bundles: Path, file: Path | None) -> Path:
@@ -36,6 +53,29 @@ def _checked_days(days: float | None) -> float | None:
     return days
 
 
+def _filter_of(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = parse(text)
+    except JsonError as error:
+        raise typer.BadParameter(str(error), param_hint="'--filter'") from None
+    if not isinstance(found, dict):
+        raise typer.BadParameter("must be a JSON object", param_hint="'--filter'")
+    return found
+
+
+Days = Annotated[
+    float | None,
+    typer.Option(
+        help="Days until it expires; default: never.",
+        min=0.001,
+        max=36_500,
+        callback=_checked_days,
+    ),
+]
+
+
 @app.command()
 def create(
     scope: Annotated[
@@ -45,15 +85,9 @@ def create(
     id: Annotated[
         str | None, typer.Option(help="Name of the key in lists and logs; default: a random one.")
     ] = None,
-    days: Annotated[
-        float | None,
-        typer.Option(
-            help="Days until it expires; default: never.",
-            min=0.001,
-            max=36_500,
-            callback=_checked_days,
-        ),
-    ] = None,
+    days: Days = None,
+    collection: Collections = None,
+    filter: Filter = None,
     bundles: BundlesOption = Path("bundles"),
     file: File = None,
     json: Json = False,
@@ -67,7 +101,9 @@ def create(
 
     path = _path(bundles, file)
     is_first = read_keys(path) is None
-    key, token = create_key(path, scope, id, days)
+    key, token = create_key(
+        path, scope, id, days, collections=collection or (), filter=_filter_of(filter)
+    )
     if is_first:
         typer.echo(
             "this is the first key: a service without FULLRANK_ANONYMOUS now refuses callers without a key; to keep "
@@ -81,11 +117,32 @@ def create(
     typer.echo(token)
 
 
+@app.command()
+def derive(
+    key: Annotated[
+        str, typer.Option(help="Token of a key with the scope search.", envvar="FULLRANK_KEY")
+    ],
+    collection: Collections = None,
+    filter: Filter = None,
+    days: Days = None,
+) -> None:
+    """Derive the token of a tenant from that of a key, and print it. It needs neither the service nor its files.
+
+    It may search within the bounds of both, until it expires or the key is revoked.
+    """
+    with needs("service"):
+        from fullrank_service.http.keys import derive_key
+
+    expires = None if days is None else time() + days * 86_400
+    condition = _filter_of(filter)
+    typer.echo(derive_key(key, collections=collection or (), filter=condition, expires=expires))
+
+
 @app.command("list")
 def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Json = False) -> None:
     """List the keys, without their tokens."""
     with needs("service"):
-        from fullrank_service.http.keys import read_keys
+        from fullrank_service.http.keys import bounds_of, read_keys
 
     keys = list((read_keys(_path(bundles, file)) or {}).values())
     rows = [
@@ -95,6 +152,7 @@ def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Jso
             "created": key.created,
             "expires": key.expires_at,
             "expired": key.is_expired(),
+            **bounds_of(key),
         }
         for key in keys
     ]
@@ -102,11 +160,12 @@ def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Jso
         print_json(rows)
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("id", "scopes", "created", "expires"):
+    for heading in ("id", "scopes", "created", "expires", "bound to"):
         table.add_column(heading, overflow="fold")
     for row, key in zip(rows, keys, strict=True):
         expires = f"{row['expires'] or 'never'}{' (expired)' if row['expired'] else ''}"
-        table.add_row(key.id, ", ".join(sorted(key.scopes)), key.created, expires)
+        bounds = dumps(bounds_of(key)) if bounds_of(key) else ""
+        table.add_row(key.id, ", ".join(sorted(key.scopes)), key.created, expires, bounds)
     Console().print(table)
 
 

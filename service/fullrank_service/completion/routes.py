@@ -67,14 +67,15 @@ class TogetherReply(Reply):
     "/complete",
     response_model=CompleteReply,
     responses=problems(404, 422, 503),
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "filter"),
 )
 async def complete(
     asked: Annotated[CompleteQuery, Query()], serving: ServingDep, usage: UsageDep
 ) -> JsonResponse:
-    """Complete what a person is typing."""
+    """Complete what a person is typing; a key with a filter gets nothing."""
     bundle = serving.resolve(asked.model)
-    found = usage.complete(bundle, asked.prefix, asked.limit)
+    # Queries, titles and words are of all documents, also of those that the caller's key does not see.
+    found = usage.complete(bundle, asked.prefix, asked.limit) if serving.filter is None else []
     return JsonResponse(
         {
             "model": bundle.version,
@@ -88,7 +89,7 @@ async def complete(
     "/documents/{id:path}/together",
     response_model=TogetherReply,
     responses=problems(404, 422, 503),
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "filter"),
 )
 async def documents_together(
     id: PathId,
@@ -98,12 +99,12 @@ async def documents_together(
     documents: DocumentsDep,
     usage: UsageDep,
 ) -> JsonResponse:
-    """List the documents that the same people clicked in one session; none for an unknown document."""
+    """List the documents that the same people clicked in one session; a key with a filter gets none."""
     check_id(id)
     view = await documents.view(serving.resolve(asked.model), asked.min_seq)
     hits: list[orjson.Fragment] = []
     left = shared.settings.max_answer_bytes
-    for found in usage.together(view.bundle.name, id):
+    for found in usage.together(view.bundle.name, id) if serving.filter is None else ():
         if len(hits) == asked.limit:
             break
         fields = (await documents.stored(view, found.document)).fields

@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from logging import getLogger
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
+from fullrank.filters.query import matching, parse_filter
 from fullrank.live import View
 from fullrank_service.base import errors
 from fullrank_service.base.background import Full, GroupCommit, Stopping
@@ -49,10 +50,27 @@ class Documents(Protocol):
     def start(self) -> None: ...
     async def close(self) -> None: ...
     async def view(self, bundle: Bundle, min_seq: int = 0) -> View: ...
-    async def stored(self, view: View, id: str) -> Stored: ...
+    async def stored(
+        self, view: View, id: str, only: Mapping[str, Any] | None = None
+    ) -> Stored: ...
     def views(self, name: str | None = None) -> Sequence[Followed]: ...
     async def write(self, submission: Submission) -> Kept: ...
     async def head(self, collection: str) -> int: ...
+
+
+def fields_of(view: View, id: str, only: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the stored fields of a document; None without one, or if it does not match a filter."""
+    try:
+        found, row = view.find(id)
+        if only is None:
+            return found.store.fields(row)
+        condition = parse_filter(only, "key.filter")
+        for part, columns in zip(view.parts, view.columns, strict=True):
+            if part is found and matching(condition, columns)[row]:
+                return found.store.fields(row)
+    except KeyError:
+        pass
+    return None
 
 
 DocumentsDep = Annotated[Documents, part("documents")]
@@ -129,12 +147,9 @@ class LiveDocuments:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
 
-    async def stored(self, view: View, id: str) -> Stored:
-        """Return a document as a view has it."""
-        try:
-            return Stored(view.fields(id), view.seq)
-        except KeyError:
-            return Stored(None, view.seq)
+    async def stored(self, view: View, id: str, only: Mapping[str, Any] | None = None) -> Stored:
+        """Return a document as a view has it; None if it does not match the filter `only`."""
+        return Stored(fields_of(view, id, only), view.seq)
 
     def views(self, name: str | None = None) -> Sequence[Followed]:
         """Return the views of all loaded versions of a collection, or of all."""

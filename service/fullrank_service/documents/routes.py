@@ -34,7 +34,7 @@ from fullrank_service.http.deps import (
     check_path,
     serving_of,
 )
-from fullrank_service.http.guard import GuardedRoute, needs, permit
+from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse, bounded
 from fullrank_service.http.problems import documented_problems as problems
 from fullrank_service.http.schemas import MinSeq, WriteQuery
@@ -165,7 +165,7 @@ class WriteRoute(GuardedRoute):
         state = scope["app"].state
         shared: Shared = state.shared
         documents: Documents = state.documents
-        permit(scope, self._scope_needed)
+        self.permit(scope)
         request = Request(scope, receive, send)
         check_path(scope)
         serving = serving_of(scope)
@@ -240,13 +240,13 @@ _VERDICTS = {
     "/documents/{id:path}/together",
     methods=["PUT", "PATCH", "DELETE"],
     include_in_schema=False,
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 @router.api_route(
     "/documents/{id:path}/similar",
     methods=["PUT", "PATCH", "DELETE"],
     include_in_schema=False,
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def refuse_write() -> Response:
     """Refuse to write at these paths: they mean documents that belong to one. Bulk requests take ids that end so."""
@@ -258,7 +258,7 @@ async def refuse_write() -> Response:
     response_model=WriteReply,
     responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
     openapi_extra={
-        **needs("ingest"),
+        **needs("ingest", "collections"),
         **_body("application/json", _DOCUMENT, "the fields of the document"),
     },
 )
@@ -289,7 +289,7 @@ async def put_document(
     "/documents/{id:path}",
     response_model=WriteReply,
     responses=problems(404, 409, 422, 503, 507),
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def delete_document(
     id: PathId,
@@ -312,7 +312,7 @@ router.routes += writes.routes
     response_model=WriteReply,
     responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
     openapi_extra={
-        **needs("ingest"),
+        **needs("ingest", "collections"),
         **_body("application/json", _PATCH, "the fields to set; null removes a field"),
     },
 )
@@ -398,7 +398,7 @@ async def _merge(
         **problems(400, 404, 409, 413, 415, 422, 503, 507),
     },
     openapi_extra={
-        **needs("ingest"),
+        **needs("ingest", "collections"),
         **_body(NDJSON, _LINES, "a document with its `_id` in each line, or `_id` and `_delete`"),
     },
 )
@@ -442,7 +442,7 @@ async def write_documents(
     "/documents/{id:path}",
     response_model=DocumentReply,
     responses=problems(404, 422, 503),
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "filter"),
 )
 async def get_document(
     id: PathId,
@@ -453,7 +453,7 @@ async def get_document(
 ) -> JsonResponse:
     """Read a document as a model holds it now."""
     view = await documents.view(serving.resolve(asked.model), asked.min_seq)
-    fields = (await documents.stored(view, id)).fields
+    fields = (await documents.stored(view, id, serving.filter)).fields
     if fields is None:
         raise _not_found(view, id)
     content = {

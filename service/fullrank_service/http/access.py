@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from typing import Literal
 
 from starlette.types import Scope
 
@@ -14,6 +15,9 @@ from fullrank_service.http.keys import FILE, Key, KeyRing, KeysError, checked_sc
 
 CLIENT = "fullrank.client"
 """Key of the API key's id in the ASGI scope."""
+BOUND = "fullrank.bound"
+"""Key of an API key that is bound to collections or a filter, in the ASGI scope."""
+Bounds = Literal["collections", "filter"]
 
 LOOPBACK_SCOPES = frozenset(("search", "events"))
 """Scopes of callers without a key on loopback, until there is a key file.
@@ -40,18 +44,30 @@ class Access:
         keys = KeyRing(settings.keys or settings.bundles / FILE)
         return cls(keys, anonymous_scopes(settings), is_loopback=is_loopback(settings.host))
 
-    def authorize(self, scope: Scope, needed: str) -> None:
-        """Check the scope of a caller, and note the id of its key in the ASGI scope. Raises Unauthorized, Forbidden."""
-        self._authorize(scope, needed, _bearer_token(scope["headers"]))
+    def authorize(self, scope: Scope, needed: str, kept: Bounds | None = None) -> None:
+        """Check the scope of a caller, and note the id of its key in the ASGI scope. Raises Unauthorized, Forbidden.
+
+        Args:
+            kept: the bounds of keys that the route keeps to: their collections, or these and their filter.
+        """
+        key = self._authorize(scope, needed, _bearer_token(scope["headers"]))
+        if key is None or (key.collections is None and key.filter is None):
+            return
+        if kept is None or (key.filter is not None and kept != "filter"):
+            bound = "collections" if key.filter is None else "a filter"
+            raise Forbidden(
+                f"The API key {key.id!r} is bound to {bound}, so it is not for this path."
+            )
+        scope[BOUND] = key
 
     def authorize_public(self, scope: Scope, needed: str, token: str | None) -> None:
         """Check a key that everybody can read, in an address: it must have the needed scope alone. Raises as
         `authorize`.
         """
         key = self._authorize(scope, needed, token)
-        if key is not None and key.scopes != {needed}:
+        if key is not None and (key.scopes != {needed} or key.collections is not None):
             raise Forbidden(
-                f"The API key {key.id!r} has more scopes than {needed!r}, so it must not be in an address."
+                f"The API key {key.id!r} is for more than {needed!r}, or bound, so it must not be in an address."
             )
 
     def _authorize(self, scope: Scope, needed: str, token: str | None) -> Key | None:

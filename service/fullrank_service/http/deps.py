@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import FrameType, MappingProxyType
@@ -23,8 +23,9 @@ from fullrank_service.base.errors import Invalid
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
-from fullrank_service.http.access import Access
+from fullrank_service.http.access import BOUND, Access
 from fullrank_service.http.admission import Admission, RateLimiter, Slot
+from fullrank_service.http.keys import Key
 from fullrank_service.http.schemas import ID, DocumentId
 
 ALIAS = "default"
@@ -81,10 +82,10 @@ class Serving:
 class RequestModel:
     """The generation that answers one request, its headers, its slot if it ranks, its bundle once resolved.
 
-    `collection` is the bundle name in the path of the request; None: it has none.
+    `collection` is the bundle name in the path of the request, `key` a key that is bound; None: it has none.
     """
 
-    __slots__ = ("bundle", "collection", "headers", "serving", "slot")
+    __slots__ = ("bundle", "collection", "headers", "key", "serving", "slot")
 
     def __init__(
         self,
@@ -92,11 +93,13 @@ class RequestModel:
         slot: Slot | None = None,
         headers: Sequence[Header] = (),
         collection: str | None = None,
+        key: Key | None = None,
     ) -> None:
         self.serving = serving
         self.slot = slot
         self.headers = headers
         self.collection = collection
+        self.key = key
         self.bundle: Bundle | None = None
 
     @property
@@ -109,8 +112,26 @@ class RequestModel:
 
     def resolve(self, model: str | None) -> Bundle:
         """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
-        self.bundle = self.serving.resolve(model, self.collection)
-        return self.bundle
+        names = None if self.key is None else self.key.collections
+        try:
+            bundle = self.serving.resolve(model, self.collection)
+        except errors.ModelNotFound:
+            if names is None:
+                raise
+            raise self._forbidden(names) from None  # it is not told which others there are
+        if names is not None and bundle.name not in names:
+            raise self._forbidden(names)
+        self.bundle = bundle
+        return bundle
+
+    def _forbidden(self, names: Collection[str]) -> errors.Forbidden:
+        known = ", ".join(sorted(names)) or "no collection"
+        return errors.Forbidden(f"The API key is for {known}; ask /v1/collections/{{name}}/….")
+
+    @property
+    def filter(self) -> Mapping[str, Any] | None:
+        """What all documents match that the caller may see; None: it may see all."""
+        return None if self.key is None else self.key.filter
 
 
 @dataclass(slots=True)
@@ -189,7 +210,11 @@ def serving_of(scope: Scope) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
     shared: Shared = scope["app"].state.shared
     serving = RequestModel(
-        shared.serving(), scope.get(SLOT), scope["headers"], scope.get(COLLECTION)
+        shared.serving(),
+        scope.get(SLOT),
+        scope["headers"],
+        scope.get(COLLECTION),
+        scope.get(BOUND),
     )
     scope[REQUEST_MODEL] = serving
     return serving

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from fullrank_service.http.access import CLIENT
+from fullrank_service.http.access import CLIENT, Bounds
 from fullrank_service.http.admission import RateLimiter, Slot
 from fullrank_service.http.deps import SLOT, Shared, serving_of
 from fullrank_service.http.keys import SCOPES
@@ -37,16 +37,22 @@ from fullrank_service.http.strict import (
 
 SCHEME = "key"
 """Name of the security scheme in the OpenAPI document."""
+KEPT = "x-bound-keys"
+"""What an operation of the OpenAPI document says about keys that are bound to collections or a filter."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def needs(scope: str) -> dict[str, Any]:
-    """Give the `openapi_extra` of a guarded route whose callers need this scope."""
+def needs(scope: str, kept: Bounds | None = None) -> dict[str, Any]:
+    """Give the `openapi_extra` of a guarded route whose callers need this scope.
+
+    Args:
+        kept: as of Access.authorize; other routes refuse keys that have such bounds.
+    """
     if scope not in SCOPES:
         raise ValueError(scope)
-    return {"security": [{SCHEME: [scope]}]}
+    return {"security": [{SCHEME: [scope]}], **({} if kept is None else {KEPT: kept})}
 
 
 def needed_scope(route: APIRoute) -> str:
@@ -65,16 +71,24 @@ class GuardedRoute(APIRoute):
     def _scope_needed(self) -> str:
         return needed_scope(self)
 
+    def permit(self, scope: Scope) -> None:
+        """Check the key and the rate of a caller. Raises Unauthorized, Forbidden or TooManyRequests."""
+        kept: Bounds | None = (self.openapi_extra or {}).get(KEPT)
+        shared: Shared = scope["app"].state.shared
+        shared.access.authorize(scope, self._scope_needed, kept)
+        if self._scope_needed != "admin":
+            spend(scope)
+
     def get_route_handler(self) -> Handler:
         answer = self.answerer()
-        scope_needed = self._scope_needed
+        needed_scope(self)  # fails at the start, not in a request
         has_body = self.body_field is not None
         has_query = bool(self.dependant.query_params)
         kinds = [param.field_info.annotation for param in self.dependant.query_params]
         repeatable = {name for kind in kinds if is_query(kind) for name in kind.repeatable()}
 
         async def guarded(request: Request) -> Response:
-            permit(request.scope, scope_needed)
+            self.permit(request.scope)
             if has_query:
                 check_query(request.scope["query_string"], repeatable)
             if not has_body:
@@ -116,7 +130,7 @@ class RankingRoute(GuardedRoute):
             await super().handle(scope, receive, send)
             return
         state = scope["app"].state
-        permit(scope, self._scope_needed)
+        self.permit(scope)
         require_json(scope["headers"])
 
         async def work(slot: Slot) -> Response:
@@ -144,14 +158,6 @@ def ranking_routes(routes: Iterable[BaseRoute]) -> dict[str, RankingRoute]:
         for route in routes
         if isinstance(route, RankingRoute) and "POST" in (route.methods or ())
     }
-
-
-def permit(scope: Scope, scope_needed: str) -> None:
-    """Check the key and the rate of a caller. Raises Unauthorized, Forbidden or TooManyRequests."""
-    shared: Shared = scope["app"].state.shared
-    shared.access.authorize(scope, scope_needed)
-    if scope_needed != "admin":
-        spend(scope)
 
 
 def spend(scope: Scope) -> None:

@@ -1,11 +1,18 @@
-"""Store API keys: a file with the id, scopes, token hash and expiry of each key.
+"""Store API keys: a file with the id, scopes, token hash, expiry and bounds of each key.
 
 A token is 256 random bits and cannot be guessed, so one SHA-256 protects it; slow password hashes are not needed.
 Workers check the file for changes, so creating, revoking and rotating keys needs no restart.
+
+Who holds a token can derive tokens of tenants from it without the service. They name their bounds, and are signed with
+the hash of the token, which the file has:
+
+    frt_ payload . HMAC-SHA256(key: SHA-256(token) in hex, message: payload)        both parts in base64url, unpadded
+    payload = {"key": id, "collections": [name], "filter": {…}, "expires": seconds since 1970}
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
 import hmac
@@ -16,17 +23,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from logging import getLogger
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fullrank.errors import FullrankError
+from fullrank.filters.query import parse_filter
 from fullrank.storage.files import replace_file
 from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.settings import reasons
@@ -34,7 +42,8 @@ from fullrank_service.base.settings import reasons
 SCOPES = ("search", "ingest", "events", "admin")
 FILE = "keys.json"
 _ID = "^[a-z0-9][a-z0-9-]{0,39}$"
-_PREFIX = "fr_"
+_PREFIX, _TENANT = "fr_", "frt_"
+_MAX_TENANT_CHARS = 8_192
 # Compared with the token of an unknown id, so that it takes as long as a wrong token.
 _UNKNOWN_HASH = "0" * 64
 _log = getLogger(__name__)
@@ -52,13 +61,21 @@ def _scope(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, without its token. `expires`: seconds since 1970; None: never."""
+    """One key, without its token.
+
+    Attributes:
+        expires: Seconds since 1970; None: never.
+        collections: The only collections that requests with the key see; None: all.
+        filter: Only documents that match it are there for requests with the key; None: all.
+    """
 
     id: Annotated[str, Field(pattern=_ID)]
     scopes: frozenset[Annotated[str, AfterValidator(_scope)]]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     created: str
     expires: Annotated[float, BeforeValidator(partial(parse_time, needs_offset=True))] | None = None
+    collections: frozenset[str] | None = None
+    filter: dict[str, Any] | None = None
 
     def permits(self, scope: str) -> bool:
         """Return whether the key has a scope; `admin` includes `search`, which the search page needs."""
@@ -87,6 +104,17 @@ class _File(BaseModel):
     keys: list[Key]
 
 
+class _Tenant(BaseModel):
+    """What a derived token says."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    key: str
+    collections: frozenset[str] | None = None
+    filter: dict[str, Any] | None = None
+    expires: float | None = None
+
+
 def read_keys(path: Path) -> dict[str, Key] | None:
     """Read the keys by id; None if there is no file. Raises KeysError."""
     try:
@@ -110,6 +138,12 @@ def _lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
+def bounds_of(key: Key) -> dict[str, Any]:
+    """Return the collections and the filter of a key, ready for JSON, where it has them."""
+    found: dict[str, Any] = {} if key.filter is None else {"filter": key.filter}
+    return found if key.collections is None else {"collections": sorted(key.collections), **found}
+
+
 def _write(path: Path, keys: Sequence[Key]) -> None:
     entries = [
         {
@@ -118,6 +152,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
             "sha256": key.sha256,
             "created": key.created,
             "expires": key.expires_at,
+            **bounds_of(key),
         }
         for key in keys
     ]
@@ -139,20 +174,36 @@ def _locked_keys(path: Path) -> Iterator[dict[str, Key]]:
 
 
 def create_key(
-    path: Path, scopes: Sequence[str], id: str | None = None, days: float | None = None
+    path: Path,
+    scopes: Sequence[str],
+    id: str | None = None,
+    days: float | None = None,
+    *,
+    collections: Sequence[str] = (),
+    filter: dict[str, Any] | None = None,
 ) -> tuple[Key, str]:
     """Create a key and add it to the file; return it and its token, which is stored nowhere.
 
     Args:
         id: name of the key; None draws one.
         days: lifetime; None: until the key is revoked.
+        collections: as of Key; empty: all.
+        filter: as of Key.
 
     Raises:
-        KeysError: an unknown scope, an id that is not valid or already exists, or a damaged file.
+        KeysError: an unknown scope, one that a key with such bounds may not have, an id that is not valid or already
+            exists, or a damaged file.
+        FilterError: the filter is not valid.
     """
     if not scopes:
         raise KeysError(f"a key needs a scope: {', '.join(SCOPES)}")
     allowed = checked_scopes(scopes)
+    if filter is not None and allowed != {"search"}:
+        raise KeysError("a key with a filter may have no scope but search")
+    if collections and not allowed <= {"search", "ingest"}:
+        raise KeysError("a key of some collections may have no scopes but search and ingest")
+    if filter is not None:
+        parse_filter(filter)
     id = secrets.token_hex(4) if id is None else id
     if not re.fullmatch(_ID, id):
         raise KeysError(
@@ -161,7 +212,8 @@ def create_key(
     now = datetime.now(UTC).replace(microsecond=0)
     expires = None if days is None else (now + timedelta(days=days)).timestamp()
     token = f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
-    key = Key(id, allowed, _digest(token), now.isoformat(), expires)
+    names = frozenset(collections) or None
+    key = Key(id, allowed, _digest(token), now.isoformat(), expires, names, filter)
     with _locked_keys(path) as keys:
         if id in keys:
             raise KeysError(f"the key {id!r} already exists; revoke it, or choose another id")
@@ -176,6 +228,44 @@ def revoke_key(path: Path, id: str) -> None:
     with _locked_keys(path) as keys:
         if keys.pop(id, None) is None:
             raise KeysError(f"{path}: no key {id!r}")
+
+
+def derive_key(
+    token: str,
+    *,
+    collections: Sequence[str] = (),
+    filter: dict[str, Any] | None = None,
+    expires: float | None = None,
+) -> str:
+    """Derive the token of a tenant from that of a key with the scope search. It may search within both their bounds.
+
+    Args:
+        expires: in seconds since 1970; None: with the key.
+
+    Raises:
+        KeysError: the token is not that of a key.
+        FilterError: the filter is not valid.
+    """
+    id, _, secret = token.removeprefix(_PREFIX).partition("_")
+    if not (token.startswith(_PREFIX) and re.fullmatch(_ID, id) and secret):
+        raise KeysError("not the token of a key that `fullrank keys create` has made")
+    if filter is not None:
+        parse_filter(filter)
+    given = {"key": id, "collections": [*collections] or None, "filter": filter, "expires": expires}
+    content = json.dumps({name: value for name, value in given.items() if value is not None})
+    payload = _base64(content.encode())
+    derived = f"{_TENANT}{payload}.{_signature(_digest(token), payload)}"
+    if len(derived) > _MAX_TENANT_CHARS:
+        raise KeysError(f"the token would have more than {_MAX_TENANT_CHARS} characters")
+    return derived
+
+
+def _signature(sha256: str, payload: str) -> str:
+    return _base64(hmac.digest(sha256.encode(), payload.encode(), "sha256"))
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def _digest(token: str) -> str:
@@ -215,10 +305,38 @@ class KeyRing:
     def find(self, token: str) -> Key | None:
         """Find the key of a token; None if it is unknown or expired. Compares hashes in constant time."""
         self._refresh()
+        if token.startswith(_TENANT):
+            return self._tenant(token)
         prefixed = token.startswith(_PREFIX)
         key = self._keys.get(token[len(_PREFIX) :].partition("_")[0]) if prefixed else None
         same = hmac.compare_digest(_digest(token), key.sha256 if key is not None else _UNKNOWN_HASH)
         return key if key is not None and same and not key.is_expired() else None
+
+    def _tenant(self, token: str) -> Key | None:
+        payload, _, signature = token[len(_TENANT) :].partition(".")
+        try:
+            padded = payload.encode("ascii") + b"=" * (-len(payload) % 4)
+            given = _Tenant.model_validate_json(base64.b64decode(padded, b"-_", validate=True))
+        except ValueError:
+            return None
+        key = self._keys.get(given.key)
+        expected = _signature(_UNKNOWN_HASH if key is None else key.sha256, payload)
+        same = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogatepass"))
+        if key is None or not same or len(token) > _MAX_TENANT_CHARS or not key.permits("search"):
+            return None
+        ends = [end for end in (key.expires, given.expires) if end is not None]
+        names = [set(one) for one in (key.collections, given.collections) if one is not None]
+        filters = [one for one in (key.filter, given.filter) if one is not None]
+        tenant = replace(
+            key,
+            # Its own, so that one tenant does not use up the requests of the others.
+            id=f"{key.id}.{signature[:8]}",
+            scopes=frozenset(("search",)),
+            expires=min(ends, default=None),
+            collections=frozenset(set.intersection(*names)) if names else None,
+            filter={"and": filters} if len(filters) > 1 else next(iter(filters), None),
+        )
+        return None if key.is_expired() or tenant.is_expired() else tenant
 
     def _refresh(self) -> None:
         now = self._clock()

@@ -119,7 +119,9 @@ _HIDDEN = "refused; a key with the scope admin sees why"
 Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
-@router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
+@router.get(
+    "", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search", "filter")
+)
 async def list_models(
     registry: ModelsDep, requested: ServingDep, shared: SharedDep, request: HttpRequest
 ) -> JsonResponse:
@@ -130,10 +132,16 @@ async def list_models(
         infos = [info for info in infos if info.name == collection]
         active = requested.resolve(None).version
     workers = await registry.workers()
+    names = None if requested.key is None else requested.key.collections
+    if names is not None:
+        infos = [info for info in infos if info.name in names]
     serving, failures = requested.serving, registry.failures
     active = active or serving.active
+    if names is not None and active not in {info.version for info in infos}:
+        active = None
+    sees_all = requested.key is None or requested.key.filter is None
     models = serving.models
-    outlines = {own: await registry.outline(bundle) for own, bundle in models.items()}
+    outlines = {own: await registry.outline(bundle) for own, bundle in models.items() if sees_all}
     is_admin = shared.access.permits(request.scope["headers"], "admin")
 
     def reason(name: str) -> str | None:
@@ -151,7 +159,7 @@ async def list_models(
             "bytes": info.bytes,
             "loaded": bundle is not None,
             "active": info.version == active,
-            "documents": None if bundle is None else bundle.n_documents,
+            "documents": bundle.n_documents if bundle is not None and sees_all else None,
             "fields": None if fields is None else {name: asdict(field) for name, field in fields},
             "examples": None if outline is None else list(outline.examples),
             "searched": None if bundle is None else searched_fields(info.card),
@@ -166,7 +174,7 @@ async def list_models(
         {
             "generation": serving.generation,
             "aliases": {ALIAS: active} if active else {},
-            "previous": serving.previous,
+            "previous": serving.previous if requested.key is None else None,
             "failure": reason(ALIAS),
             "converged": converged(workers, serving.generation),
             "workers": shown if is_admin else None,

@@ -325,7 +325,10 @@ router = APIRouter(prefix="/v1/rules", tags=["rules"], route_class=GuardedRoute)
 
 
 @router.get(
-    "", response_model=RulesReply, responses=problems(404, 422, 503), openapi_extra=needs("ingest")
+    "",
+    response_model=RulesReply,
+    responses=problems(404, 422, 503),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def list_rules(
     asked: Annotated[RulesQuery, Query()], serving: ServingDep, rules: RulesDep
@@ -340,7 +343,7 @@ async def list_rules(
     "/{id}",
     response_model=RuleReply,
     responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def put_rule(
     id: RuleId,
@@ -369,7 +372,7 @@ async def put_rule(
     "/{id}",
     response_model=RuleReply,
     responses=problems(404, 422, 503),
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def get_rule(
     id: RuleId, asked: Annotated[WriteQuery, Query()], serving: ServingDep, rules: RulesDep
@@ -386,7 +389,7 @@ async def get_rule(
     "/{id}",
     response_model=RuleDeleted,
     responses=problems(404, 422, 503, 507),
-    openapi_extra=needs("ingest"),
+    openapi_extra=needs("ingest", "collections"),
 )
 async def delete_rule(
     id: RuleId, asked: Annotated[WriteQuery, Query()], serving: ServingDep, rules: RulesDep

@@ -29,7 +29,11 @@ def shown(
         elif learned is not None:
             key = learned.key(request.text)
     if request.asked.explain:
-        terms = [*request.model(view).query_terms(request.text), *query.find_terms()]
+        terms = [*request.model(view).query_terms(request.text)]
+        if (
+            request.key_filter is None
+        ):  # else a completed word may be of documents that are not there
+            terms += query.find_terms()
     names = request.asked.fields
     hits: list[dict[str, Any]] = []
     left = request.max_bytes

@@ -48,6 +48,7 @@ class RankRequest:
     after        begin after this hit instead of at the offset; the order is then that of the score alone
     filling      a PageFilling of ``ads``, whose placements get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
+    key_filter   filter of the caller's key: what does not match is not there at all
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
@@ -69,6 +70,7 @@ class RankRequest:
     is_document: bool = False
     after: After | None = None
     filling: Any = None
+    key_filter: Mapping[str, Any] | None = None
     ordering: Ordering | None = None
     restrictions: Sequence[Restriction] = ()
     synonyms: Sequence[Replaced] = ()
@@ -153,7 +155,7 @@ class RankRequest:
             query=asked.query, fields=[], match="any", mode=self.mode, prefix=asked.prefix,
             partial=asked.partial,
         )  # fmt: skip
-        return RankRequest(plain, 1, synonyms=self.synonyms)
+        return RankRequest(plain, 1, synonyms=self.synonyms, key_filter=self.key_filter)
 
     @property
     def is_plain(self) -> bool:
@@ -167,6 +169,7 @@ class RankRequest:
             or asked.min_score is not None
             or asked.highlight is not None
             or self.exclude
+            or self.key_filter is not None
             or self.restrictions
             or self.synonyms
             or self.pinned

@@ -87,6 +87,8 @@ def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> li
     found: list[Mask] | None = None
     if request.asked.filter is not None:
         found = _matching(view, bitmaps, request.asked.filter, request.filter_path)
+    if request.key_filter is not None:
+        found = _both(found, _matching(view, bitmaps, request.key_filter, "key.filter"))
     for rule, condition in request.restrictions:
         try:
             found = _both(found, _matching(view, bitmaps, condition, f"rules.{rule}.filter"))

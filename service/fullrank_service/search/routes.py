@@ -300,6 +300,7 @@ async def _search(
         asked.offset if after is None else after.place,
         after=after,
         ordering=asked.ordering(now),
+        key_filter=serving.filter,
         max_bytes=max_bytes,
     )
     rules = searches.rules(view.bundle.name, asked.query) if asked.rules else ()
@@ -335,7 +336,8 @@ async def _search(
         hits = ranked.hits
         return orjson.loads(orjson.dumps(hits[0]["fields"])) if hits else {}
 
-    correction = view.analyzer.correction(asked.query, best)
+    # A known word may be of documents that the caller's key does not see.
+    correction = view.analyzer.correction(asked.query, best) if serving.filter is None else None
     if not asked.limit:
         ranked.hits = []
     content = list_content(ranked, rules, correction)
@@ -362,7 +364,10 @@ def _count_of(name: str, condition: Mapping[str, Any], request: RankRequest) -> 
 
 
 @router.post(
-    "/search", response_model=SearchReply, responses=_RESPONSES, openapi_extra=needs("search")
+    "/search",
+    response_model=SearchReply,
+    responses=_RESPONSES,
+    openapi_extra=needs("search", "filter"),
 )
 async def search(body: SearchRequest, serving: ServingDep, searches: SearchesDep) -> JsonResponse:
     """Rank the documents of a model for a query."""
@@ -371,7 +376,10 @@ async def search(body: SearchRequest, serving: ServingDep, searches: SearchesDep
 
 
 @router.get(
-    "/search", response_model=SearchReply, responses=_LINK_RESPONSES, openapi_extra=needs("search")
+    "/search",
+    response_model=SearchReply,
+    responses=_LINK_RESPONSES,
+    openapi_extra=needs("search", "filter"),
 )
 async def search_by_link(
     asked: Annotated[SearchQuery, Query()], serving: ServingDep, searches: SearchesDep
@@ -392,7 +400,7 @@ async def search_by_link(
     "/search:batch",
     response_model=BatchReply,
     responses=problems(400, 404, 410, 413, 415, 422, 503),
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "filter"),
 )
 async def search_batch(
     body: BatchRequest, serving: ServingDep, searches: SearchesDep
@@ -432,7 +440,7 @@ def _naming(number: int) -> Iterator[None]:
     "/documents/{id:path}/similar",
     response_model=SearchReply,
     responses=_LINK_RESPONSES,
-    openapi_extra=needs("search"),
+    openapi_extra=needs("search", "filter"),
 )
 async def similar_documents(
     id: PathId, asked: Annotated[SimilarQuery, Query()], serving: ServingDep, searches: SearchesDep
@@ -441,7 +449,7 @@ async def similar_documents(
     started = time.perf_counter()
     check_limits(searches.settings, asked)
     view = await searches.documents.view(serving.resolve(asked.model), asked.min_seq)
-    fields = (await searches.documents.stored(view, id)).fields
+    fields = (await searches.documents.stored(view, id, serving.filter)).fields
     if fields is None:
         raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.")
     condition = None if asked.filter is None else parse_text(asked.filter, "filter")
@@ -454,6 +462,7 @@ async def similar_documents(
         asked.offset,
         exclude=[id],
         is_document=True,
+        key_filter=serving.filter,
         max_bytes=searches.settings.max_answer_bytes,
     )  # fmt: skip
     ranked = await searches.ranker.rank(view, request)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.support import Client, rules_applied
+from fullrank_service.http.keys import derive_key
+from tests.api.support import KEY, Client, rules_applied
 from tests.api.test_new_clicks import click, clicks_on, counting, search
 from tests.unit.fleet.serving.equality import (
     FailingShards,
@@ -81,6 +82,20 @@ async def test_documents_and_similar_ones_are_equal(clients: list[Client], whole
         await all_equal(clients, "GET", path)
         await all_equal(clients, "GET", f"{path}/similar", params={"limit": 7, "offset": 2})
         await all_equal(clients, "GET", f"{path}/together")
+
+
+async def test_a_tenant_sees_the_same(clients: list[Client], whole: Whole) -> None:
+    token = derive_key(KEY, filter={"is_new": True})
+    headers, rng = {"Authorization": f"Bearer {token}"}, random.Random(6)
+    for _ in range(20):
+        body = request(rng)
+        await all_equal(clients, "POST", "/v1/search", json=body, headers=headers)
+    statuses = []
+    for id in rng.sample(whole.ids, 20):
+        path = f"/v1/documents/{id}"
+        statuses.append((await all_equal(clients, "GET", path, headers=headers))[0])
+        await all_equal(clients, "GET", f"{path}/similar", headers=headers)
+    assert {*statuses} == {200, 404}
 
 
 async def test_pages_without_ads_are_filled_equally(clients: list[Client]) -> None:
