@@ -164,6 +164,8 @@ def test_without_an_extra_bundles_are_searched_and_exported(
     assert "fullrank[client]" in installed.fails("search --url http://127.0.0.1:9 a")
     for address, extra in (("qdrant:///nowhere", "qdrant"), ("postgresql://nowhere", "postgresql")):
         assert f"fullrank[{extra}]" in installed.fails(f"export {BUNDLE} --to {address}")
+    for source in ("x.parquet", "sqlite:///x.db --query q"):
+        assert "fullrank[import]" in installed.fails(f"import {source} out")
     write_planted(tmp_path / "collection")
     for command in (
         f"index {BUNDLE} collection --out sets --ray local --shards 2",
@@ -177,6 +179,17 @@ def test_without_an_extra_bundles_are_searched_and_exported(
 @with_extra("client")
 def test_the_client_extra_asks_a_service(installed: Installed, tmp_path: Path) -> None:
     assert "127.0.0.1:9" in installed.fails("search --url http://127.0.0.1:9 a")
+
+
+@with_extra("import")
+def test_the_import_extra_reads_parquet_and_databases(installed: Installed) -> None:
+    make = "import pyarrow as a, pyarrow.parquet as p; rows = [{'id': 'a', 'title': 'x'}];"
+    make += "p.write_table(a.Table.from_pylist(rows), 't.parquet')"
+    subprocess.run(
+        [installed.venv / "bin" / "python", "-c", make], cwd=installed.folder, check=True
+    )
+    installed.run("import t.parquet out")
+    installed.run("import sqlite:// other --query VALUES(1) --id column1")
 
 
 @with_extra("qdrant")

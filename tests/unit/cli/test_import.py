@@ -48,7 +48,7 @@ def write_csv(
 
 def test_a_table_of_products_becomes_documents(run: Run, tmp_path: Path) -> None:
     rows = [
-        ("A1", "Red boots", "19.90", "4006381333931", "true", "Warm;\nsoft"),
+        ("A1", "Red boots", "19,90", "4006381333931", "true", "Warm;\nsoft"),
         ("A2", "Blue boots", "5", "4006381333932", "false", ""),
     ]
     header = "sku name price ean in_stock description"
@@ -105,21 +105,33 @@ def test_a_bad_row_is_named_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "bad"),
+    ("name", "content", "bad", "contents"),
     [
-        ("t.jsonl", b'{"id": "a", "title": "x"}\nnot json\n{"title": "y"}\n"caf\xe9"\n', [2, 3, 4]),
-        ("t.csv", b'id;title\na;x\nb;"y"y\nc;caf\xe9\nd;x;y;z\n', [3, 4, 5]),
+        (
+            "t.jsonl",
+            b'{"id": "a", "title": "x"}\nnot json\n{"title": "y"}\n"caf\xe9"\n',
+            [2, 3, 4],
+            ["not json", None, '"caf\udce9"'],
+        ),
+        (
+            "t.csv",
+            b'id;title\na;x\nb;"y"y\nc;caf\xe9\nd;x;y;z\n',
+            [3, 4, 5],
+            [None, ["c", "caf\udce9"], ["d", "x", "y", "z"]],
+        ),
     ],
 )
 def test_bad_rows_are_set_aside(
-    run: Run, tmp_path: Path, name: str, content: bytes, bad: list[int]
+    run: Run, tmp_path: Path, name: str, content: bytes, bad: list[int], contents: list[object]
 ) -> None:
     source = tmp_path / name
     source.write_bytes(content)
     got = run("import", source, tmp_path / "out", "--skip-bad", "--json")
     assert (json.loads(got.out)["documents"], json.loads(got.out)["skipped"]) == (1, 3)
     lines = (tmp_path / "out/skipped.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["place"] for line in lines] == [f"{source}:{n}" for n in bad]
+    skipped = [json.loads(line) for line in lines]
+    assert [line["place"] for line in skipped] == [f"{source}:{n}" for n in bad]
+    assert [line["row"].get("content") for line in skipped] == contents
     assert run("train", tmp_path / "out", "--out", tmp_path / "b", "--name", "x").code == 0
 
 

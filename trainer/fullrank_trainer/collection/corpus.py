@@ -40,12 +40,17 @@ _TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
 # Without an end of an element, <p> may be a key to press.
 _MARKUP = re.compile(r"</[a-z][a-z0-9]*>|<br\s*/?>", re.I)
 # Only tags of texts: anything else between < and > may be the text itself.
+_HIDDEN = re.compile(r"<(script|style|svg|iframe)\b[^<>]*>.*?</\1>|<!--.*?-->", re.I | re.S)
 _INLINE = re.compile(
-    _TAG.format("a|abbr|b|big|code|em|font|i|s|small|span|strong|sub|sup|tt|u"), re.I
+    _TAG.format(
+        "a|abbr|b|big|code|del|em|font|i|ins|kbd|mark|s|small|span|strike|strong|sub|sup|tt|u"
+    ),
+    re.I,
 )
 _BLOCK = re.compile(
     _TAG.format(
-        "blockquote|br|center|dd|div|dl|dt|h[1-6]|hr|img|li|ol|p|pre|table|tbody|td|th|thead|tr|ul"
+        "article|blockquote|br|caption|center|dd|div|dl|dt|figcaption|figure|h[1-6]|hr|img|li|ol|p|pre|section"
+        "|table|tbody|td|tfoot|th|thead|tr|ul"
     ),
     re.I,
 )
@@ -121,7 +126,7 @@ def _plain(text: str) -> str:
         'Fish & chips H2O, a < b, vector<int>'
     """
     if _MARKUP.search(text):
-        text = _BLOCK.sub(" ", _INLINE.sub("", text))
+        text = _BLOCK.sub(" ", _INLINE.sub("", _HIDDEN.sub(" ", text)))
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 

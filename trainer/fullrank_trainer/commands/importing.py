@@ -75,7 +75,8 @@ def import_(
 
     require_new(out)
     mapping = {"_id": id, "title": title, "text": text}
-    documents = open_source(source, mapping, query, url, encoding)
+    with Reporter() as report, report.stage("look through") as stage:
+        documents = open_source(source, mapping, query, url, encoding, stage.advance)
     found: dict[str, Any] = {"columns": documents.columns} if documents.columns else {}
     with _new_folder(out, dry_run) as folder, Reporter() as report:
         checked = Checked(folder / SKIPPED if skip_bad else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -45,6 +45,7 @@ def open_source(
     query: str | None,
     address: str | None,
     encoding: str | None,
+    advance: Callable[[], object],
 ) -> Source:
     """Open a file, a folder or a database, which its name or its files tell apart.
 
@@ -52,6 +53,7 @@ def open_source(
         mapping: Field ("_id", "title", "text") → column of a table; None: guess.
         query: What to select from a database.
         address: The url of a page, in which {path} stands for its path without the ending.
+        advance: Called for each row of a table that is looked at before it is read.
 
     Raises:
         FullrankError: It is none of these, cannot be read, or an option does not fit.
@@ -74,7 +76,7 @@ def open_source(
     if address is not None or query is not None:
         raise FullrankError(f"{source}: --url is for pages, --query for databases")
     if name.endswith(ENDINGS):
-        return open_file(path, encoding, mapping)
+        return open_file(path, encoding, mapping, advance)
     if name.endswith(".parquet"):
         return open_parquet(path, mapping)
     if not path.exists():

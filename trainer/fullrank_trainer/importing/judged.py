@@ -15,6 +15,7 @@ from fullrank.errors import FullrankError
 from fullrank_trainer.collection.judgements import QRELS_HEADER
 from fullrank_trainer.collection.lines import find_file, open_bytes
 from fullrank_trainer.importing.tables import (
+    Bad,
     Object,
     Table,
     json_rows,
@@ -97,7 +98,7 @@ class _Beside:
         with opened(path, self._encoding) as text:
             if ".jsonl" in path.suffixes:
                 for place, given in json_rows(path, text):
-                    found: dict[str, Any] = {} if isinstance(given, str) else given
+                    found: dict[str, Any] = {} if isinstance(given, Bad) else given
                     yield place, str(found.get("_id", "")), str(found.get("text", "")).strip()
                 return
             content = text.read()
@@ -150,13 +151,13 @@ def _documents(path: Path, encoding: str | None) -> Iterator[Object]:
                     yield f"{path}:{first}", _document("".join(lines))
                     first = 0
     if first:
-        yield f"{path}:{first}", "no </DOC> ends this document"
+        yield f"{path}:{first}", Bad("no </DOC> ends this document")
 
 
-def _document(content: str) -> dict[str, Any] | str:
+def _document(content: str) -> dict[str, Any] | Bad:
     """Return the elements of a document by their names in lower case; several of a name are joined."""
     if problem := undecoded(content):
-        return problem
+        return Bad(problem, content)
     found: dict[str, list[str]] = {}
     for name, inside in _FIELD.findall(content):
         text = html.unescape(_TAG.sub(" ", inside))

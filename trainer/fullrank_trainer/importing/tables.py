@@ -12,7 +12,7 @@ from decimal import Decimal
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from fullrank.errors import FullrankError
@@ -33,7 +33,7 @@ GUESSES: Final = {
     "title": ("title", "name", "product_name", "headline", "subject"),
     "text": ("text", "description", "body", "content", "abstract", "summary"),
 }
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?\Z")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15}|,\d{1,2})?\Z")
 _CODE = re.compile(r"\d{8,}\Z")
 _UNDECODED = re.compile(r"[\udc80-\udcff]{1,8}")
 _TRUTH = {"true": True, "false": False}
@@ -42,7 +42,15 @@ _ACTIONS = {"index", "create", "update", "delete"}
 _LOOKED_AT = 1_000  # rows of a table whose values have types
 csv.field_size_limit(1 << 30)
 
-Object = tuple[str, dict[str, Any] | str]
+
+class Bad(NamedTuple):
+    """What is wrong with a row, and as much of it as could be read."""
+
+    problem: str
+    content: object = None
+
+
+Object = tuple[str, dict[str, Any] | Bad]
 """The place of a row, and its cells or what is wrong with it."""
 
 
@@ -74,8 +82,8 @@ class Table:
 
     def rows(self) -> Iterator[Row]:
         for place, given in self.objects():
-            if isinstance(given, str):
-                yield Row(place, {}, given)
+            if isinstance(given, Bad):
+                yield Row(place, {"content": given.content}, given.problem)
                 continue
             found: dict[str, Any] = {}
             problem = None
@@ -103,6 +111,7 @@ def open_table(
     mapping: Mapping[str, str | None],
     *,
     are_texts: bool = False,
+    advance: Callable[[], object] = lambda: None,
 ) -> Table:
     """Look through a table: its columns, and what their values are.
 
@@ -110,6 +119,7 @@ def open_table(
         source: What errors name.
         mapping: Field ("_id", "title", "text") → column; None: guess.
         are_texts: All values are texts, so all rows are looked at to guess types; else the first thousand.
+        advance: Called for each row that is looked at.
 
     Raises:
         FullrankError: The file cannot be read, a column is not there, or none can be the id.
@@ -118,6 +128,7 @@ def open_table(
     total = 0
     for _, given in islice(objects(), None if are_texts else _LOOKED_AT):
         total += 1
+        advance()
         for column, value in given.items() if isinstance(given, dict) else ():
             seen[column] = (_kind if are_texts else _type)(value, seen.get(column))
     fields: dict[str, str] = {}
@@ -143,7 +154,12 @@ def open_table(
     return Table(objects, kinds, fields, are_texts, total - 1 if are_texts else None)
 
 
-def open_file(path: Path, encoding: str | None, mapping: Mapping[str, str | None]) -> Table:
+def open_file(
+    path: Path,
+    encoding: str | None,
+    mapping: Mapping[str, str | None],
+    advance: Callable[[], object] = lambda: None,
+) -> Table:
     """Look through a file with one of ENDINGS, plain or .gz. Raises FullrankError as ``open_table`` does."""
     is_json = Path(path.name.removesuffix(".gz")).suffix in JSON_ENDINGS
     read = json_rows if is_json else _csv_rows
@@ -152,7 +168,7 @@ def open_file(path: Path, encoding: str | None, mapping: Mapping[str, str | None
         with opened(path, encoding) as text:
             yield from read(path, text)
 
-    return open_table(path, objects, mapping, are_texts=not is_json)
+    return open_table(path, objects, mapping, are_texts=not is_json, advance=advance)
 
 
 @contextmanager
@@ -205,7 +221,8 @@ def json_rows(path: Path, lines: Iterable[str]) -> Iterator[Object]:
         except JsonError as error:
             found = str(error)
         if not isinstance(found, dict):
-            yield place, found if isinstance(found, str) else "not a JSON object"
+            problem = found if isinstance(found, str) else "not a JSON object"
+            yield place, Bad(problem, line.strip())
         elif action is not None:
             source = found.get("doc", found) if "update" in action else found
             [meta] = action.values()
@@ -253,14 +270,14 @@ def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Object]:
         try:
             cells = next(rows, None)
         except csv.Error as error:
-            yield place, str(error)
+            yield place, Bad(str(error))
             continue
         if cells is None:
             return
         if len(cells) > len(names):
-            yield place, f"{len(cells)} cells, but {len(names)} columns"
+            yield place, Bad(f"{len(cells)} cells, but {len(names)} columns", cells)
         elif problem := undecoded(" ".join(cells)):
-            yield place, problem
+            yield place, Bad(problem, cells)
         elif any(cells):
             yield place, {n: cell for n, cell in zip(names, cells, strict=False) if n}
 
@@ -291,7 +308,7 @@ def _typed(text: str, kind: str) -> str | int | float | bool:
     if kind == "truth":
         return _TRUTH[text.lower()]
     if kind == "number":
-        return float(text) if "." in text else int(text)
+        return float(text.replace(",", ".")) if "." in text or "," in text else int(text)
     return text
 
 
