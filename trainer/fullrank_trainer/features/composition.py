@@ -166,39 +166,16 @@ _MAX_BIGRAMS = 8_000_000  # distinct 2-grams in memory, 16 bytes each
 _BUFFER = 2_000_000  # 2-grams of texts between two merges
 
 
-class _BigramCounter:
-    """Count in how many texts each 2-gram occurs; 2-grams are integers, ascending."""
-
-    def __init__(self) -> None:
-        self.keys = np.zeros(0, np.int64)
-        self.counts = np.zeros(0, np.int64)
-        self._buffer: list[Int64] = []
-        self._buffered = 0
-
-    def add(self, keys: Int64) -> None:
-        """Add the distinct 2-grams of one text."""
-        self._buffer.append(keys)
-        self._buffered += len(keys)
-        if self._buffered >= _BUFFER:
-            self.merge()
-
-    def merge(self) -> None:
-        """Add the buffer to the counts. Beyond ``_MAX_BIGRAMS`` 2-grams the rarest are dropped."""
-        new, new_counts = np.unique(
-            np.concatenate([self.keys[:0], *self._buffer]), return_counts=True
-        )
-        self._buffer, self._buffered = [], 0
-        keys = np.concatenate([self.keys, new])
-        counts = np.concatenate([self.counts, new_counts])
-        order = np.argsort(keys, kind="stable")
-        keys, counts = keys[order], counts[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        if len(first):
-            keys, counts = keys[first], np.add.reduceat(counts, first)
-        while len(keys) > _MAX_BIGRAMS:
-            kept = counts > counts.min()
-            keys, counts = keys[kept], counts[kept]
-        self.keys, self.counts = keys, counts
+def _merged(keys: Int64, counts: Int64, texts: Sequence[Int64]) -> tuple[Int64, Int64]:
+    """Count the 2-grams of more texts; beyond ``_MAX_BIGRAMS`` the rarest are dropped."""
+    given = np.concatenate([keys, *texts])
+    keys, at = np.unique(given, return_inverse=True)
+    ones = np.ones(len(given) - len(counts))
+    counts = np.bincount(at, np.concatenate([counts, ones]), len(keys)).astype(np.int64)
+    while len(keys) > _MAX_BIGRAMS:
+        kept = counts > counts.min()
+        keys, counts = keys[kept], counts[kept]
+    return keys, counts
 
 
 def frequent_bigrams(
@@ -216,7 +193,9 @@ def frequent_bigrams(
     Args:
         known: words that 2-grams may consist of → distinct numbers below 2³¹.
     """
-    counter = _BigramCounter()
+    keys = counts = np.zeros(0, np.int64)
+    waiting: list[Int64] = []
+    buffered = 0
     for text in texts:
         found = []
         for line in text.split("\n"):
@@ -224,12 +203,16 @@ def frequent_bigrams(
             left, right = numbers[:-1], numbers[1:]
             both = (left >= 0) & (right >= 0)
             found.append((left[both] << 32) | right[both])
-        counter.add(np.unique(np.concatenate(found)))
+        waiting.append(np.unique(np.concatenate(found)))
+        buffered += len(waiting[-1])
+        if buffered >= _BUFFER:
+            keys, counts = _merged(keys, counts, waiting)
+            waiting, buffered = [], 0
         if progress is not None:
             progress(1)
-    counter.merge()
+    keys, counts = _merged(keys, counts, waiting)
     name = {number: word for word, number in known.items()}
-    frequent = counter.keys[counter.counts >= min_texts].tolist()
+    frequent = keys[counts >= min_texts].tolist()
     return sorted(f"{name[key >> 32]} {name[key & 0xFFFFFFFF]}" for key in frequent)
 
 

@@ -174,7 +174,14 @@ _LEFT: dict[str, dict[str, Any]] = {
         "translation_floor": 1e-4,
         "mix_queries": 200,
     },
-    "projection": {"noise": 1.0, "scale": 10.0, "optimiser": "lbfgs", "iterations": 10},
+    "projection": {
+        "noise": 1.0,
+        "scale": 10.0,
+        "optimiser": "lbfgs",
+        "iterations": 10,
+        "others": 4,
+    },
+    "translation": {"iterations": 5},
 }
 """Settings that older bundles store, and the value that training has had for each since the setting left."""
 

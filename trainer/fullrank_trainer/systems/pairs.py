@@ -15,6 +15,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.sparse as sp
 from numba import prange
 
 from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
@@ -126,78 +127,6 @@ def pair_sgd(  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-@compiled()
-def _nonzero(row: Float32) -> int:
-    count = 0
-    for j in range(len(row)):
-        count += row[j] != 0
-    return count
-
-
-@compiled()
-def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
-    """Return the smallest |w| among the ``keep`` largest of a row, and how many weights equal to it to keep."""
-    count = _nonzero(row)
-    if keep == 0 or count <= keep:
-        return 0.0, len(row)
-    sizes = np.empty(count, np.float32)
-    place = 0
-    for j in range(len(row)):
-        if row[j] != 0:
-            sizes[place] = abs(row[j])
-            place += 1
-    sizes = np.partition(sizes, count - keep)
-    least, ties = sizes[count - keep], 0
-    for place in range(count - keep, count):
-        ties += sizes[place] == least
-    return least, ties
-
-
-@compiled(parallel=True)
-def count_kept(W: Float32, keep: int, counts: Int64) -> None:
-    """Count the non-zero weights of each row of W (D, D) into counts, at most ``keep`` (0: all)."""
-    for i in prange(len(W)):
-        nonzero = _nonzero(W[i])
-        counts[i] = min(nonzero, keep) if keep else nonzero
-
-
-@compiled(parallel=True)
-def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Float32) -> None:
-    """Copy the ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first.
-
-    ``indptr`` comes from ``count_kept``.
-    """
-    for i in prange(len(W)):
-        row = W[i]
-        least, ties = _least_kept(row, keep)
-        place = indptr[i]
-        for j in range(len(row)):
-            size = abs(row[j])
-            if size == 0 or size < least or (size == least and ties == 0):
-                continue
-            if size == least:
-                ties -= 1
-            indices[place] = j
-            values[place] = row[j]
-            place += 1
-
-
-@compiled(parallel=True)
-def remove_smallest(W: Float32, keep: int) -> None:
-    """Set all but the ``keep`` largest |W_ij| of every row to zero; ties go to the first."""
-    for i in prange(len(W)):
-        row = W[i]
-        least, ties = _least_kept(row, keep)
-        if least == 0:
-            continue
-        for j in range(len(row)):
-            size = abs(row[j])
-            if size < least or (size == least and ties == 0):
-                row[j] = 0
-            elif size == least:
-                ties -= 1
-
-
 # Fit word-pair models: f(q, d) = qᵀWd with W dense, sparse or in a hash table, under the margin loss.
 #
 #     W ← W + λ q(d⁺ − d⁻)ᵀ        if 1 − f(q, d⁺) + f(q, d⁻) > 0            Bai et al. 2009, section 2.3.1
@@ -228,6 +157,7 @@ class PairSettings:
 
 MAX_WEIGHTS = 1 << 30
 """Most weights of a dense W: 4 GiB, 32,768 words."""
+_ROWS = 1 << 10  # of W at once, when the largest weights are chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,12 +275,11 @@ class PairLearner(TripleLearner):
         keep = self.pairs.keep
         if not keep:
             return
-        counts = np.zeros(self.width, np.int64)
-        count_kept(self._matrix, 0, counts)
-        longest = int(counts.max())
+        longest = int(np.count_nonzero(self._matrix, axis=1).max())
         if longest > keep or not self.closed:
             limit = max(keep, int(longest * (1 - self.pairs.removal)))
-            remove_smallest(self._matrix, limit)
+            for block, kept in self._largest(limit):
+                block[...] = kept.csr().toarray()
             self.closed = True
 
     def parameters(self) -> Arrays:
@@ -392,12 +321,13 @@ class PairLearner(TripleLearner):
         return PairTable(self.table, self.prime, float(self.alpha[0]), self.width)
 
     def _rows(self) -> PairRows:
-        counts = np.zeros(self.width, np.int64)
-        count_kept(self._matrix, self.pairs.keep, counts)
-        indptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        fill_kept(self._matrix, self.pairs.keep, indptr, indices, values)
-        return PairRows(Rows(indptr, indices, values, self.width))
+        return PairRows(Rows.vstack([kept for _, kept in self._largest(self.pairs.keep)]))
+
+    def _largest(self, keep: int) -> Iterator[tuple[Float32, Rows]]:
+        """Yield blocks of W, each with the ``keep`` largest |W_ij| of its rows, ties to the first; 0: all."""
+        for first in range(0, self.width, _ROWS):
+            block = self._matrix[first : first + _ROWS]
+            yield block, Rows.from_csr(sp.csr_array(block)).top_entries(keep)
 
 
 def validate(recipe: Recipe) -> None:

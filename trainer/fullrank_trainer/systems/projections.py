@@ -46,8 +46,6 @@ class ProjectionSettings:
     method: str = setting("lsa", choices=("lsa", "cl-lsa", "opca", "s2net"))
     # a pair is a query and a judged document, or a query and the document it describes
     pairs: str = setting("judged", choices=("judged", "mates"))
-    # s2net: random other documents for each pair, a new sample each epoch
-    others: int = setting(4, low=1, high=1000)
 
 
 Matrix: TypeAlias = sp.csr_array[np.float64]
@@ -224,6 +222,7 @@ def _largest(operator: LinearOperator, dimension: int, seed: int, **generalised:
 
 
 _SCALE = 10.0  # γ, the factor on a difference of cosines
+_OTHERS = 4  # random other documents for each pair, a new sample each epoch
 _ITERATIONS = 10  # of L-BFGS in an epoch
 _LBFGS_HISTORY = 5  # steps that L-BFGS stores
 
@@ -274,7 +273,6 @@ class S2NetLearner(RestoresInPlace):
         self, features: Features, space: Space, recipe: Recipe, rng: np.random.Generator, seed: int
     ) -> None:
         self.features, self.space, self.rng = features, space, rng
-        self.others = recipe.own.others
         # With two vocabularies, queries and documents share components only if pairs are added up.
         begin = cl_lsa if space.query_columns else lsa
         self.A = begin(space, recipe.model.dimension, seed)
@@ -305,7 +303,7 @@ class S2NetLearner(RestoresInPlace):
     def _negatives(self, queries: Int64) -> Int64:
         """Draw documents that are neither judged nor mates of the query, int64 (B, K)."""
         count = self.features.documents
-        drawn = self.rng.integers(0, count, (len(queries), self.others))
+        drawn = self.rng.integers(0, count, (len(queries), _OTHERS))
         while True:
             wrong = np.isin(queries[:, None] * count + drawn, self.known)
             if not wrong.any():

@@ -34,13 +34,13 @@ from fullrank_trainer.training.fitted import FittedModel, text_encoder
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import validation
 
+_ITERATIONS = 5  # of EM
+
 
 @dataclass(frozen=True)
 class TranslationSettings:
     """Word translation by IBM Model 1."""
 
-    # EM iterations
-    iterations: int = setting(5, low=1, high=10_000)
     # drop smaller probabilities
     floor: float = setting(0.001, high=1)
 
@@ -99,7 +99,7 @@ def learn(
     corpus.pairs.require()
     queries, documents = word_pairs(corpus)
     likelihoods: list[float] = []
-    with context.reporter.stage("word translation", settings.iterations) as stage:
+    with context.reporter.stage("word translation", _ITERATIONS) as stage:
 
         def progress(likelihood: float) -> None:
             likelihoods.append(round(likelihood, 1))
@@ -108,7 +108,7 @@ def learn(
         table = translation_table(
             corpus.queries.take(queries),
             corpus.documents.take(documents),
-            iterations=settings.iterations,
+            iterations=_ITERATIONS,
             floor=settings.floor,
             progress=progress,
         )

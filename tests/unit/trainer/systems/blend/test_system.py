@@ -341,16 +341,12 @@ def test_the_last_fit_learns_the_queries_that_have_chosen(
     trainer.search(recipe)
     valid = trainer.valid(recipe)
     assert valid is not None
-    trained = set(trainer.corpus.pairs.relevant)
+    trained = set(trainer.corpus.pairs.rows.tolist())
     for label, context in seen:
-        learned = set(context.corpus.pairs.relevant)
+        learned = set(context.corpus.pairs.rows.tolist())
         if label.startswith("final"):
             assert learned == trained | (set(valid.rows) - set(valid.spread(5).rows))
-            answers = {
-                q: set(rows)
-                for q, rows in context.corpus.pairs.relevant.items()
-                if q not in trained
-            }
+            answers = {q: set(rows) for q, rows in context.corpus.pairs.items() if q not in trained}
             judged = {
                 row: set(j.relevant) for row, j in zip(valid.rows, valid.judgements, strict=True)
             }

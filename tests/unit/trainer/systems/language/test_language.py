@@ -254,7 +254,7 @@ def test_translations_are_trained_on_ranks_where_judgements_have_no_weights(
         scores = fitted.encode(pairs.queries).sparse.csr() @ fitted.documents.sparse.csr().T
         chances = np.exp(0.5 * scores.toarray())
         chances /= chances.sum(axis=1, keepdims=True)
-        rows = zip(chances, map(pairs.relevant.__getitem__, pairs.queries.tolist()), strict=True)
+        rows = zip(chances, map(pairs.__getitem__, pairs.queries.tolist()), strict=True)
         losses.append(-np.mean([np.log(line[found].sum()) for line, found in rows]))
         tables.append(fitted.model.translation)
     np.testing.assert_array_equal(tables[1].indices, tables[0].indices)

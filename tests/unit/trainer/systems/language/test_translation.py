@@ -147,7 +147,7 @@ def test_word_pairs_are_mates_if_all_queries_have_one(tmp_path: Path) -> None:
     judged = count_collection(read_collection(write_planted(tmp_path / "p")), processes=1)
     queries, documents = word_pairs(judged)
     assert len(queries) == len(documents) == len(judged.pairs)
-    assert all(d in judged.pairs.relevant[q] for q, d in zip(queries, documents, strict=True))
+    assert all(d in judged.pairs[q] for q, d in zip(queries, documents, strict=True))
 
 
 def test_an_unusable_collection_for_translation_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -371,45 +371,6 @@ def test_replaying_the_violating_triples_restores_the_table() -> None:
     assert alpha[0] == again[0]
 
 
-def _largest(row: np.ndarray, keep: int) -> np.ndarray:
-    """All but the ``keep`` largest |w| zeroed, ties to the first."""
-    order = np.argsort(-np.abs(row), kind="stable")
-    out = row.copy()
-    out[order[keep:]] = 0
-    return out
-
-
-@pytest.mark.parametrize("keep", [1, 2, 4, 7, 50])
-def test_the_smallest_of_each_row_are_removed(keep: int) -> None:
-    rng = np.random.default_rng(0)
-    W = rng.integers(-3, 4, (9, 7)).astype(np.float32)  # full of ties and zeros
-    W[0], W[1] = 0, 2
-    wanted = np.array([_largest(row, keep) for row in W])
-    counts = np.zeros(len(W), np.int64)
-    kernels.count_kept(W, keep, counts)
-    np.testing.assert_array_equal(counts, (wanted != 0).sum(axis=1))
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    indices, values = np.zeros(indptr[-1], np.int32), np.zeros(indptr[-1], np.float32)
-    kernels.fill_kept(W, keep, indptr, indices, values)
-    for i, row in enumerate(wanted):
-        here = slice(indptr[i], indptr[i + 1])
-        np.testing.assert_array_equal(indices[here], np.flatnonzero(row))
-        np.testing.assert_array_equal(values[here], row[row != 0])
-    kernels.remove_smallest(W, keep)
-    np.testing.assert_array_equal(W, wanted)
-
-
-def test_a_limit_of_zero_keeps_all_weights() -> None:
-    W = np.arange(6, dtype=np.float32).reshape(2, 3)
-    counts = np.zeros(2, np.int64)
-    kernels.count_kept(W, 0, counts)
-    assert counts.tolist() == [2, 3]
-    indices, values = np.zeros(5, np.int32), np.zeros(5, np.float32)
-    kernels.fill_kept(W, 0, np.array([0, 2, 5]), indices, values)
-    assert indices.tolist() == [1, 2, 0, 1, 2]
-    assert values.tolist() == [1, 2, 3, 4, 5]
-
-
 def test_shards_cover_every_triple() -> None:
     """On several threads each triple is used once."""
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]

@@ -149,11 +149,11 @@ def test_s2net_learns_planted_pairs(corpus: Corpus, tied: str) -> None:
 
 def test_negatives_are_never_judged_documents(corpus: Corpus) -> None:
     """Negatives are neither judged relevant nor the query itself."""
-    learner = learner_of(corpus, "others=30")
+    learner = learner_of(corpus)
     space = learner.space
     queries = space.query_of[learner.pairs]
     drawn = learner._negatives(queries)
-    assert drawn.shape == (len(queries), 30)
+    assert drawn.shape == (len(queries), 4)
     for q, rows in zip(queries.tolist(), drawn, strict=True):
         own = {int(space.mates[q]), *space.document_of[space.query_of == q].tolist()}
         assert own.isdisjoint(rows.tolist())
