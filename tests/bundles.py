@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle import stream_bundle
-from fullrank.encoding import Encoded
 from fullrank.models.contract import Model
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded
 from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.text.phrases import Phrases
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import Manifest
-from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.models.contract import Model
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.encoding import Encoded, concatenate
 
 Stored = Mapping[str, Mapping[str, Any]]
 

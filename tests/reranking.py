@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32
-from fullrank.rerank.facts import DocumentFacts, FactSettings
-from fullrank.rerank.features import Statistics, names
-from fullrank.rerank.stage import SecondStage
-from fullrank.rerank.trees import Trees
+from fullrank.search.rerank.facts import DocumentFacts, FactSettings
+from fullrank.search.rerank.features import Statistics, names
+from fullrank.search.rerank.stage import SecondStage
+from fullrank.search.rerank.trees import Trees
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Float32, Int32
 from tests.bundles import FIELDS
 
 SETTINGS = FactSettings(tuple((name, (name,)) for name in FIELDS), "date", "clicked")

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.models.contract import Model, Parts
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded, Rows
 
 WORDS = ["apple", "bread", "café", "日本", "🙂"]
 QUERIES = ["apple 日本", "café\u2028bread", "unseen", "", "🙂 🙂 apple bread café 日本"]

@@ -52,7 +52,7 @@ from benchmarks.clicks.people import (
 from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
-from fullrank.experiment.decisions import Verdict
+from fullrank.events.decisions import Verdict
 from fullrank_trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4

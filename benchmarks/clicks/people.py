@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float64, Int64
+from fullrank.events.decisions import SHARE, Verdict, follow
+from fullrank.events.interleave import CANDIDATE, explore, interleave
 from fullrank.events.records import Event, ServedList
-from fullrank.experiment.decisions import SHARE, Verdict, follow
-from fullrank.experiment.interleave import CANDIDATE, explore, interleave
-from fullrank.experiment.votes import votes_of
+from fullrank.events.votes import votes_of
+from fullrank.storage.encoding import Float64, Int64
 
 Bool = npt.NDArray[np.bool_]
 

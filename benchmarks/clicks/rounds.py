@@ -15,12 +15,12 @@ import numpy as np
 from benchmarks.clicks.people import Collection, Logged, People, World, serve
 from benchmarks.harness.processes import run_measured
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Int64
+from fullrank.events.decisions import SHARE, Tally, Verdict, follow
+from fullrank.events.interleave import DEPTH
 from fullrank.events.records import normalised
-from fullrank.experiment.decisions import SHARE, Tally, Verdict, follow
-from fullrank.experiment.interleave import DEPTH
-from fullrank.experiment.votes import votes_of
+from fullrank.events.votes import votes_of
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.clicks import (
     Propensities,
     fit_propensities,

@@ -41,13 +41,13 @@ from benchmarks.peers.bm25 import fit_bm25
 from benchmarks.peers.protocol import PeerData
 from fullrank import open_bundle
 from fullrank.bundle import Bundle, find_bundle
-from fullrank.encoding import Float64
 from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
 from fullrank.models.memory import query_key
 from fullrank.progress import Reporter
 from fullrank.retrieval import Match
+from fullrank.storage.encoding import Float64
 from fullrank_service.app import create_app
 from fullrank_service.base.settings import Settings
 from fullrank_trainer.collection import read_collection

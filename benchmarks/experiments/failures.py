@@ -24,9 +24,9 @@ import numpy as np
 
 from benchmarks.harness.report import Table, print_tables, show
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Int64
 from fullrank.models.contract import Model, field_text
 from fullrank.retrieval import Ranking
+from fullrank.storage.encoding import Int64
 from fullrank.text.words import words
 from fullrank_trainer.collection import Collection, read_collection, relevant
 from fullrank_trainer.evaluation.evaluate import Judgement, evenly_spread, judge, query_texts

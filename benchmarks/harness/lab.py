@@ -46,11 +46,11 @@ from benchmarks.harness.store import (
     recipe_identity,
     write_json,
 )
-from fullrank.encoding import Encoded
 from fullrank.errors import FullrankError
 from fullrank.measures import Float64
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Encoded
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.evaluation.evaluate import Judgement, evenly_spread, judge, measure_rankings
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, recipe_names

@@ -21,7 +21,7 @@ from numba import njit, prange
 from benchmarks.harness.derive import Link, write_splits
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import TERMS, read_source, write_corpus
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.storage.encoding import Float32, Int64, Rows
 from fullrank.text.features import count_corpus, tfidf, tfidf_idf
 from fullrank.text.words import words
 from fullrank_trainer.systems.linear.kernels import dot_sparse

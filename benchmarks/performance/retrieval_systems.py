@@ -22,10 +22,10 @@ import faiss
 import numpy as np
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Float32, concatenate
 from fullrank.measures import Float64, Int64
 from fullrank.models.contract import Model
 from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.storage.encoding import Encoded, Float32, concatenate
 from fullrank.text.words import words
 
 Q = TypeVar("Q")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.measures import Float64, Int64
 from fullrank.retrieval import Ranking
+from fullrank.storage.encoding import Encoded
 
 TOLERANCE = 1e-9  # of a score below 1 in absolute value; relative above
 _TILE = 1 << 15  # documents

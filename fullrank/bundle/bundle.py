@@ -15,14 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle.manifest import Manifest
-from fullrank.complete import Prefixes
-from fullrank.encoding import Encoded
 from fullrank.errors import ArgumentError, require
 from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.facets import facet_over
 from fullrank.filters.identifiers import MOST, named, spellings_of
 from fullrank.filters.query import matching, parse_filter
-from fullrank.highlight import Highlight, check_highlight
 from fullrank.measures import (
     RANKING_MEASURES,
     Estimate,
@@ -35,17 +32,20 @@ from fullrank.models.contract import Model, field_text
 from fullrank.models.memory import MemoryModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.models.words import Words
-from fullrank.records import Documents, used_columns
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import DEPTH, Reordered, SecondStage, first_of
 from fullrank.retrieval import MATCHES, Floor, Match, Ranking, Retriever
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
-from fullrank.rules.places import Page
+from fullrank.search.complete import Prefixes
+from fullrank.search.highlight import Highlight, check_highlight
 from fullrank.search.part import Part
 from fullrank.search.query import Analyzer, Options
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import DEPTH, Reordered, SecondStage, first_of
+from fullrank.search.rules.places import Page
 from fullrank.search.searchable import Hit, Hits, Searchable, explained, highlighted
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.encoding import Encoded
+from fullrank.storage.records import Documents, used_columns
 from fullrank.text.words import count_words
 
 # Documents whose sparse entries are counted.

@@ -2,7 +2,7 @@
 
 arrays    mapped, and shared by all processes. A scan reads them as they are; so do models that score by themselves.
 records   of a bundle with an index and many documents. A search reads the few that it scores, by a system call each,
-          so no process maps the pages of all (fullrank.records). For fewer documents, mapping is faster and small.
+          so no process maps the pages of all (storage/records.py). For fewer documents, mapping is faster and small.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ import numpy.typing as npt
 
 from fullrank.bundle.manifest import FileEntry
 from fullrank.bundle.staging import StagingFolder
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.kernels.records import make_records
 from fullrank.models.contract import Model
-from fullrank.records import Documents, Records, blocks
-from fullrank.scoring import Scorer
+from fullrank.retrieval.scoring import Scorer
 from fullrank.storage.checks import (
     check_ascending,
     check_rows,
@@ -30,6 +28,8 @@ from fullrank.storage.checks import (
     is_finite,
     misfits,
 )
+from fullrank.storage.encoding import Encoded
+from fullrank.storage.records import Documents, Records, blocks
 
 _RECORDED = {
     "indptr": Encoded.STORED["indptr"],

@@ -19,16 +19,16 @@ from fullrank.bundle.manifest import FIELDS, GOLDEN, IDS, UNREAD, Manifest, read
 from fullrank.bundle.second_stage import OF_DOCUMENTS, StageAlone, open_second_stage
 from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from fullrank.kernels.words import hash_strings
 from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import check_index, open_index
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite, check_ids, check_strings
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.encoding import Encoded
 from fullrank.storage.strings import Lexicon, StringTable
 
 _MODEL = "model/"

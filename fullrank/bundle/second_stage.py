@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from fullrank.bundle.staging import StagingFolder
 from fullrank.errors import BundleError
-from fullrank.rerank.facts import ASKED, STORED, DocumentFacts
-from fullrank.rerank.stage import SecondStage
+from fullrank.search.rerank.facts import ASKED, STORED, DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite
 from fullrank.storage.documents import Document
 

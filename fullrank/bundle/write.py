@@ -37,19 +37,19 @@ from fullrank.bundle.open import open_bundle, replay
 from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.bundle.second_stage import write_second_stage
 from fullrank.bundle.staging import StagingFolder
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.filters.columns import ColumnsBuilder
 from fullrank.models.contract import Model, Parts
 from fullrank.progress import Progress, silent
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.build import FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
+from fullrank.storage.encoding import Encoded
 from fullrank.storage.strings import Lexicon, StringTable
 
 Batch = tuple[Sequence[Document], Encoded]

@@ -71,7 +71,7 @@ def show(bundle: BundlePath, json: Json = False) -> None:
     """Show the model card of a bundle, and what `fullrank loop` decided about it."""
     from fullrank.bundle import read_manifest
     from fullrank.bundle.catalog import resolve
-    from fullrank.experiment.decisions import decisions_about, moment, one_line
+    from fullrank.events.decisions import decisions_about, moment, one_line
 
     path = resolve(bundle)
     manifest = read_manifest(path)

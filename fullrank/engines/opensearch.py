@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.encoding import Float32, Int64
 from fullrank.engines.source import EncodedQuery, Entry, Source, as_json
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
-from fullrank.records import blocks
+from fullrank.storage.encoding import Float32, Int64
 from fullrank.storage.files import replace_file, replacing
+from fullrank.storage.records import blocks
 
 # Candidates of each side in the fast mode; the script scores the best of both.
 CANDIDATES = 200

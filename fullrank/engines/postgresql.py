@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.encoding import Float32, Int32
 from fullrank.engines.source import Entry, Source, as_json, outdated
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Float32, Int32
 
 if TYPE_CHECKING:
     from psycopg import Connection

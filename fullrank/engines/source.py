@@ -15,10 +15,10 @@ import numpy as np
 import orjson
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.encoding import Float32, Int32, Int64
 from fullrank.errors import ExportError
 from fullrank.filters.columns import Kind
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Float32, Int32, Int64
 
 BATCH_ROWS = 256
 # PostgreSQL cuts names at 63 bytes; a version adds 13.

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.encoding import Float32, Int32
 from fullrank.engines.source import EncodedQuery, Entry, Source, as_json, fields_of
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Float32, Int32
 from fullrank.storage.files import replace_file, replacing
 
 # Candidates of each side in the fast mode, on each content node.

@@ -6,6 +6,10 @@ compaction.py   what is too old, too much or erased leaves the disk; small segme
 log.py          lists and events as a reader sees them; pseudonyms, and who has been erased
 days.py         digests of the log, a file for each day
 caps.py         what one person may do to a ranking
+together.py     documents that the same people clicked
+interleave.py   one list of two rankings, or of one that explores
+votes.py        which of the two rankings people clicked
+decisions.py    when the votes decide, and what the loop decided about each version
 
 Times are in seconds since 1970.
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float64, Int64
+from fullrank.storage.encoding import Float64, Int64
 
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200

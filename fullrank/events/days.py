@@ -26,10 +26,10 @@ from typing import Any, TypeVar
 import numpy as np
 import orjson
 
-from fullrank.encoding import Int64
 from fullrank.events.log import ERASED, EVENTS, LISTS, EventLog
 from fullrank.events.records import PEOPLE, Event, ServedList, normalised
 from fullrank.events.segments import OPEN, begun, list_segments
+from fullrank.storage.encoding import Int64
 from fullrank.storage.files import locked
 
 FOLDER = ".digests"

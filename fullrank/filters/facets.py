@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from fullrank.encoding import Int64, Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER
@@ -26,6 +25,7 @@ from fullrank.filters.columns.table import (
     time_of,
 )
 from fullrank.filters.query import Value, column_of, listed
+from fullrank.storage.encoding import Int64, Mask
 
 # Fields with values on a scale, and what to say about the others.
 

@@ -27,7 +27,6 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from fullrank.encoding import Mask
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
@@ -39,6 +38,7 @@ from fullrank.filters.columns.table import (
     time_of,
     times_of,
 )
+from fullrank.storage.encoding import Mask
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fullrank import Bundle, open_bundle
-from fullrank.complete import Candidate, Completions, Kind, folded_prefix
 from fullrank.errors import FullrankError
 from fullrank.models.contract import field_text
+from fullrank.search.complete import Candidate, Completions, Kind, folded_prefix
 
 MAX_TITLES = 100_000
 

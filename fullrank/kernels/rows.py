@@ -1,6 +1,6 @@
 """Sparse rows: sort, renumber, cut out, add and multiply them.
 
-A matrix is three arrays, as in fullrank.encoding.Rows: indptr int64 (B + 1,), indices int32 (nnz,) and values float32
+A matrix is three arrays, as in storage.encoding.Rows: indptr int64 (B + 1,), indices int32 (nnz,) and values float32
 (nnz,). The kernels work row by row, so the bits of a row depend on that row alone.
 """
 

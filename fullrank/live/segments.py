@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.complete import is_completing_word
-from fullrank.encoding import Encoded, Int64
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind, columns_of
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.columns.table import BOOLEANS
@@ -28,15 +26,17 @@ from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
-from fullrank.records import Documents
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import INDEXED_FROM, index_of_segment
 from fullrank.retrieval.ranking import remaining
+from fullrank.search.complete import is_completing_word
 from fullrank.search.part import Part
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.search.searchable import Selection, gather, gather_facts, gather_in_model_features
 from fullrank.storage.documents import DocumentStore, fields_line
+from fullrank.storage.encoding import Encoded, Int64
+from fullrank.storage.records import Documents
 from fullrank.storage.strings import StringTable
 
 # Copy documents of several parts into one: encodings, facts and columns.

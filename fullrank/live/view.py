@@ -13,7 +13,6 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.filters.columns import Columns, aligned
 from fullrank.live.entry import Entry, NewFields
 from fullrank.live.segments import (
     Merged,
@@ -24,9 +23,9 @@ from fullrank.live.segments import (
     merge_small,
 )
 from fullrank.models.contract import Model
-from fullrank.rerank.facts import DocumentFacts
 from fullrank.search.part import Part
 from fullrank.search.query import Analyzer
+from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.search.searchable import Searchable, Selection, gather_facts, gather_in_model_features
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import Names
@@ -85,11 +84,6 @@ class View(Searchable):
         return self.encoder if self.added else self.bundle.model
 
     @cached_property
-    def columns(self) -> list[Columns]:
-        """The columns of each part, aligned so that a filter is valid for all or for none."""
-        return aligned([part.columns for part in self.parts]) if self.added else [self.base.columns]
-
-    @cached_property
     def keys(self) -> list[str]:
         """The cache key of each part, for bitmaps of filters."""
         if not self.added:
@@ -107,9 +101,6 @@ class View(Searchable):
         """Analyses the queries of this generation."""
         own = self.bundle.analyzer
         return own.with_added(self.added) if self.added else own
-
-    def __len__(self) -> int:
-        return sum(part.n_live for part in self.parts)
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
         """Raise DocumentRefused unless this bundle can take a document; the arguments are those of ``Entry.check``."""

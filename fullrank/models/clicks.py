@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32, Int64
 from fullrank.models.contract import Model
 from fullrank.models.memory import LinkModel, MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.models.unseen import OpenModel
-from fullrank.records import Documents
+from fullrank.storage.encoding import Float64, Int32, Int64
+from fullrank.storage.records import Documents
 
 
 class ClickShare(NamedTuple):

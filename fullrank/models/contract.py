@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.kernels.arrays import Mask
-from fullrank.scoring import Scorer, TermShare
+from fullrank.retrieval.scoring import Scorer, TermShare
 from fullrank.storage.documents import text_of
+from fullrank.storage.encoding import Encoded, Float32, Float64
 from fullrank.text.features import Vocabulary
 from fullrank.text.forms import Forms
 from fullrank.text.spelling import Variants

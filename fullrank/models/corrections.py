@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Rows
 from fullrank.models.words import Words
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Rows
 from fullrank.storage.strings import Names
 from fullrank.text.features import Counts
 from fullrank.text.spelling import Correction, short_queries

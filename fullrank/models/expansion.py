@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.models.contract import Known, Parts, Wrapper
 from fullrank.models.linear import LinearModel
-from fullrank.scoring import InnerProduct, TermShare, WordScore
+from fullrank.retrieval.scoring import InnerProduct, TermShare, WordScore
+from fullrank.storage.encoding import Encoded, Float64, Int64
 
 KIND = "expansion"
 

@@ -32,12 +32,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
 from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
 from fullrank.models.corrections import Corrected, correct, split_terms
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.words import Words
-from fullrank.scoring import TermShare, WordScore
+from fullrank.retrieval.scoring import TermShare, WordScore
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
 from fullrank.text.folding import LANGUAGES, stemmer

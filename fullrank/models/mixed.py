@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Model, Parts
 from fullrank.models.memory import LinkModel, MemoryModel
 from fullrank.models.reading import DocumentReading, Reading
-from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
+from fullrank.retrieval.scoring import InnerProduct, Scorer, TermShare, WordScore
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
 
 KIND = "mixed"
 

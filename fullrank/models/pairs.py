@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
 from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
 from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading, Reading
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int64, Mask, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary
 

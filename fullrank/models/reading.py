@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Int64, Rows
 from fullrank.models.contract import fields_texts
+from fullrank.storage.encoding import Int64, Rows
 from fullrank.storage.strings import Names
 from fullrank.text.features import Counts, count_corpus, count_each, count_one
 from fullrank.text.forms import Joined, Neighbours, joined, spaced

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.models.contract import Parts, Wrapper
 from fullrank.models.linear import LinearModel
 from fullrank.models.reading import Reading
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.checks import ascends
+from fullrank.storage.encoding import Encoded, Float32, Rows
 from fullrank.storage.strings import Lexicon, Names
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import widen_row
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Rows
 
 
 class Addition(NamedTuple):

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
 from fullrank.models.contract import Known, Model
 from fullrank.models.reading import DocumentReading, Reading
+from fullrank.storage.encoding import Float32
 from fullrank.storage.strings import Lexicon, Names, unknown_to
 from fullrank.text.compounds import MAX_PARTS
 from fullrank.text.features import Vocabulary

@@ -8,8 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
-from fullrank.floor import Floor
 from fullrank.kernels.arrays import rounding
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
 from fullrank.kernels.exact import rows_in_reach
@@ -17,11 +15,13 @@ from fullrank.kernels.fast import Buffers, best_estimated
 from fullrank.kernels.index import CodedQuery, Limits, Reads, Slack
 from fullrank.kernels.rows import largest_weights
 from fullrank.kernels.scan import add_weights, plan_words
-from fullrank.records import Documents
+from fullrank.retrieval.floor import Floor
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.ranking import mask_of, remaining
+from fullrank.retrieval.scoring import InnerProduct, Ranked, Scorer
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
-from fullrank.scoring import InnerProduct, Ranked, Scorer
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
+from fullrank.storage.records import Documents
 
 # Buffers that each thread keeps between queries: fresh arrays of millions of numbers cost a page fault per 4 KB.
 

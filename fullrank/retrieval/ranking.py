@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int64
 from fullrank.kernels.arrays import Mask
 from fullrank.kernels.evidence import choose_words, lack_words
 from fullrank.kernels.select import places_left
+from fullrank.storage.encoding import Float64, Int64
 
 # Which words of a query a document must have.
 #

@@ -18,12 +18,9 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Mask
-from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.kernels.index import CodedQuery, read_only
 from fullrank.kernels.rows import with_entries
-from fullrank.records import Documents, Records
 from fullrank.retrieval.candidates import (
     FullScan,
     Scratch,
@@ -31,11 +28,14 @@ from fullrank.retrieval.candidates import (
     index_candidates,
     rows_reaching,
 )
+from fullrank.retrieval.floor import Floor, least_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import coded
 from fullrank.retrieval.ranking import Ranking, Required, remaining
+from fullrank.retrieval.scoring import Ranked, Scorer, TermShare, WordScore
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
-from fullrank.scoring import Ranked, Scorer, TermShare, WordScore
+from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Mask
+from fullrank.storage.records import Documents, Records
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int64, Mask
 from fullrank.kernels.select import best_rows, rows_at_least
 from fullrank.retrieval.ranking import mask_of, remaining
+from fullrank.storage.encoding import Float32, Float64, Int64, Mask
 
 # (dense, lexical, bias) of the given rows, float64 each.
 ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]

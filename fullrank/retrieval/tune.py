@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index import Effort
 from fullrank.retrieval.ranking import Ranking
 from fullrank.retrieval.retriever import Retriever
+from fullrank.storage.encoding import Encoded
 
 DEPTH = 10
 _SEED = 1

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
 from fullrank.kernels.rows import find_columns
 from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.contract import warm
 from fullrank.models.memory import MemoryModel
 from fullrank.models.unseen import without_unseen
-from fullrank.records import used_columns
-from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Floor, Mask, Ranking, Required, Retriever
 from fullrank.retrieval.ranking import Choice
 from fullrank.retrieval.retriever import Explanation, explain, largest
-from fullrank.scoring import InnerProduct, TermShare, WordScore
+from fullrank.retrieval.scoring import InnerProduct, TermShare, WordScore
+from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.encoding import Encoded, Float64, Int32, Int64, Rows
+from fullrank.storage.records import used_columns
 from fullrank.storage.strings import Lexicon, Names
 
 # A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.

@@ -12,7 +12,13 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any
 
-from fullrank.complete import (
+from fullrank.models.clicks import ClickParts
+from fullrank.models.contract import Model
+from fullrank.models.unseen import OpenModel
+from fullrank.models.widening import NO_ADDITIONS, Additions, widen
+from fullrank.models.words import MAX_WORDS, Words
+from fullrank.retrieval import Floor, Match, Required
+from fullrank.search.complete import (
     LEAST_LETTERS,
     MOST,
     UNKNOWN,
@@ -22,16 +28,10 @@ from fullrank.complete import (
     last_word,
     places_beginning,
 )  # fmt: skip
-from fullrank.encoding import Encoded
-from fullrank.models.clicks import ClickParts
-from fullrank.models.contract import Model
-from fullrank.models.unseen import OpenModel
-from fullrank.models.widening import NO_ADDITIONS, Additions, widen
-from fullrank.models.words import MAX_WORDS, Words
-from fullrank.rerank.stage import SecondStage
-from fullrank.retrieval import Floor, Match, Required
-from fullrank.rules.synonyms import Replaced, features_of
 from fullrank.search.part import Part, Query
+from fullrank.search.rerank.stage import SecondStage
+from fullrank.search.rules.synonyms import Replaced, features_of
+from fullrank.storage.encoding import Encoded
 from fullrank.text.words import query_words, tokens, words
 
 _REMEMBERED = 1 << 9

@@ -6,27 +6,30 @@ import math
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from textwrap import shorten
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
+from fullrank.filters.columns import Columns
+from fullrank.filters.columns.table import aligned
 from fullrank.filters.facets import Facet
-from fullrank.highlight import Highlight, Snippet, highlights
 from fullrank.kernels.records import copy_documents
 from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.contract import Model
-from fullrank.records import Documents
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.features import FirstStage
-from fullrank.rerank.stage import DEPTH, SecondScore, SecondStage
 from fullrank.retrieval import Floor, Mask, Required
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.ranking import Choice
-from fullrank.scoring import TermShare, WordScore
+from fullrank.retrieval.scoring import TermShare, WordScore
+from fullrank.search.highlight import Highlight, Snippet, highlights
 from fullrank.search.part import Part, Query
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.features import FirstStage
+from fullrank.search.rerank.stage import DEPTH, SecondScore, SecondStage
+from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Rows
+from fullrank.storage.records import Documents
 
 # Lets ``copy_documents`` keep the numbers of features.
 _EVERY_FEATURE = np.zeros(0, np.int32)
@@ -330,6 +333,14 @@ class Searchable:
     @property
     def parts(self) -> tuple[Part, ...]:
         return (self.base, *self.added)
+
+    def __len__(self) -> int:
+        return sum(part.n_live for part in self.parts)
+
+    @cached_property
+    def columns(self) -> list[Columns]:
+        """The columns of each part, aligned so that a filter is valid for all or for none."""
+        return aligned([part.columns for part in self.parts]) if self.added else [self.base.columns]
 
     def deleted(
         self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()

@@ -1,1 +1,8 @@
-"""Files, string tables and document stores on disk."""
+"""What arrays and files hold: rows and encoded texts, records, strings, documents, JSON.
+
+encoding.py     Rows, Encoded: texts as a dense vector, a sparse vector and a bias
+records.py      encoded documents that stay in a file
+checks.py       describe and check stored arrays
+strings.py      tables of strings; documents.py: stored fields
+strict_json.py  JSON and times from outside; files.py: locks, replacing files
+"""

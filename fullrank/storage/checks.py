@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
+from fullrank.storage.encoding import Encoded
 from fullrank.storage.strings import StringTable
 
 Stored = Mapping[str, tuple[str, str]]

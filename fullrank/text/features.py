@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import sort_rows, unit_rows
+from fullrank.storage.encoding import Float32, Int32, Int64, Rows
 from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable
 from fullrank.text.sequences import SPLITTERS, Counted, Tally, TextCounter, chunks_of, tally_words
 from fullrank.text.words import count_words, trigrams

@@ -19,9 +19,9 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.kernels.joined import find_joined
 from fullrank.storage.checks import ascends
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64
 from fullrank.storage.strings import Lexicon, Names
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, key_of, parts_of, split_digits

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from fullrank.encoding import Int32, Rows
 from fullrank.kernels import joined as kernels
 from fullrank.kernels.arrays import UInt64
+from fullrank.storage.encoding import Int32, Rows
 from fullrank.storage.strings import Names, StringTable, check_slots
 from fullrank.text.forms import spaced
 from fullrank.text.sequences import number_words

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fullrank.encoding import Int64, Rows
+from fullrank.storage.encoding import Int64, Rows
 from fullrank.text.bigrams import is_bigram
 
 MIN_LETTERS = 4  # shorter words have too many neighbours

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.highlight import Highlight, highlights
+from fullrank.search.highlight import Highlight, highlights
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, Client, rules_applied, running
 

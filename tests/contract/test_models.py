@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Encoded, concatenate
 from fullrank.errors import DocumentRefused
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
@@ -27,8 +26,9 @@ from fullrank.models.unseen import without_unseen
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.retriever import explain
-from fullrank.scoring import InnerProduct
+from fullrank.retrieval.scoring import InnerProduct
 from fullrank.search.part import Query
+from fullrank.storage.encoding import Encoded, concatenate
 from fullrank.text.words import count_words, words
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.evaluation.evaluate import evaluate, query_texts

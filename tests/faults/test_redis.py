@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded, Rows
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.search.cache import Embedding, Key
 from fullrank_service.search.redis_cache import RedisCache

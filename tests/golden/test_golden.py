@@ -19,9 +19,9 @@ import pytest
 from fullrank.bundle import Bundle, list_bundles, open_bundle
 from fullrank.bundle.manifest import FORMAT_VERSION
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.bundle import find_bundle
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleNotFound
 from fullrank.models.contract import Model
+from fullrank.storage.encoding import Encoded
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evenly_chosen, query_texts
 from fullrank_trainer.evaluation.floor import CalibratedFloor, calibrate_floor

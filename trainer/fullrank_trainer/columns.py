@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Float64
 from fullrank.measures import Estimate, estimate
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Encoded, Float64
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.evaluation.evaluate import (
     DEPTH,

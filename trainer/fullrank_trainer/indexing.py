@@ -25,11 +25,11 @@ import numpy as np
 from fullrank.bundle import log_position_of, open_bundle, open_model, open_stage, stream_bundle
 from fullrank.bundle.manifest import Manifest, check_name
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded
 from fullrank.live.segments import with_clicks
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document, text_of
+from fullrank.storage.encoding import Encoded
 from fullrank.workers import Worker
 from fullrank_trainer.card import GOLDEN, MAX_CHARACTERS, TUNING
 from fullrank_trainer.collection import read_queries

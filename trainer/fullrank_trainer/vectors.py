@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
 from fullrank.errors import CollectionError, TrainingError
 from fullrank.storage import strict_json
+from fullrank.storage.encoding import Float32
 from fullrank.storage.strict_json import JsonError
 from fullrank_trainer.collection.lines import Lines
 

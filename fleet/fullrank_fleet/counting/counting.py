@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Int64, Rows
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Int64, Rows
 from fullrank.text.features import Counts, Zeros
 from fullrank.text.phrases import Phrases
 from fullrank_fleet.counting.tally import (

@@ -12,13 +12,13 @@ import numpy as np
 import orjson
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Float32
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted, range_counts
 from fullrank.live import View
-from fullrank.rerank.stage import DEPTH
 from fullrank.search.part import NewClicks, Query
+from fullrank.search.rerank.stage import DEPTH
 from fullrank.search.searchable import Hit, Hits, Selection, features_of, gather_in_model_features
+from fullrank.storage.encoding import Float32
 from fullrank_fleet.serving.head import NewFields, view_in_set
 from fullrank_fleet.serving.wire import (
     Answer,

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
-from fullrank.ordering.order import DEPTH, diverse_order, similarities
-from fullrank.rerank.stage import DEPTH as REORDERED
-from fullrank.rerank.stage import SecondStage
+from fullrank.search.ordering.order import DEPTH, diverse_order, similarities
 from fullrank.search.part import Query
+from fullrank.search.rerank.stage import DEPTH as REORDERED
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.search.searchable import Hit, Hits
+from fullrank.storage.encoding import Encoded, concatenate
 from fullrank_fleet.serving.asking import Asking, Patience
 from fullrank_fleet.serving.fanout import ReplicatedShards
 from fullrank_fleet.serving.head import Head, HeadView, NewFields

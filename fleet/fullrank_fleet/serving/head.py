@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle import Bundle, open_trained
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Column, Columns, Kind, aligned
 from fullrank.filters.columns.table import scale_of
@@ -19,6 +18,7 @@ from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
 from fullrank.search.part import Part
 from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets.manifest import SetManifest, fetch_shard, model_id, shard_folder
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words

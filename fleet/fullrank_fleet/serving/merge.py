@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Float32
 from fullrank.filters.facets import merged
-from fullrank.ordering.order import Group, within
-from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval.candidates import COUNTED
+from fullrank.search.ordering.order import Group, within
+from fullrank.search.rerank.stage import DEPTH, SecondStage
+from fullrank.storage.encoding import Float32
 from fullrank_fleet.serving.wire import Found, Scored, Shown
 from fullrank_service.documents.ad import Ad
 from fullrank_service.search.request import RankRequest

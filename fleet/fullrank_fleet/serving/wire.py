@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
-from fullrank.ordering.order import Group
 from fullrank.retrieval.ranking import Choice
+from fullrank.search.ordering.order import Group
 from fullrank.search.part import NewClicks, Query
+from fullrank.storage.encoding import Encoded, Float32, Float64
 from fullrank_fleet.serving.head import NONE_NEW, NewFields
 from fullrank_service.ads.filling import Conditions
 from fullrank_service.ads.placing import Wanted

@@ -37,7 +37,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float64, Int64
+from fullrank.storage.encoding import Float64, Int64
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.encoding import Int64, Rows
 from fullrank.models.linear import DenseSide
+from fullrank.storage.encoding import Int64, Rows
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
 from fullrank_fleet.partitions import partition_of, runs_of, shard_of

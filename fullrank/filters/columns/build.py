@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Int64
 from fullrank.errors import BundleError
 from fullrank.filters.columns.table import (
     BOOLEANS,
@@ -22,6 +21,7 @@ from fullrank.filters.columns.table import (
     Point,
 )
 from fullrank.storage.checks import Create, check_finite, check_ids, check_rows
+from fullrank.storage.encoding import Int64
 from fullrank.storage.strings import StringTable
 
 # Build columns from stored fields, one document after another.

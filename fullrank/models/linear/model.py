@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Mask, Rows
 from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
 from fullrank.models.corrections import Corrected, correct, split_terms
 from fullrank.models.linear.shares import dense_shares, terms
 from fullrank.models.linear.sides import DenseSide, SparseSide, Tower
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.words import Words
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Encoded, Float32, Float64, Mask, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import Counts, Vocabulary, count_corpus

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.models.linear.sides import DenseSide, SparseSide
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.features import Counts
 from fullrank.text.spelling import MAX_WORDS, variants_of

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.kernels import encode as kernels
 from fullrank.kernels.encode import weigh_lexical
 from fullrank.models.reading import Reading
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.storage.strings import Names
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.features import (

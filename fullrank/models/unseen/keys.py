@@ -19,10 +19,10 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Int32, Mask, Rows
 from fullrank.kernels.rows import sort_rows
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.rules import Rule
+from fullrank.storage.encoding import Int32, Mask, Rows
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Vocabulary, count_corpus

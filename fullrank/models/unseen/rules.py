@@ -12,7 +12,6 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
@@ -21,7 +20,8 @@ from fullrank.models.mentions import MentionsModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.translation import TranslationModel
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.encoding import Float32, Rows
 from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
 from fullrank.text.forms import Forms
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Float64
 from fullrank.kernels.index import Cells, Postings, Tables
+from fullrank.storage.encoding import Float64
 
 # Measured on queries of a thousand words: half of it costs 0.01 of recall@10 and 0.02 of recall@100, twice it gains 0.
 _MAX_SCALE = 8

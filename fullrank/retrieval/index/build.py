@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.kernels.fast import DISTANCES
 from fullrank.kernels.index import STORED, Codes, Outline, Postings, Shortlists, Tables, read_only
 from fullrank.progress import Progress, silent
-from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.cells import build_cells
 from fullrank.retrieval.index.codes import build_codes, build_outline, made, outline_sizes
 from fullrank.retrieval.index.postings import build_postings, build_shortlists, shortlist_sizes
 from fullrank.storage.checks import Create, ascends, check_ascending, misfits
+from fullrank.storage.encoding import Encoded
+from fullrank.storage.records import Documents
 
 # With fewer documents, a scan of the documents themselves is as fast.
 INDEXED_FROM = 1_000

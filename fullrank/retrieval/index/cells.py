@@ -15,13 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 import faiss
 import numpy as np
 
-from fullrank.encoding import Float32, Int64
 from fullrank.kernels.arrays import UInt8, UInt16
 from fullrank.kernels.fast import DISTANCES
 from fullrank.kernels.index import Cells, read_only
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import encode, made
 from fullrank.storage.checks import Create
+from fullrank.storage.encoding import Float32, Int64
 
 # Centres of many cells by k-means in three passes.
 #

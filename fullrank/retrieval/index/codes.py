@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64, Int32
 from fullrank.kernels.arrays import UNIT_ROUNDOFF, Int8
 from fullrank.kernels.index import STORED, CodedQuery, Codes, Outline, read_only
 from fullrank.kernels.products import (
@@ -28,6 +27,7 @@ from fullrank.kernels.products import (
 )
 from fullrank.progress import Progress, silent
 from fullrank.storage.checks import Create, shape_of
+from fullrank.storage.encoding import Float32, Float64, Int32
 
 _CHUNK = 1 << 16
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.encoding import Int32, Rows
 from fullrank.kernels.index import Postings, Shortlists, read_only
 from fullrank.kernels.rows import count_entries, fill_lists
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import made
 from fullrank.storage.checks import Create
+from fullrank.storage.encoding import Int32, Rows
 
 # Between two reports of progress.
 _CHUNK, _DOCUMENTS = 1 << 22, 1 << 16

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby, repeat
 from typing import NamedTuple, TypeVar
 
-from fullrank.rerank.stage import DEPTH
+from fullrank.search.rerank.stage import DEPTH
 from fullrank.search.searchable import Hit, Hits
 from fullrank_service.ads.rules import PriceFloor
 from fullrank_service.completion.calibrations import Calibration

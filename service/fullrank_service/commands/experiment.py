@@ -10,7 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesFolder, BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
-from fullrank.experiment.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
+from fullrank.events.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
 from fullrank_service.commands.bundles import KeepOption, prune_after
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]

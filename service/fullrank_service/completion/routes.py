@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.datastructures import State
 
+from fullrank.events.together import MAX_KEPT
 from fullrank.replies import CompletionReply, TogetherHit
-from fullrank.together import MAX_KEPT
 from fullrank_service.completion.usage import Usage
 from fullrank_service.documents.live import DocumentsDep
 from fullrank_service.documents.reading import check_id

@@ -22,7 +22,13 @@ import numpy as np
 import orjson
 
 from fullrank.bundle import Bundle
-from fullrank.complete import (
+from fullrank.events.caps import find_programs
+from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
+from fullrank.events.log import Erasures, EventLog, erasures
+from fullrank.events.together import MIN_PEOPLE, Click, Together, together
+from fullrank.live import View
+from fullrank.live.segments import words_of
+from fullrank.search.complete import (
     Candidate,
     Completion,
     Completions,
@@ -30,15 +36,9 @@ from fullrank.complete import (
     folded_prefix,
     is_completing_word,
 )
-from fullrank.encoding import Int64
-from fullrank.events.caps import find_programs
-from fullrank.events.days import CLIENT, DAY_S, USER, DayDigest, Days, erased_hash, hashed
-from fullrank.events.log import Erasures, EventLog, erasures
-from fullrank.live import View
-from fullrank.live.segments import words_of
 from fullrank.search.part import Part
+from fullrank.storage.encoding import Int64
 from fullrank.storage.files import replace_file
-from fullrank.together import MIN_PEOPLE, Click, Together, together
 from fullrank_service.base.background import Repeater, trim_heap
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.completion.calibrations import AdCounts, Calibrated, Calibration

@@ -24,12 +24,12 @@ from pydantic import (
 )
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Int32, Int64
 from fullrank.errors import FieldError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.search.part import Part
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.encoding import Int32, Int64
 from fullrank.storage.strict_json import parse_time
 
 # The field of a document that holds its ad.

@@ -16,6 +16,7 @@ from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.events.days import DAY_S, DayDigest, Days
+from fullrank.events.decisions import LOOP_LOCK
 from fullrank.events.log import (
     EVENTS,
     LISTS,
@@ -28,7 +29,6 @@ from fullrank.events.log import (
     read_key,
 )
 from fullrank.events.records import MAX_AHEAD_S, Event, ServedList
-from fullrank.experiment.decisions import LOOP_LOCK
 from fullrank_service.base import errors
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings

@@ -29,8 +29,7 @@ import orjson
 from fullrank.bundle import find_bundle, list_bundles
 from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import BundleNotFound, FullrankError
-from fullrank.events.log import EventLog
-from fullrank.experiment.decisions import (
+from fullrank.events.decisions import (
     LOOP_LOCK,
     MAX_DAYS,
     SHARE,
@@ -39,6 +38,7 @@ from fullrank.experiment.decisions import (
     read_decisions,
     write_decisions,
 )
+from fullrank.events.log import EventLog
 from fullrank.storage.files import sync_folder
 from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.settings import Settings

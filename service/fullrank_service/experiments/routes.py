@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.datastructures import State
 
-from fullrank.experiment.decisions import MAX_DAYS, SHARE
+from fullrank.events.decisions import MAX_DAYS, SHARE
 from fullrank_service.base.errors import ExperimentNotFound
 from fullrank_service.experiments.status import Reports
 from fullrank_service.http.deps import Capability, Serving, part

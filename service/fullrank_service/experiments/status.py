@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
+from fullrank.events.decisions import Tally, Verdict, candidate_of, follow, read_decisions
 from fullrank.events.log import Erasures, EventLog, erasures
-from fullrank.experiment.decisions import Tally, Verdict, candidate_of, follow, read_decisions
-from fullrank.experiment.votes import votes_of
+from fullrank.events.votes import votes_of
 from fullrank_service.base.errors import EventsUnavailable
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.models.state import read_state

@@ -26,8 +26,8 @@ from starlette.datastructures import State
 from fullrank.errors import FilterError
 from fullrank.filters.query import constant, matching, parse_filter
 from fullrank.live import View
-from fullrank.rules import rule as rules
-from fullrank.rules.rule import Rule, RuleError, RuleIndex, read_rule
+from fullrank.search.rules import rule as rules
+from fullrank.search.rules.rule import Rule, RuleError, RuleIndex, read_rule
 from fullrank_service.base import errors
 from fullrank_service.base.background import Failed, Repeater, uncounted
 from fullrank_service.base.errors import Invalid, RuleNotFound

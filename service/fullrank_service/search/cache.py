@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from cachetools import LRUCache
 
-from fullrank.encoding import Encoded, Rows
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank_service.base.metrics import Metrics
 
 _MAGIC = b"FRE2"

@@ -18,12 +18,12 @@ import numpy as np
 import orjson
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Int64
 from fullrank.events.caps import find_programs, within_caps
 from fullrank.events.days import DAY_S, Days, erased_hash
 from fullrank.events.log import Erasures, EventLog, erasures
 from fullrank.live import View
 from fullrank.search.part import NewClicks
+from fullrank.storage.encoding import Int64
 from fullrank.storage.files import FileFingerprint, fingerprint, replace_file
 from fullrank.storage.strict_json import parse_time
 from fullrank_service.base.background import Repeater

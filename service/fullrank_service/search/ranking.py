@@ -14,9 +14,9 @@ from time import thread_time
 from typing import Any, Protocol
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded
 from fullrank.live import View
 from fullrank.search.part import NewClicks
+from fullrank.storage.encoding import Encoded
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.tracing import Stages
 from fullrank_service.search.cache import EmbeddingCache, Key

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from fullrank.live import View
 from fullrank.models.contract import Model
-from fullrank.ordering.order import Ordering
-from fullrank.rules.synonyms import Replaced
+from fullrank.search.ordering.order import Ordering
 from fullrank.search.query import Options
+from fullrank.search.rules.synonyms import Replaced
 from fullrank_service.events.shown import NOTHING, Tried
 from fullrank_service.search.schemas import SearchRequest
 
@@ -50,7 +50,7 @@ class RankRequest:
     ordering     the order of the hits; None: by score
     key_filter   filter of the caller's key: what does not match is not there at all
     restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
-    synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
+    synonyms     texts whose lexical features the query gains (fullrank.search.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     by_name      these are documents by id or by the value of an identifier (fullrank.filters.identifiers)
     pinned       ids with fixed places: not ranked, but counted in facets

@@ -24,9 +24,9 @@ from fullrank.events.log import KeyDamaged, key_for, places, read_key
 from fullrank.events.records import ServedList
 from fullrank.filters.query import parse_filter
 from fullrank.live import View
-from fullrank.ordering.order import Ordering
 from fullrank.replies import BatchReply, SearchReply
-from fullrank.rules.rule import Rule
+from fullrank.search.ordering.order import Ordering
+from fullrank.search.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings

@@ -12,12 +12,12 @@ from random import Random, random
 from typing import Any
 
 from fullrank.errors import FilterError
-from fullrank.experiment.interleave import CANDIDATE, DEPTH, explore, interleave
+from fullrank.events.interleave import CANDIDATE, DEPTH, explore, interleave
 from fullrank.filters.identifiers import MOST, spellings_of
 from fullrank.live import View
-from fullrank.rules.places import Page, spread
-from fullrank.rules.rule import Rule
-from fullrank.rules.synonyms import replaced
+from fullrank.search.rules.places import Page, spread
+from fullrank.search.rules.rule import Rule
+from fullrank.search.rules.synonyms import replaced
 from fullrank_service.base.errors import DocumentsMissing
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.live import Documents

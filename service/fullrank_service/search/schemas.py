@@ -9,10 +9,10 @@ from pydantic import BaseModel, Field, model_validator
 from fullrank.errors import FilterError
 from fullrank.filters.columns.table import Point
 from fullrank.filters.facets import Range
-from fullrank.highlight import Highlight, Tags
-from fullrank.ordering.order import GroupBy, Ordering
-from fullrank.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
 from fullrank.retrieval import Match
+from fullrank.search.highlight import Highlight, Tags
+from fullrank.search.ordering.order import GroupBy, Ordering
+from fullrank.search.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
 from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, MinSeq, ModelName
 from fullrank_service.http.strict import (
     FieldName,

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns
 from fullrank.filters.facets import Range, facet_over, range_counts
-from fullrank.highlight import check_highlight
 from fullrank.live import View
-from fullrank.ordering.order import Order, Ordering
 from fullrank.retrieval.ranking import Choice
+from fullrank.search.highlight import check_highlight
+from fullrank.search.ordering.order import Order, Ordering
 from fullrank.search.part import Query
 from fullrank.search.searchable import Hits
+from fullrank.storage.encoding import Encoded
 from fullrank_service.search.request import After, RankRequest
 from fullrank_service.search.restricting import Bitmaps, Mask, matching_documents
 

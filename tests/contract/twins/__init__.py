@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
+from fullrank.storage.encoding import Encoded
 from tests.contract.twins import expansion, language, linear, mixed, pairs, translation
 
 Float64 = npt.NDArray[np.float64]

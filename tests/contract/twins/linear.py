@@ -18,9 +18,9 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
 from fullrank.models.corrections import KEPT, MAX_CORRECTED
+from fullrank.storage.encoding import Encoded
 from fullrank.text.compounds import split_digits
 from fullrank.text.folding import fold, singular, spellings
 from fullrank.text.words import trigrams as trigrams_of

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Mask, Rows
 from fullrank.models.contract import Model, Parts, are_in, lexical_shares
-from fullrank.scoring import TermShare
+from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded, Float64, Mask, Rows
 
 WORDS = ["ant", "bee", "cat"]
 

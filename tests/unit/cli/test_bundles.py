@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fullrank.experiment.decisions import write_decisions
+from fullrank.events.decisions import write_decisions
 from tests.unit.cli.running import Run
 
 

@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 
 from fullrank.bundle.catalog import active_version
-from fullrank.experiment.decisions import read_decisions
+from fullrank.events.decisions import read_decisions
 from tests.unit.cli.running import Run
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "clicks.md"

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank import scoring
-from fullrank.encoding import Encoded
 from fullrank.kernels.records import make_records
-from fullrank.records import Records, blocks, used_columns
-from fullrank.retrieval import Floor, Retriever
+from fullrank.retrieval import Floor, Retriever, scoring
 from fullrank.search.searchable import Selection, gather
+from fullrank.storage.encoding import Encoded
+from fullrank.storage.records import Records, blocks, used_columns
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
     assert_is_brute_force,
@@ -69,7 +68,7 @@ def test_records_equal_documents_in_memory(
     rows = np.array(data.draw(st.lists(st.integers(0, count - 1)) if count else st.just([])), int)
     removed = np.random.default_rng(seed).random(count) < 0.3
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fullrank.records._BLOCK", 7)
+        patch.setattr("fullrank.storage.records._BLOCK", 7)
         found = recorded(Path(folder), documents)
         assert (len(found), found.n_entries) == (count, documents.n_entries)
         assert_equal(found.take(rows), documents.take(rows))

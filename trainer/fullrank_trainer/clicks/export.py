@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fullrank.encoding import Int64
 from fullrank.errors import FullrankError
+from fullrank.storage.encoding import Int64
 from fullrank.storage.files import sync_folder, temporary_name
 from fullrank_trainer.clicks.join import Votes
 from fullrank_trainer.clicks.mixture import Clicked, Propensities, fit_mixture

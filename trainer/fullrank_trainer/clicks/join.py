@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float64, Int64
 from fullrank.events.caps import MAX_COINS, find_programs, up_to_a_click, within_caps
 from fullrank.events.records import Event, ServedList, normalised
+from fullrank.storage.encoding import Float64, Int64
 
 Bool = npt.NDArray[np.bool_]
 

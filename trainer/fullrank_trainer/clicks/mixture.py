@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from fullrank.encoding import Float64, Int64
+from fullrank.storage.encoding import Float64, Int64
 from fullrank_trainer.clicks.join import Coins, Votes
 
 # Where EM begins: one document in ten answers, and is clicked ten times as often; half of the queries have one answer.

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.encoding import Int64
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.clicks.join import Bool, Votes
 from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.weights import MIN_WEIGHT, has_only_clicks, weigh

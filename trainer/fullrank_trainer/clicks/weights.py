@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int64
+from fullrank.storage.encoding import Float64, Int64
 from fullrank_trainer.clicks.join import Bool, Votes
 from fullrank_trainer.clicks.mixture import Clicked, Mixture, Propensities, fit_mixture
 

@@ -23,9 +23,9 @@ from typing import IO, Any
 import numpy as np
 import orjson
 
-from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.collection.lines import (
     Lines,
     ReadReport,

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32, Int32, Int64
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Float32, Int32, Int64
 from fullrank_trainer.collection.lines import Lines
 
 Bool = npt.NDArray[np.bool_]

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.collection.corpus import (
     find_corpus,
     iter_documents,

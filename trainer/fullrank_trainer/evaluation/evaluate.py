@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Float32, Float64, Int64
 from fullrank.errors import CollectionError
 from fullrank.measures import (
     MEASURES,
@@ -30,6 +29,7 @@ from fullrank.measures import (
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int64
 from fullrank_trainer.collection import Collection, Qrels, relevant
 from fullrank_trainer.evaluation.trec import RunWriter
 

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.models.contract import Model
 from fullrank.models.unseen import live_model
 from fullrank.models.words import Words, script_of
 from fullrank.retrieval import Floor, Mask
-from fullrank.scoring import InnerProduct, Scorer
+from fullrank.retrieval.scoring import InnerProduct, Scorer
+from fullrank.storage.encoding import Encoded, Float64, Int64
 from fullrank.text.spelling import MIN_LETTERS
 from fullrank.text.words import tokens, words
 from fullrank_trainer.evaluation.evaluate import Judgement

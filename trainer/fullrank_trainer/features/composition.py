@@ -24,9 +24,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numba import prange
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus, trigram_rows
 from fullrank.text.words import words

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
+from fullrank.storage.encoding import Int64, Rows
 from fullrank.storage.strings import Lexicon, StringTable
 from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, Vocabulary, Zeros, count_corpus

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Int64, Rows
 from fullrank_trainer.collection.corpus import FIELD as ANCHORS
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import Corpus

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Float32, Int32, Int64, Rows
 from fullrank.text.features import Vocabulary, bm25_idf
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.composition import Composition, Phi, composition, with_bigrams

@@ -8,8 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.linear import DenseSide, SparseSide
+from fullrank.storage.encoding import Float32, Int64, Rows
 from fullrank.storage.strings import StringTable
 from fullrank.text.compounds import parts_of, title_forms
 from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf

@@ -1,7 +1,7 @@
 """Conditions that a candidate must meet before people see it.
 
 Logged clicks favour what was shown, so they cannot prove that a candidate is better: here it only has to be no worse.
-Whether it is better, people decide (fullrank.experiment).
+Whether it is better, people decide (fullrank.events.decisions).
 
     clicks   weighted MRR of the newest clicks: its change is at least −2 % (lower 95 % bound, people resampled)
     valid    MRR on the validation queries of a judged collection: at most one standard error lower
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Float64, Int64
+from fullrank.storage.encoding import Float64, Int64
 from fullrank_trainer.clicks import Propensities, Votes
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evaluate, evenly_chosen

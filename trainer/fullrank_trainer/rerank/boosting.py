@@ -14,10 +14,10 @@ from zlib import crc32
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.measures import Float64
-from fullrank.rerank.trees import Trees
+from fullrank.search.rerank.trees import Trees
+from fullrank.storage.encoding import Float32, Int64
 from fullrank_trainer.rerank.candidates import Candidates
 
 try:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.measures import Estimate, Float64, estimate
 from fullrank.progress import Reporter
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.features import Statistics
-from fullrank.rerank.stage import DEPTH, SecondStage, first_of
-from fullrank.rerank.trees import Trees
 from fullrank.retrieval import Retriever
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.features import Statistics
+from fullrank.search.rerank.stage import DEPTH, SecondStage, first_of
+from fullrank.search.rerank.trees import Trees
+from fullrank.storage.encoding import Encoded
 from fullrank_trainer.collection import Collection, count_answered
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Float32, Int64
 from fullrank_trainer.collection.pairs import ragged
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.evaluation.evaluate import (

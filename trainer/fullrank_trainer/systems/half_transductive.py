@@ -18,9 +18,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numba import prange
 
-from fullrank.encoding import Float32, Float64, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.linear import LinearModel
+from fullrank.storage.encoding import Float32, Float64, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.folding import stemmer
 from fullrank_trainer.collection.pairs import Pairs

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.models.memory import LinkModel, MemoryModel, query_key, text_key
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus

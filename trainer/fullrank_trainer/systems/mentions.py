@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.models.mentions import MentionsModel, names_of
+from fullrank.storage.encoding import Encoded, Float32, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.fields import titles_of

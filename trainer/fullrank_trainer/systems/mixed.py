@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Int64
 from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
+from fullrank.storage.encoding import Encoded, Int64
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of
 from fullrank_trainer.recipes.recipe import validate as validate_recipe
 from fullrank_trainer.recipes.settings import require, setting

@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from numba import prange
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.linear import DenseSide
 from fullrank.models.pairs import (
@@ -29,6 +28,7 @@ from fullrank.models.pairs import (
     text_side,
     window_starts,
 )
+from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Rows
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.corpus import Corpus

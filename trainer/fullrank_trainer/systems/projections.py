@@ -23,9 +23,9 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg, eigsh, svds
 from scipy.special import expit
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.linear import DenseSide, LinearModel
+from fullrank.storage.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.recipes.settings import setting

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import prange
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.text.folding import LANGUAGES
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.recipes.settings import SIZE, setting

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Float64, Int32, Int64, Rows
 from fullrank.models.linear import LinearModel
 from fullrank.models.translation import TranslationModel
+from fullrank.storage.encoding import Float64, Int32, Int64, Rows
 from fullrank.text.features import Vocabulary
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.corpus import Corpus, document_frequency

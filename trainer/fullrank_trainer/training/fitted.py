@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Int64
 from fullrank.measures import Estimate
 from fullrank.models.contract import Model
+from fullrank.storage.encoding import Encoded, Int64
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.recipes.recipe import Recipe

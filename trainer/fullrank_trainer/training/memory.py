@@ -22,9 +22,9 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import TrainingError
 from fullrank.progress import Progress
+from fullrank.storage.encoding import Encoded, Rows
 
 _LEAST_BYTES = 1 << 18  # smaller arrays stay where they are
 _WRITTEN_BYTES = 1 << 24  # between two releases

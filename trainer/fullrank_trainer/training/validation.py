@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Int64
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates
 from fullrank.models.contract import field_text
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Encoded, Int64
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.collection.pairs import Pairs, falls_into, hashed
 from fullrank_trainer.evaluation.evaluate import (

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.models.contract import Model
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
+from fullrank.storage.encoding import Float32, Int64
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, stored_recipe, system_of
 
 _LIMITS = {"train": ("seconds", "valid_queries"), "auto": ("seconds", "trials")}

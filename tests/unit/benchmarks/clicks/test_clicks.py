@@ -26,9 +26,9 @@ from benchmarks.clicks.people import (
 )
 from benchmarks.clicks.rounds import Policy, Round
 from benchmarks.clicks.shop import Shop, failed, later, peers, read_shop, write_collection
-from fullrank.encoding import Int64
-from fullrank.experiment.decisions import Verdict
-from fullrank.experiment.votes import votes_of
+from fullrank.events.decisions import Verdict
+from fullrank.events.votes import votes_of
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.collection import read_collection
 
 QUERIES, DOCUMENTS, SESSIONS = 40, 120, 6000

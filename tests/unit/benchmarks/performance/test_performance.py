@@ -26,8 +26,8 @@ from benchmarks.performance.planted import LINKS_A_QUERY, POOL, draw_links, plan
 from benchmarks.performance.servers import Server
 from benchmarks.performance.soak import Soak, slope
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Rows
 from fullrank.measures import average_precision, reciprocal_rank
+from fullrank.storage.encoding import Rows
 from fullrank.text.features import unit
 from fullrank_trainer.features.corpus import text_fields
 from tests.bundles import CORPUS, make_bundle

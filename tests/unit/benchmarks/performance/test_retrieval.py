@@ -20,8 +20,8 @@ from benchmarks.performance.truth import (
     recall,
     recall_bounds,
 )
-from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Encoded, Rows, concatenate
 
 FILTERED = "curves/share/{}/milliseconds/fast/p50_ms"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fullrank.encoding import Rows
 from fullrank.models.contract import field_text
+from fullrank.storage.encoding import Rows
 from fullrank.text.words import words
 from fullrank_fleet.counting.counting import DistributedCounting
 from fullrank_fleet.jobs.tasks import InProcess

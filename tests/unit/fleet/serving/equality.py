@@ -20,9 +20,9 @@ from fullrank.bundle import find_bundle
 from fullrank.models.contract import Model
 from fullrank.models.linear import LinearModel
 from fullrank.progress import Reporter
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from fullrank_fleet.jobs.compact import compact_set, trim_log
 from fullrank_fleet.jobs.index import index_set

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.rerank.features import names
-from fullrank.rerank.stage import SecondStage
+from fullrank.search.rerank.features import names
+from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from tests.reranking import SETTINGS, random_trees, stage_of
 

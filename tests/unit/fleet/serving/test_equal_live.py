@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.rerank.stage import DEPTH
+from fullrank.search.rerank.stage import DEPTH
 from tests.api.support import Client
 from tests.databases import NewDatabase
 from tests.unit.fleet.serving.equality import (

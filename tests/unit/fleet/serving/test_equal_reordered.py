@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.rerank.stage import DEPTH
+from fullrank.search.rerank.stage import DEPTH
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets.manifest import read_set
 from tests.api.support import Client

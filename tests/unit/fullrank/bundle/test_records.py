@@ -13,13 +13,13 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle, stream_bundle, verify_bundle
 from fullrank.bundle import documents as layout
-from fullrank.encoding import Encoded
 from fullrank.engines.source import Source
 from fullrank.errors import BundleError
 from fullrank.live import Operation, View
 from fullrank.progress import Reporter
-from fullrank.records import Records
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded
+from fullrank.storage.records import Records
 from tests.bundles import linear_model, write_bundle
 from tests.forging import Damage, array, value
 from tests.words_bundle import CREATED, planted

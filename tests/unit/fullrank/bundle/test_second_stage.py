@@ -11,9 +11,9 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
-from fullrank.rerank.facts import ASKED
-from fullrank.rerank.features import names
-from fullrank.rerank.stage import DEPTH, first_of
+from fullrank.search.rerank.facts import ASKED
+from fullrank.search.rerank.features import names
+from fullrank.search.rerank.stage import DEPTH, first_of
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
 from tests.forging import array, edited

@@ -22,12 +22,12 @@ from fullrank.bundle.manifest import parse_manifest
 from fullrank.bundle.open import replay
 from fullrank.bundle.staging import StagingFolder
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.checks import check_values
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.storage.strings import StringTable
 from tests.bundles import write_bundle
 from tests.golden.test_golden import CREATED as STREAMING_CREATED

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.complete import (
+from fullrank.models.widening import widen
+from fullrank.models.words import Words
+from fullrank.search.complete import (
     KNOWN,
     MIN_LETTERS,
     MOST,
@@ -25,8 +27,6 @@ from fullrank.complete import (
     places_beginning,
     sorted_in_steps,
 )
-from fullrank.models.widening import widen
-from fullrank.models.words import Words
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import StringTable
 from fullrank.text.features import Vocabulary

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fullrank import Bundle
-from fullrank.encoding import Float64
+from fullrank.storage.encoding import Float64
 
 WORDS = [f"{first}{second}" for first in ("red", "blue", "old", "small") for second in
          ("apple", "bread", "chair", "door", "eagle", "flute")]  # fmt: skip

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from fullrank.events.decisions import LEVEL, Verdict, e_value, tally_of
+from fullrank.events.interleave import ACTIVE, BOTH, CANDIDATE, SHOWN, Pick, explore, interleave
 from fullrank.events.records import Event, ServedList
-from fullrank.experiment.decisions import LEVEL, Verdict, e_value, tally_of
-from fullrank.experiment.interleave import ACTIVE, BOTH, CANDIDATE, SHOWN, Pick, explore, interleave
-from fullrank.experiment.votes import Vote, votes_of
+from fullrank.events.votes import Vote, votes_of
 
 DAY = 86_400
 

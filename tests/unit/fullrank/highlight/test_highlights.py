@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.highlight import (
+from fullrank.models.linear import LinearModel
+from fullrank.models.unseen.model import live_model
+from fullrank.search.highlight import (
     LEAST_MEANING,
     MAX_MEANING,
     Field,
@@ -25,8 +27,6 @@ from fullrank.highlight import (
     snippet,
     word_spans,
 )
-from fullrank.models.linear import LinearModel
-from fullrank.models.unseen.model import live_model
 from fullrank.text.words import count_words
 from tests.bundles import CORPUS, FIELDS, linear_model
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fullrank.encoding import Rows
 from fullrank.kernels.index import (
     STORED,
     Cells,
@@ -22,6 +21,7 @@ from fullrank.kernels.index import (
     read_only,
 )
 from fullrank.kernels.products import in_groups
+from fullrank.storage.encoding import Rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 CELLS = {name.partition(".")[2]: dtype for name, (dtype, _) in STORED[Cells].items()}

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from numba import njit
 from numba.core.event import install_recorder
 
-from fullrank.encoding import Encoded
 from fullrank.kernels.arrays import stable_order
 from fullrank.kernels.index import Limits, Matrix, Slack, Vector, read_only
 from fullrank.kernels.scan import scan_slots
 from fullrank.kernels.scoring import score_rows
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
+from fullrank.storage.encoding import Encoded
 from tests.unit.fullrank.kernels.data import query_of, random_rows, tables_of
 from tests.unit.fullrank.retrieval.data import EVERYTHING, with_cells
 

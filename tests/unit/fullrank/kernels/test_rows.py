@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Rows
 from fullrank.kernels.encode import embed, weigh_lexical
 from fullrank.kernels.rows import find_columns, largest_weights, number_values, widen_row
+from fullrank.storage.encoding import Rows
 from fullrank.text.features import bm25, saturate, tfidf, unit
 from tests.unit.fullrank.kernels.data import SEEDS, dense, random_rows, same
 

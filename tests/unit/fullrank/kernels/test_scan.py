@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fullrank.encoding import Encoded
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, reaching_in_order
 from fullrank.kernels.fast import Buffers, best_estimated
 from fullrank.kernels.index import Limits, Reads, Slack, Vector, read_only
@@ -31,6 +30,7 @@ from fullrank.kernels.select import (
     kth_largest,
     rows_at_least,
 )
+from fullrank.storage.encoding import Encoded
 from tests.random_cases import cases
 from tests.unit.fullrank.kernels.data import (
     SEEDS,

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from fullrank import open_bundle
-from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
-from fullrank.ordering.order import Order, Ordering
-from fullrank.ordering.sorting import Boost
 from fullrank.retrieval import Floor, Mask
+from fullrank.search.ordering.order import Order, Ordering
+from fullrank.search.ordering.sorting import Boost
 from fullrank.search.part import MAX_DOCUMENTS, NewClicks, Query
 from fullrank.search.query import Options
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.storage.strings import Lexicon
 from tests.bundles import FIELDS, linear_model, write_bundle
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank.complete import KNOWN, MOST, UNKNOWN
 from fullrank.live import Operation, View
+from fullrank.search.complete import KNOWN, MOST, UNKNOWN
 from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle, stream_bundle
-from fullrank.encoding import Encoded
 from fullrank.live import Operation, View
-from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.stage import DEPTH, first_of
 from fullrank.search.part import Query
+from fullrank.search.rerank.facts import DocumentFacts
+from fullrank.search.rerank.stage import DEPTH, first_of
 from fullrank.search.searchable import Hit
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded
 from tests.bundles import make_bundle
 from tests.reranking import SETTINGS, stage_of, walked
 

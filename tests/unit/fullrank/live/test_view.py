@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
 from fullrank.filters.columns import columns_of
 from fullrank.filters.facets import facet_over
@@ -25,6 +24,7 @@ from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
 from fullrank.search.part import Part, Query
 from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.encoding import concatenate
 from tests.bundles import CORPUS, CORPUS_WORDS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases

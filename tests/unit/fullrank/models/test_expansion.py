@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
 from fullrank.models.expansion import ExpansionModel
@@ -18,6 +17,7 @@ from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.retriever import explain
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.text.features import Vocabulary
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank import open_bundle
-from fullrank.complete import UNKNOWN
-from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
 from fullrank.models.contract import Model
 from fullrank.models.corrections import KEPT, MAX_CORRECTED
@@ -25,8 +23,10 @@ from fullrank.models.registry import load_model
 from fullrank.models.unseen import live_model
 from fullrank.models.words import Words
 from fullrank.retrieval import Floor
+from fullrank.search.complete import UNKNOWN
 from fullrank.search.query import Options
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.text.features import Vocabulary, trigram_rows
 from fullrank.text.spelling import MIN_LETTERS
 from tests.bundles import CORPUS, FIELDS, linear_model, make_bundle

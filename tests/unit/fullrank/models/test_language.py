@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Parts
 from fullrank.models.language import LanguageModel, LanguageScorer, Stems, fold_in, no_translation
+from fullrank.storage.encoding import Float32, Rows
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import stemmer
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fullrank.encoding import Rows
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
 from fullrank.models.pairs import PRIME, PairModel, PairRows, PairTable, text_side, window_starts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.retriever import explain
+from fullrank.storage.encoding import Rows
 from fullrank.text.features import Vocabulary
 
 WORDS = ["ant", "bee", "cat", "dog", "elk"]

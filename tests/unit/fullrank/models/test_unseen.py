@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Encoded
-from fullrank.highlight import split_fields
 from fullrank.live import Operation, View
 from fullrank.models.contract import Parts
 from fullrank.models.linear import LinearModel
@@ -22,6 +20,8 @@ from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading, SplitDocuments
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import OpenModel, live_model
+from fullrank.search.highlight import split_fields
+from fullrank.storage.encoding import Encoded
 from fullrank.text.spelling import variants_of
 from tests.bundles import CORPUS, linear_model, write_bundle
 from tests.live import bundle_of

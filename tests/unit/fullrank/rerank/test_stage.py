@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fullrank.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of, word_number
-from fullrank.rerank.features import NO_AGE, FirstStage, Statistics, compute, names
-from fullrank.rerank.stage import SecondStage
-from fullrank.rerank.trees import MAX_LEAVES, Trees
+from fullrank.search.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of, word_number
+from fullrank.search.rerank.features import NO_AGE, FirstStage, Statistics, compute, names
+from fullrank.search.rerank.stage import SecondStage
+from fullrank.search.rerank.trees import MAX_LEAVES, Trees
 from fullrank.text.words import count_words
 from tests.bundles import CORPUS
 from tests.reranking import random_features, random_trees, stage_of, walked

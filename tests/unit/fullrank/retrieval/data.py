@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.build import index_in_memory
+from fullrank.storage.encoding import Encoded, Rows, concatenate
 
 Float64 = npt.NDArray[np.float64]
 

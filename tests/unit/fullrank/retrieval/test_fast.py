@@ -13,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
 from fullrank.kernels.index import CodedQuery, Outline
@@ -29,6 +28,7 @@ from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import index_in_memory, index_of_segment
 from fullrank.retrieval.index.codes import build_codes, coded
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
+from fullrank.storage.encoding import Encoded, Rows
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.kernels.exact import read_heads
 from fullrank.kernels.index import Reads
@@ -23,6 +22,7 @@ from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.retrieval.index.cells import train_cells
 from fullrank.retrieval.index.codes import coded
+from fullrank.storage.encoding import Encoded, Rows
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,

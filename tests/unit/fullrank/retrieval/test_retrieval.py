@@ -10,14 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows, concatenate
-from fullrank.encoding import Float64 as EvidenceFloat64
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.retrieval.ranking import remaining
 from fullrank.retrieval.retriever import Explanation, explain
-from fullrank.scoring import TermShare, WordScore
+from fullrank.retrieval.scoring import TermShare, WordScore
+from fullrank.storage.encoding import Encoded, Rows, concatenate
+from fullrank.storage.encoding import Float64 as EvidenceFloat64
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
 from tests.random_cases import cases
@@ -123,7 +123,7 @@ def test_a_failed_query_does_not_change_the_next_one(monkeypatch: pytest.MonkeyP
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("fullrank.scoring.score_rows", fails)
+        patch.setattr("fullrank.retrieval.scoring.score_rows", fails)
         with pytest.raises(MemoryError):
             retriever.search(one, 10)
     assert_same_bits(retriever.search(other, 10)[0], before)

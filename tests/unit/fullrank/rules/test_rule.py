@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
 from fullrank.models.widening import widen
-from fullrank.rules.places import Page, spread
-from fullrank.rules.rule import Condition, Pin, Rule, RuleError, RuleIndex, read_rule
-from fullrank.rules.synonyms import MAX_REPLACED, WEIGHT, features_of, replaced
+from fullrank.search.rules.places import Page, spread
+from fullrank.search.rules.rule import Condition, Pin, Rule, RuleError, RuleIndex, read_rule
+from fullrank.search.rules.synonyms import MAX_REPLACED, WEIGHT, features_of, replaced
 from fullrank.text.folding import folded_words
 from tests.bundles import CORPUS, linear_model
 

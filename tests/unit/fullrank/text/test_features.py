@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from fullrank.encoding import Rows
+from fullrank.storage.encoding import Rows
 from fullrank.text import sequences
 from fullrank.text.bigrams import Bigrams
 from fullrank.text.features import (

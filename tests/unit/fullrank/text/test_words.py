@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fullrank.highlight import word_spans
 from fullrank.kernels.tokens import keep_joined
+from fullrank.search.highlight import word_spans
 from fullrank.storage.strings import StringTable
 from fullrank.text import compounds, sequences
 from fullrank.text.bigrams import Bigrams, is_bigram

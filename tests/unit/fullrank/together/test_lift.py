@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.together import MIN_PEOPLE, Click, Together, together
+from fullrank.events.together import MIN_PEOPLE, Click, Together, together
 
 clicks_of = st.lists(
     st.builds(

@@ -20,7 +20,7 @@ from fullrank.events.days import Days
 from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank.together import Together
+from fullrank.events.together import Together
 from fullrank_service.completion.calibrations import fit
 from fullrank_service.completion.usage import Digest, clicked_for, queries_for, read_digest
 from tests.clicking import MONDAY, click, listing

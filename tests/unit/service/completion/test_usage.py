@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
-from fullrank.complete import Kind
 from fullrank.events.log import EVENTS, LISTS, EventLog, erase
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.live import View
+from fullrank.search.complete import Kind
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.completion import usage
 from fullrank_service.completion.usage import Usage, read_digest

@@ -16,10 +16,10 @@ from unittest.mock import Mock
 import pytest
 
 from fullrank.errors import BundleNotFound, FullrankError
+from fullrank.events.decisions import DECISIONS, LOOP_LOCK, Verdict, read_decisions
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event, ServedList
 from fullrank.events.segments import SegmentWriter
-from fullrank.experiment.decisions import DECISIONS, LOOP_LOCK, Verdict, read_decisions
 from fullrank_service.base.experiment import Experiment
 from fullrank_service.documents.sqlitelog import SqliteLog
 from fullrank_service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options

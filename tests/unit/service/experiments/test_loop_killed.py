@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle.catalog import publish
-from fullrank.experiment.decisions import read_decisions
+from fullrank.events.decisions import read_decisions
 from fullrank_service.experiments.loop import LoopRuns
 from tests.bundles import make_bundle
 from tests.unit.service.experiments.test_loop import Case

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Rows
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.text.words import words
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.search.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack

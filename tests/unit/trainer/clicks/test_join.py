@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded, Float32
 from fullrank.errors import CollectionError
 from fullrank.events.caps import find_programs
 from fullrank.events.records import Event, ServedList, normalised
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Encoded, Float32
 from fullrank_trainer.clicks.join import Votes, join
 from fullrank_trainer.clicks.mixture import Propensities
 from fullrank_trainer.clicks.texts import rank_by_text

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from ir_measures import AP, RR, P, R, nDCG
 
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import CollectionError
 from fullrank.measures import MEASURES, estimates
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank_trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
 from fullrank_trainer.collection.pairs import Ids, PairReader
 from fullrank_trainer.columns import measure_columns

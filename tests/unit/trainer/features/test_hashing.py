@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Rows
 from fullrank.errors import RecipeError
 from fullrank.models.linear import DenseSide
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Rows
 from fullrank.text.features import Vocabulary
 from fullrank.text.words import words
 from fullrank_trainer.collection import read_collection

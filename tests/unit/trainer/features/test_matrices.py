@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
 from fullrank.measures import estimate
+from fullrank.storage.encoding import Rows
 from fullrank.text import sequences
 from fullrank.text.features import count_corpus
 from fullrank_trainer.collection import Collection, read_collection

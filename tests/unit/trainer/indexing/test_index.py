@@ -21,11 +21,11 @@ import pytest
 
 from fullrank.bundle import Bundle, list_bundles, open_bundle
 from fullrank.bundle import write as publish
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank.progress import Reporter
-from fullrank.rerank.facts import DocumentFacts
+from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Encoded
 from fullrank.workers import Worker
 from fullrank_trainer import indexing
 from fullrank_trainer import indexing as encoders

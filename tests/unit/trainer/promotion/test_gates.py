@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
-from fullrank.encoding import Float64
 from fullrank.events.records import Event, ServedList
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
+from fullrank.storage.encoding import Float64
 from fullrank_trainer.clicks import Propensities, join
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.promotion import gates

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Float32, Int64
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.measures import Estimate
+from fullrank.storage.encoding import Float32, Int64
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import evaluate
 from fullrank_trainer.rerank.candidates import Candidates

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.rerank.facts import DocumentFacts
+from fullrank.search.rerank.facts import DocumentFacts
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import Corpus, count_collection
 from fullrank_trainer.rerank.candidates import date_field, document_facts, fact_settings

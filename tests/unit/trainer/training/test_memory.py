@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank_trainer.plan import resident_bytes
 from fullrank_trainer.training.memory import ArrayFiles
 

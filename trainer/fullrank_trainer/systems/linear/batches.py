@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.storage.encoding import Float32, Int32, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.composition import Phi
 

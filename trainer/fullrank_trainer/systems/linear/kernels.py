@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.arrays import prefetch_row
+from fullrank.storage.encoding import Float32, Int32, Int64
 from fullrank_trainer.compiled import compiled
 
 # Parts of the step on a table, numbers in a line of memory, and features that a part takes in a row. Features of one

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.text.features import count_corpus
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.collection.pairs import Pairs

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.linear import LinearModel
 from fullrank.models.linear.sides import Tower
+from fullrank.storage.encoding import Encoded, Float32, Int64, Rows
 from fullrank.text.features import Counts, Vocabulary
 from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.features.matrices import Features

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank_trainer.collection.pairs import Pairs, ragged
 from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.features.matrices import Features

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Float32
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.sides import known_trigrams

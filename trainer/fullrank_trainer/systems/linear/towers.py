@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.sides import Tower
+from fullrank.storage.encoding import Float32, Int32, Int64, Rows
 from fullrank_trainer.features.composition import Phi
 from fullrank_trainer.systems.linear import kernels
 from fullrank_trainer.systems.linear.batches import Scratch, by_column, number, split

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
 from fullrank.models.linear import DenseSide, LinearModel
 from fullrank.models.linear.sides import Tower
+from fullrank.storage.encoding import Float32
 from fullrank.text.features import trigram_rows
 from fullrank_trainer.features.composition import Composition
 from fullrank_trainer.features.matrices import Features

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision
 from fullrank.models.mixed import NO_LIFT, Lift
+from fullrank.storage.encoding import Float32
 from fullrank_trainer.evaluation.evaluate import Judgement
 from fullrank_trainer.systems.blend_weights import (
     PartScores,

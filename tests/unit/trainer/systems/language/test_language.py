@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Rows
 from fullrank.text.folding import stemmer
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import Judgement

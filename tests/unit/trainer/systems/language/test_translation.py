@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.encoding import Rows
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.contract import Parts
 from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
 from fullrank.progress import Reporter
 from fullrank.retrieval.retriever import explain
+from fullrank.storage.encoding import Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.recipes.recipe import load_recipe, validate

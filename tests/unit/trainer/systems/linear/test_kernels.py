@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Int64, Rows
+from fullrank.storage.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Int64
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
+from fullrank.storage.encoding import Int64
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection

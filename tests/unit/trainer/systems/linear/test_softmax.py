@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.encoding import Int64, Rows
+from fullrank.storage.encoding import Int64, Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import count_collection

@@ -13,12 +13,12 @@ import pytest
 import scipy.sparse as sp
 
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Rows
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.linear import LinearModel
 from fullrank.models.linear.sides import Tower
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
+from fullrank.storage.encoding import Rows
 from fullrank.text.words import trigrams
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.composition import Phi

@@ -10,9 +10,9 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.encoding import Rows
 from fullrank.errors import RecipeError, TrainingError
 from fullrank.models.pairs import PRIME, PairRows, PairTable, window_starts
+from fullrank.storage.encoding import Rows
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.recipes.recipe import load_recipe, validate

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Float64
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.pairs import Pairs
 from fullrank_trainer.features.corpus import Corpus, count_collection

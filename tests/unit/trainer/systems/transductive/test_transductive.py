@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.manifold import SpectralEmbedding
 
-from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
+from fullrank.storage.encoding import Rows
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.features.corpus import count_collection
 from fullrank_trainer.features.matrices import Features, build_features

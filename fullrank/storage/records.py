@@ -19,9 +19,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
 from fullrank.kernels.arrays import Mask
 from fullrank.kernels.records import read_records
+from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Rows
 
 _BLOCK = 4096
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int64, Mask
-from fullrank.rerank.facts import MOST_ASKED, NO_DATE, DocumentFacts, UInt32, numbered
+from fullrank.search.rerank.facts import MOST_ASKED, NO_DATE, DocumentFacts, UInt32, numbered
+from fullrank.storage.encoding import Float32, Float64, Int64, Mask
 from fullrank.text.words import count_words
 
 _PLAIN = ("score", "dense", "lexical", "bias", "gap", "place", "words", "matched", "clicks", "age")

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Columns
 from fullrank.filters.query import listed
@@ -21,6 +20,7 @@ from fullrank.kernels.arrays import Int64
 from fullrank.models.contract import Model
 from fullrank.models.reading import SplitDocuments
 from fullrank.storage.documents import text_of
+from fullrank.storage.encoding import Encoded
 from fullrank.text.words import BYTES, kind_of, tokens, words
 
 # Words of a text with their places, by the segmentation of fullrank.text.words.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # a manifest is read without kernels
-    from fullrank.encoding import Float64, Mask
+    from fullrank.storage.encoding import Float64, Mask
 
 # A part of a score; documents that share nothing with a query have 0.
 _ANY = 1e-6

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int64
 from fullrank.errors import FilterError
 from fullrank.filters.columns import ColumnPart, Columns
 from fullrank.filters.columns.table import (
@@ -23,6 +22,7 @@ from fullrank.filters.columns.table import (
     time_of,
 )
 from fullrank.filters.facets import columns_of_field, kinds_of, usable_fields
+from fullrank.storage.encoding import Float64, Int64
 
 # The order of documents by fields.
 #

@@ -15,7 +15,7 @@ from itertools import chain
 
 from fullrank.models.contract import Model
 from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
-from fullrank.rules.rule import places
+from fullrank.search.rules.rule import places
 from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64
 from fullrank.storage.checks import misfits, shape_of
+from fullrank.storage.encoding import Float32, Float64
 
 MAX_LEAVES = 16
 Int16 = npt.NDArray[np.int16]

@@ -20,16 +20,15 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.table import Column
 from fullrank.filters.facets import columns_of_field
-from fullrank.live import View
-from fullrank.ordering.sorting import Boost, SortKey, boosts_of, first_rows, sort_values
 from fullrank.retrieval import Mask
 from fullrank.retrieval.ranking import remaining
+from fullrank.search.ordering.sorting import Boost, SortKey, boosts_of, first_rows, sort_values
 from fullrank.search.part import Part, Query
-from fullrank.search.searchable import Hit, Hits, Selection, gather_in_model_features
+from fullrank.search.searchable import Hit, Hits, Searchable, Selection, gather_in_model_features
+from fullrank.storage.encoding import Encoded, Float64, Int64
 
 # Groups: documents with an equal value of a field; an answer has a limited number of each.
 #
@@ -173,7 +172,7 @@ class Order:
         FilterError: A field does not fit.
     """
 
-    def __init__(self, view: View, asked: Ordering) -> None:
+    def __init__(self, view: Searchable, asked: Ordering) -> None:
         self._view, self._asked = view, asked
         self._number = {id(part): i for i, part in enumerate(view.parts)}
         columns = view.columns

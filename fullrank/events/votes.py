@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.events.caps import find_programs
+from fullrank.events.interleave import ACTIVE, CANDIDATE
 from fullrank.events.records import Event, ServedList, normalised
-from fullrank.experiment.interleave import ACTIVE, CANDIDATE
 
 _DAY_S = 86_400
 

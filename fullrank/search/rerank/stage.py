@@ -13,11 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64, Int64, Mask
-from fullrank.rerank.facts import DocumentFacts, FactSettings
-from fullrank.rerank.features import FirstStage, Statistics, compute, in_list, names, was_chosen
-from fullrank.rerank.trees import Trees
 from fullrank.retrieval.ranking import Ranking
+from fullrank.search.rerank.facts import DocumentFacts, FactSettings
+from fullrank.search.rerank.features import (
+    FirstStage,
+    Statistics,
+    compute,
+    in_list,
+    names,
+    was_chosen,
+)
+from fullrank.search.rerank.trees import Trees
+from fullrank.storage.encoding import Float32, Float64, Int64, Mask
 
 # Documents that the second stage reorders.
 DEPTH = 100

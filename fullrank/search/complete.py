@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32
 from fullrank.kernels.words import find_beginning
 from fullrank.models.contract import Model
 from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
 from fullrank.models.words import Words
+from fullrank.storage.encoding import Float64, Int32
 from fullrank.storage.strings import StringTable, bytes_of
 from fullrank.text.folding import folded_words
 from fullrank.text.spelling import END, letters_between
