@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    expect,
+    sync_playwright,
+)
 
 from tests.api.support import at, make_bundle, served
 
@@ -33,16 +41,30 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-# Playwright occupies the event loop of the thread until it stops, so it must not outlive the module:
-# async tests of other folders may follow.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@cache
+def started() -> tuple[Playwright, Browser]:
+    playwright = sync_playwright().start()
+    return playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Browser:
+    """One browser for all tests of the session."""
     if CHROMIUM is None:
         pytest.skip("chromium is not on PATH (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
+    return started()[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Playwright occupies the event loop of the thread until it stops, so async tests must not follow.
+    items.sort(key=lambda item: "browser" in item.keywords)
+
+
+def pytest_unconfigure() -> None:
+    if started.cache_info().currsize:
+        playwright, browser = started()
         browser.close()
+        playwright.stop()
 
 
 def is_defect(line: ConsoleMessage) -> bool:

@@ -10,8 +10,10 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 
 def ask(page: Page, text: str) -> None:
-    """Fill in the search box and wait for the hits."""
-    page.get_by_role("combobox", name="Search").fill(text)
+    """Fill in the search box, press Enter, and wait for the hits."""
+    box = page.get_by_role("combobox", name="Search")
+    box.fill(text)
+    box.press("Enter")
     expect(page.locator("#heading")).to_have_text(f"Results for “{text.strip()}”")
     expect(page.locator("#results:not(.stale)")).to_be_visible()
     expect(page.locator(".hit").first).to_be_visible()

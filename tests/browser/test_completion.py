@@ -72,10 +72,17 @@ def test_a_completion_is_chosen_by_pointer(typing: Page) -> None:
 
 def test_escape_closes_the_list_and_the_arrows_reach_the_hits(typing: Page) -> None:
     box, options = open_list(typing)
+    # The row of completions covers no result, and moves none when it goes.
+    first = typing.locator(".hit").first
+    expect(first).to_be_visible()
+    row, top = typing.locator("#completions").bounding_box(), first.bounding_box()
+    assert row is not None
+    assert top is not None
+    assert row["y"] + row["height"] <= top["y"]
     typing.keyboard.press("Escape")
     expect(options.first).to_be_hidden()
     expect(box).to_have_value("copy")
-    expect(typing.locator(".hit").first).to_be_visible()
+    assert first.bounding_box() == top
     typing.keyboard.press("ArrowDown")
     expect(typing.locator(".open").first).to_be_focused()
 

@@ -85,17 +85,19 @@ def test_a_service_that_never_answers_times_out(page: Page) -> None:
     unanswered: list[Route] = []
     page.route("**/v1/search", lambda route: unanswered.append(route))
     page.get_by_role("combobox", name="Search").fill("copy")
-    page.clock.run_for(300)
+    page.clock.run_for(450)
     expect(page.locator("#results.stale")).to_have_count(1)
+    expect(page.locator("#skeleton")).to_be_visible()
     page.wait_for_timeout(50)
     page.clock.run_for(1_500)
-    expect(page.locator("#status")).to_have_text("Still waiting for the service …")
+    expect(page.locator("#status")).to_have_text("Still searching …")
     page.clock.run_for(7_500)
     expect(page.locator("#status.error")).to_have_count(0)
     page.clock.run_for(2_000)
     expect(page.locator("#status.error")).to_have_text(
         "The service did not answer within 10 seconds. Try again."
     )
+    expect(page.locator("#skeleton")).to_be_hidden()
     assert len(unanswered) == 1
 
 

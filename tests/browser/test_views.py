@@ -64,6 +64,29 @@ def test_the_side_panel_filters_by_several_values_and_back_undoes_it(tools: Page
     expect(tools.get_by_role("status")).to_contain_text("45 documents found")
 
 
+def test_a_phone_filters_in_a_drawer_and_says_what_filters(phone: Page, grouped: str) -> None:
+    phone.goto(f"{grouped}/#q=copy")
+    phone.get_by_role("button", name="Filters").tap()
+    drawer = phone.get_by_role("dialog", name="Filters")
+    drawer.get_by_role("checkbox", name="net").check()
+    expect(phone.locator("#status")).to_have_text("15 documents found")
+    expect(drawer).to_be_visible()
+    drawer.get_by_role("button", name="Show the results").tap()
+    expect(drawer).to_be_hidden()
+    # Another query keeps the filter, and says so.
+    box = phone.get_by_role("combobox", name="Search")
+    box.fill("files")
+    box.press("Enter")
+    expect(phone.locator("#heading")).to_have_text("Results for “files”")
+    expect(box).not_to_be_focused()  # its keyboard would hide the results
+    expect(phone.locator("#limits")).to_contain_text("Filter: section: net")
+    top = phone.locator(".hit").first.bounding_box()
+    assert top is not None
+    assert top["y"] <= 260
+    phone.get_by_role("button", name="Remove").tap()
+    expect(phone.locator("#status")).to_have_text("45 documents found")
+
+
 def test_numbers_are_filtered_by_a_range(tools: Page) -> None:
     ask(tools, "copy")
     year = tools.get_by_role("group", name="year")

@@ -24,11 +24,11 @@ from fullrank_service.base.errors import (
 )
 from fullrank_service.http.strict import MAX_ERRORS
 
-# Pages show text from documents, so no inline script or style is allowed, and nothing from elsewhere.
+# Pages show text from documents, so no inline script or style is allowed, and nothing from elsewhere but pictures.
 SAFETY_HEADERS = (
     (
         b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: http: https:; "
         b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),

@@ -42,7 +42,7 @@ export async function complete(prefix, model, signal) {
 
 // Search, or list similar documents if `wanted.similar` is set, with one model.
 //   page  { limit, offset, panel, facetLimit, searched }: which hits, the fields whose values are counted, see facets.js,
-//         and those that the model reads
+//         and those that the model reads; typing: whether the query may be typed on
 export async function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
@@ -52,8 +52,9 @@ export async function search(wanted, model, page, signal) {
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
-  const { panel, facetLimit, searched, ...place } = page;
-  const body = { ...queryOf(wanted, model), ...place, explain: true, ...facetsOf(panel, facetLimit) };
+  const { panel, facetLimit, searched, typing, ...place } = page;
+  // What is typed on counts as no search, unless nothing could tell later that it was one.
+  const body = { ...queryOf(wanted, model), ...place, typing: typing && isHeard, explain: true, ...facetsOf(panel, facetLimit) };
   const highlight = { fields: searched.slice(0, MAX_HIGHLIGHTED) };
   try {
     return await post("v1/search", { ...body, highlight }, { signal });
@@ -121,22 +122,25 @@ export function readDecisions() {
   return request("v1/experiments/default/decisions");
 }
 
-// Report that the visitor opened a hit. The page may be left at once, and nobody waits for the answer.
-export function reportClick(queryId, id) {
+let isHeard = true; // Whether the service takes events of this visitor.
+
+// Report that the visitor opened a hit ("click"), or, without an id, that a query stayed as it is ("impression").
+// The page may be left at once, and nobody waits for the answer.
+export function report(action, queryId, id) {
   const key = sessionStorage.getItem("key");
   const event = {
-    action_name: "click",
+    action_name: action,
     timestamp: new Date().toISOString(),
     query_id: queryId,
     ...visitor(),
-    event_attributes: { object: { object_id: id } },
+    ...(id !== undefined && { event_attributes: { object: { object_id: id } } }),
   };
   fetch("v1/events", {
     method: "POST",
     keepalive: true,
     headers: { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) },
     body: JSON.stringify([event]),
-  }).catch(() => {});
+  }).then(({ status }) => (isHeard = status !== 401 && status !== 403)).catch(() => {});
 }
 
 // Who searches and clicks: random names of this browser and of this tab.

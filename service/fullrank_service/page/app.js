@@ -2,7 +2,7 @@
 // what the visitor does, and what then happens.
 
 import { pushAddress, readAddress, replaceAddress, urlOf } from "./address.js";
-import { complete, hasKey, saveKey } from "./api.js";
+import { complete, hasKey, report, saveKey } from "./api.js";
 import { showModels } from "./catalog.js";
 import { showClicks } from "./clicks.js";
 import { attachCompletion } from "./combobox.js";
@@ -12,9 +12,10 @@ import { choose, fillMenus, opponentOf, searchedOf } from "./models.js";
 import { addMore, clearAnswers, HITS, showAnswers } from "./results.js";
 import { formatNumber } from "./score.js";
 
-// Longer than the pause between two letters of most people, so that results do not jump and the log gets few beginnings
-// of words; completions come sooner.
-const DEBOUNCE_MS = 250;
+// Longer than the pause between two letters of most people, so that results do not jump; completions come sooner.
+const PAUSE_MS = 400;
+// A query that stays so long under its results counts as a search.
+const SETTLED_MS = 1_500;
 const SLOW_MS = 1_000;
 const VIEWS = { "": "search", match: "match", models: "models", clicks: "clicks" };
 const TITLES = { match: "Match", models: "Models", clicks: "Clicks" };
@@ -29,6 +30,8 @@ let wanted = readWanted();
 let menus = { active: undefined, count: 0, names: new Map(), entryOf: () => undefined };
 let running = null;
 let typingTimer = 0;
+let settledTimer = 0;
+let typed = null; // The search for what is typed so far: { ids, isSettled }, the ids of its answers.
 // Typing changes the current history entry, so that a word is not ten steps back. The first letter
 // after the visitor left the search box, pressed Enter or went elsewhere begins a new entry.
 let beginsEntry = true;
@@ -64,6 +67,8 @@ function restoreView(state) {
 // Go to a new history entry with some wishes changed.
 function visit(changes, { focusHeading = false, state = null } = {}) {
   cancelTyping();
+  settle();
+  typed = null;
   rememberView();
   wanted = { ...wanted, ...changes };
   pushAddress(wanted, state);
@@ -80,9 +85,23 @@ function cancelTyping() {
   typingTimer = 0;
 }
 
-function searchTyped() {
+// The visitor typed no further, or uses the results: what was typed was a search.
+function settle() {
+  clearTimeout(settledTimer);
+  if (!typed) return;
+  typed.isSettled = true;
+  for (const id of typed.ids.splice(0)) report("impression", id);
+}
+
+// Search for what is in the box; isTyping: it may be typed on.
+function searchTyped(isTyping) {
   cancelTyping();
-  if (query.value === wanted.q && !wanted.similar && !wanted.view) return show();
+  if (query.value === wanted.q && !wanted.similar && !wanted.view) {
+    if (!isTyping) settle();
+    return status.classList.contains("error") && show();
+  }
+  clearTimeout(settledTimer);
+  typed = isTyping ? { ids: [], isSettled: false } : null;
   if (beginsEntry) rememberView();
   wanted = { ...wanted, q: query.value, similar: "", view: "" };
   if (beginsEntry) pushAddress(wanted);
@@ -106,7 +125,7 @@ async function show(done = () => {}) {
   const state = history.state;
   const view = viewOf(wanted.view);
   showWanted(view);
-  const slow = setTimeout(() => mine === running && say("Still waiting for the service …"), SLOW_MS);
+  const slow = setTimeout(() => mine === running && say("Still searching …"), SLOW_MS);
   try {
     const summary = await {
       "": () => showSearch(state?.shown ?? HITS, mine.signal),
@@ -137,8 +156,14 @@ async function showSearch(shown, signal) {
     clearAnswers();
     return "";
   }
-  const replies = await showAnswers(wanted, menus, shown, visit, signal);
-  return replies && summaryOf(replies);
+  const current = typed;
+  const replies = await showAnswers(wanted, menus, shown, Boolean(current), visit, signal);
+  if (!replies) return "";
+  if (current) {
+    current.ids = replies.map((reply) => reply.query_id);
+    settledTimer = setTimeout(settle, current.isSettled ? 0 : SETTLED_MS);
+  }
+  return summaryOf(replies);
 }
 
 function summaryOf(replies) {
@@ -168,7 +193,7 @@ function foundBy({ total, total_at_least: atLeast }) {
 }
 
 async function showMatching(form) {
-  const openSimilar = (id) => visit({ similar: id, view: "" }, { focusHeading: true });
+  const openSimilar = (id, title) => visit({ similar: id, view: "" }, { focusHeading: true, state: { title } });
   const searched = searchedOf(menus.entryOf(wanted.model));
   const reply = await showMatch(form, wanted.model, searched, openSimilar);
   return reply ? `${formatNumber(reply.took_ms)} ms · ${reply.model}` : "";
@@ -221,14 +246,15 @@ function showWanted(view) {
   $("other-label").hidden = !wanted.with;
   if (wanted.with) choose(other, wanted.with);
   document.body.classList.toggle("comparing", Boolean(wanted.with) && !view);
-  heading.textContent = wanted.similar
-    ? `Similar to ${wanted.similar}`
+  const similar = wanted.similar && (history.state?.title ?? (isConsole ? wanted.similar : "this document"));
+  heading.textContent = similar
+    ? `Similar to ${similar}`
     : wanted.q.trim()
       ? `Results for “${wanted.q.trim()}”`
       : "Search";
   heading.classList.toggle("hidden", !wanted.similar);
   $("back").hidden = !wanted.similar;
-  const title = view ? TITLES[view] : wanted.similar || wanted.q.trim();
+  const title = view ? TITLES[view] : similar ? heading.textContent : wanted.q.trim();
   document.title = title ? `${title} · Fullrank` : "Fullrank";
   const limits = [wanted.mode && `Mode: ${wanted.mode}`, wanted.filter && `Filter: ${describe(wanted.filter)}`];
   $("limits").hidden = !limits.some(Boolean);
@@ -244,6 +270,7 @@ function showExamples() {
       const link = document.createElement("a");
       link.href = urlOf({ ...wanted, q: text });
       link.textContent = text;
+      link.dir = "auto";
       link.addEventListener("click", (event) => follow(event, { q: text }));
       item.append(link);
       return item;
@@ -287,7 +314,7 @@ const closeCompletions = attachCompletion(
   $("completions"),
   (typed, signal) => complete(typed, wanted.model, signal),
   () => {
-    searchTyped();
+    searchTyped(false);
     beginsEntry = true;
   },
 );
@@ -299,24 +326,27 @@ query.addEventListener("paste", (event) => {
 query.addEventListener("input", () => {
   $("clear").hidden = !query.value;
   clearTimeout(typingTimer);
-  typingTimer = setTimeout(searchTyped, DEBOUNCE_MS);
+  typingTimer = setTimeout(() => searchTyped(true), PAUSE_MS);
 });
 // The browser reports a change when Enter is pressed or the box loses the focus.
 query.addEventListener("change", () => {
-  if (query.value !== wanted.q) searchTyped();
+  if (query.value === wanted.q) settle();
+  else searchTyped(false);
   beginsEntry = true;
 });
 $("clear").addEventListener("click", () => {
   query.value = "";
   closeCompletions();
-  searchTyped();
+  searchTyped(false);
   query.focus();
 });
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   closeCompletions();
-  searchTyped();
+  searchTyped(false);
   beginsEntry = true;
+  // The keyboard of a telephone would hide the results.
+  if (matchMedia("(pointer: coarse)").matches) query.blur();
 });
 model.addEventListener("change", () => visit({ model: model.value }, { state: keptForm() }));
 other.addEventListener("change", () => visit({ with: other.value }));
@@ -364,12 +394,17 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("popstate", (event) => {
   cancelTyping();
+  settle();
+  typed = null;
   closeCompletions();
   wanted = readWanted();
   beginsEntry = true;
   show(() => restoreView(event.state));
 });
-addEventListener("pagehide", rememberView);
+addEventListener("pagehide", () => {
+  rememberView();
+  settle();
+});
 document.addEventListener("keydown", (event) => {
   const focused = document.activeElement;
   // With a modifier: a single letter would also be heard from people who speak to their computer (WCAG 2.1.4).

@@ -27,7 +27,7 @@ export function attachCompletion(input, list, complete, onChoose) {
     active()?.setAttribute("aria-selected", "false");
     if (!option) return input.removeAttribute("aria-activedescendant");
     option.setAttribute("aria-selected", "true");
-    option.scrollIntoView({ block: "nearest" });
+    option.scrollIntoView({ block: "nearest", inline: "nearest" });
     input.setAttribute("aria-activedescendant", option.id);
   }
 
@@ -87,23 +87,17 @@ export function attachCompletion(input, list, complete, onChoose) {
 }
 
 // Return an option; what the visitor would not have to type any more is bold.
-function optionOf({ text, kind }, typed, i) {
+function optionOf({ text }, typed, i) {
   const option = document.createElement("li");
   option.id = `completion-${i}`;
   option.setAttribute("role", "option");
   option.setAttribute("aria-selected", "false");
   option.dataset.text = text;
+  option.title = text;
   option.dir = "auto";
   const shared = text.toLowerCase().startsWith(typed.toLowerCase()) ? typed.length : 0;
   const rest = document.createElement("b");
   rest.textContent = text.slice(shared);
-  const words = document.createElement("span");
-  words.append(text.slice(0, shared), rest);
-  option.append(words);
-  if (kind === "title") {
-    const badge = document.createElement("small");
-    badge.textContent = kind;
-    option.append(badge);
-  }
+  option.append(text.slice(0, shared), rest);
   return option;
 }

@@ -6,7 +6,7 @@ import { dayAfter, isTime, rangesOf } from "./ranges.js";
 const MAX_FIELDS = 8;
 const MAX_LISTED = 12; // Numbers and times of more different values are chosen by ranges.
 const MAX_DISTINCT = 5_000; // Texts of more different values are names, not groups.
-const NOT_GROUPS = new Set(["title", "text", "url", "and", "or", "not"]);
+const NOT_GROUPS = new Set(["title", "text", "url", "image", "and", "or", "not"]);
 const whole = new Intl.NumberFormat("en");
 
 // Return the fields that the panel shows: [{ name, ranges, outline }]; `ranges` as in ranges.js, undefined for a field
@@ -78,6 +78,7 @@ function choicesOf(field, facet, chosen, onValues, onMore) {
     );
     const name = document.createElement("span");
     name.textContent = String(value);
+    name.dir = "auto";
     const number = document.createElement("small");
     number.textContent = whole.format(count);
     label.append(box, name, number);

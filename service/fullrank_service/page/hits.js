@@ -12,12 +12,12 @@ let numbered = 0; // Ids of elements are unique on the page.
 //   name        what the visitor calls the model
 //   searched    the fields that the model reads
 //   rival       the answer of the other model, if two are shown side by side
-//   onSimilar   called with a document's id
+//   onSimilar   called with a document's id and title
 //   onOpen      called with the id of the query and that of a document that is opened
 export function columnOf(reply, name, searched, rival, onSimilar, onOpen) {
   const column = document.getElementById("column-template").content.firstElementChild.cloneNode(true);
   column.dataset.model = reply.model;
-  column.setAttribute("aria-label", `Results of ${reply.model}`);
+  if (rival) column.setAttribute("aria-label", `Results of ${reply.model}`);
   const heading = column.querySelector("h2");
   heading.hidden = !rival;
   heading.querySelector("span").textContent = name;
@@ -48,6 +48,7 @@ export function hitOf(hit, searched, places, onSimilar, onOpen) {
   at(".id").textContent = hit.id;
   at(".id").hidden = label === hit.id;
   showCrumbs(at(".crumbs"), hit.fields.url);
+  showPicture(item, hit.fields);
   const snippet = hit.highlight?.[textual];
   if (snippet) appendSnippet(at(".snippet"), text, snippet);
   else appendBegin(at(".snippet"), text);
@@ -63,7 +64,7 @@ export function hitOf(hit, searched, places, onSimilar, onOpen) {
   if (places) showPlace(at(".place"), places.get(hit.id));
   if (hit.explanation) explain(item, hit, label);
   at(".similar").setAttribute("aria-label", `Similar to ${label}`);
-  at(".similar").addEventListener("click", () => onSimilar(hit.id));
+  at(".similar").addEventListener("click", () => onSimilar(hit.id, label));
   return item;
 }
 
@@ -130,6 +131,18 @@ function showCrumbs(crumbs, url) {
   const folders = pathname.split("/").slice(0, -1).filter(Boolean).map(decoded);
   crumbs.textContent = [host, ...folders].join(" › ");
   crumbs.hidden = false;
+}
+
+// The picture of a document; its address may be relative to that of the document.
+function showPicture(item, { image, url }) {
+  const base = isPage(url) ? url : location.href;
+  if (typeof image !== "string" || !image || !URL.canParse(image, base)) return;
+  const { href } = new URL(image, base);
+  if (!isPage(href)) return;
+  const picture = document.createElement("img");
+  picture.addEventListener("error", () => picture.remove());
+  Object.assign(picture, { className: "thumb", alt: "", loading: "lazy", src: href });
+  item.prepend(picture);
 }
 
 function decoded(part) {

@@ -1,6 +1,6 @@
 // The view that fills the placements of a page with documents, by the rules of the page.
 
-import { match, reportClick, ServiceError } from "./api.js";
+import { match, report, ServiceError } from "./api.js";
 import { hitOf } from "./hits.js";
 
 const RULES = ["targeting", "bcat", "badv", "bidfloor", "min_score"];
@@ -82,7 +82,7 @@ function sectionOf({ id, hits, left_out: leftOut }, count, reply, searched, onSi
   heading.textContent = `${id[0].toUpperCase()}${id.slice(1)}`;
   section.setAttribute("aria-label", heading.textContent);
   const list = document.createElement("ol");
-  list.append(...hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => reportClick(reply.query_id, opened))));
+  list.append(...hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => report("click", reply.query_id, opened))));
   section.append(heading);
   if (hits.length) section.append(list);
   const notes = [];

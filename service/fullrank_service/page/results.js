@@ -1,6 +1,6 @@
 // The answers of one or two models: their lists, "More", what was meant, and the side panel.
 
-import { countValues, reportClick, search } from "./api.js";
+import { countValues, report, search } from "./api.js";
 import { countsOf, panelOf, showFacets } from "./facets.js";
 import { hasCondition } from "./filters.js";
 import { appendHits, columnOf } from "./hits.js";
@@ -22,16 +22,17 @@ let facetLimit = FEW_VALUES;
 //   wanted   see address.js
 //   menus    see models.js
 //   shown    how many hits to show
+//   typing   whether the query may be typed on
 //   visit    goes to an address with some wishes changed
 // Returns the answers, or null if they came too late. Raises ServiceError.
-export async function showAnswers(wanted, menus, shown, visit, signal) {
+export async function showAnswers(wanted, menus, shown, typing, visit, signal) {
   const models = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
   const entry = menus.entryOf(wanted.model);
   const searched = models.map((value) => searchedOf(menus.entryOf(value)));
   const panel = wanted.similar ? [] : panelOf(entry?.fields, entry?.documents);
   const chosen = panel.filter(({ name }) => hasCondition(wanted.filter, name));
   const others = panel.filter((field) => !chosen.includes(field));
-  const place = { limit: Math.min(shown, MAX_LIMIT), offset: 0, facetLimit };
+  const place = { limit: Math.min(shown, MAX_LIMIT), offset: 0, facetLimit, typing };
   results.classList.add("stale");
   // A field with a condition of its own would only count what was chosen.
   const counting = chosen.map((field) => countValues(wanted, wanted.model, field, facetLimit, signal));
@@ -53,13 +54,13 @@ export function clearAnswers() {
   answer = null;
   results.replaceChildren();
   results.classList.remove("stale");
-  for (const id of ["side", "sides", "more", "meant", "nothing", "advice"]) $(id).hidden = true;
+  for (const id of ["side", "show-facets", "sides", "more", "meant", "nothing", "advice"]) $(id).hidden = true;
 }
 
 // Append the next hits to each list. Returns how many are shown now.
 export async function addMore(signal) {
   const { wanted, models, searched, replies, shown, visit } = answer;
-  const place = { limit: HITS, offset: shown, panel: [] };
+  const place = { limit: HITS, offset: shown, panel: [], typing: false };
   const added = await Promise.all(
     models.map((model, i) => search(wanted, model, { ...place, searched: searched[i] }, signal)),
   );
@@ -76,8 +77,10 @@ export async function addMore(signal) {
   return answer.shown;
 }
 
-const similarTo = (visit) => (id) =>
-  visit({ similar: id, view: "" }, { focusHeading: true, state: { fromResults: true } });
+const reportClick = (queryId, id) => report("click", queryId, id);
+
+const similarTo = (visit) => (id, title) =>
+  visit({ similar: id, view: "" }, { focusHeading: true, state: { fromResults: true, title } });
 
 function showColumns(menus) {
   const { replies, searched, visit } = answer;
@@ -108,10 +111,11 @@ function showMore() {
 function showPanel(panel, counts, menus, signal) {
   const { wanted, visit } = answer;
   const shown = panel.filter(({ name }) => counts[name]);
-  $("side").hidden = !shown.length;
+  for (const id of ["side", "show-facets"]) $(id).hidden = !shown.length;
+  if (!shown.length) $("side").close();
   showFacets($("facets"), shown, counts, wanted.filter, (filter) => visit({ filter }), () => {
     facetLimit = MANY_VALUES;
-    showAnswers(wanted, menus, answer.shown, visit, signal).catch(() => {});
+    showAnswers(wanted, menus, answer.shown, true, visit, signal).catch(() => {});
   });
 }
 
@@ -126,12 +130,12 @@ function showAdvice(wanted, replies, visit) {
   $("nothing").hidden = !isNothing;
   $("advice").hidden = !isNothing || Boolean(wanted.similar);
   $("advice-limits").hidden = !wanted.filter;
-  const words = wanted.similar ? `Nothing is similar to ${wanted.similar}` : `Nothing found for “${wanted.q.trim()}”`;
+  const words = wanted.similar ? "Nothing is similar to this document" : `Nothing found for “${wanted.q.trim()}”`;
   $("nothing").textContent = wanted.filter ? `${words} with this filter.` : `${words}.`;
 }
 
 [...sides.children].forEach((button, i) => button.addEventListener("click", () => showSide(i)));
-$("show-facets").addEventListener("click", () => {
-  const isOpen = $("side").classList.toggle("unfolded");
-  $("show-facets").setAttribute("aria-expanded", isOpen);
-});
+// Wide screens show the filters beside the results, others in a drawer.
+$("show-facets").addEventListener("click", () => $("side").showModal());
+$("hide-facets").addEventListener("click", () => $("side").close());
+$("side").addEventListener("click", ({ target }) => target === $("side") && $("side").close());
