@@ -75,6 +75,10 @@ def test_the_first_hit_is_on_the_first_screen_of_a_phone(phone: Page) -> None:
     assert box["y"] <= 260
 
 
+def body_of(request: Request) -> Any:
+    return request.post_data_json
+
+
 def events_of(page: Page) -> list[dict[str, Any]]:
     """The events that a page reports, in a list that grows."""
     sent: list[dict[str, Any]] = []
@@ -92,7 +96,7 @@ def test_what_is_typed_counts_as_a_search_once_it_stays(site: Page) -> None:
 
     def note(request: Request) -> None:
         if request.url.endswith("/v1/search"):
-            asked.append(request.post_data_json)
+            asked.append(body_of(request))
 
     site.on("request", note)
     sent = events_of(site)
@@ -120,13 +124,13 @@ def test_what_is_typed_counts_as_a_search_once_it_stays(site: Page) -> None:
     box.fill("rename")
     with site.expect_response("**/v1/search") as answered:
         box.press("Enter")
-    assert answered.value.request.post_data_json["typing"] is False
+    assert body_of(answered.value.request)["typing"] is False
     expect(site.locator("#heading")).to_have_text("Results for “rename”")
     # Two tabs are one person.
     other = site.context.new_page()
     with other.expect_request("**/v1/search") as request:
         other.goto("/#q=copy")
-    body = request.value.post_data_json
+    body = body_of(request.value)
     assert body["typing"] is False
     assert body["client_id"] == asked[0]["client_id"]
     assert len(sent) == 1
@@ -138,7 +142,7 @@ def test_where_events_are_refused_every_search_counts(site: Page) -> None:
     for word, typing in (("copy", True), ("files", False)):
         with site.expect_request("**/v1/search") as request:
             box.fill(word)
-        assert request.value.post_data_json["typing"] is typing
+        assert body_of(request.value)["typing"] is typing
         expect(site.locator("#results:not(.stale) .hit").first).to_be_visible()
         if typing:
             with site.expect_response("**/v1/events"):
