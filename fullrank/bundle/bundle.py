@@ -28,7 +28,7 @@ from fullrank.measures import (
     read_split,
 )
 from fullrank.models.clicks import ClickParts
-from fullrank.models.contract import Model, field_text
+from fullrank.models.contract import Model
 from fullrank.models.memory import MemoryModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.models.words import Words
@@ -46,7 +46,6 @@ from fullrank.search.searchable import Hit, Hits, Searchable, explained, highlig
 from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Encoded
 from fullrank.storage.records import Documents, used_columns
-from fullrank.text.words import count_words
 
 # Documents whose sparse entries are counted.
 _SAMPLED = 64
@@ -197,12 +196,10 @@ class Bundle:
         count = min(_SAMPLED, len(self.documents), len(self.encoded))
         if self.live_model is None or not count:
             return 1.0, 0
-        rule = self.live_model.rule
-        names = sorted({name for column in rule.columns for name in column})
         rows = np.linspace(0, len(self.documents) - 1, count).astype(np.int64)
         entries = self.encoded.indptr[rows + 1] - self.encoded.indptr[rows]
-        found = [count_words(field_text(self.documents.fields(i), names)) for i in rows.tolist()]
-        known = sum(int(np.count_nonzero(rule.words.known.rows([*own]) >= 0)) for own in found)
+        found = [self.live_model.words_in(self.documents.fields(i)) for i in rows.tolist()]
+        known = sum(len(words) - len(unknown) for words, unknown in found)
         return max(1.0, float(entries.sum()) / max(1, known)), int(entries.max())
 
     def distinct_values(self, name: str) -> int:

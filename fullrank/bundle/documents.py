@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fullrank.bundle.manifest import FileEntry
 from fullrank.bundle.staging import StagingFolder
 from fullrank.errors import BundleError
-from fullrank.kernels.records import make_records
 from fullrank.models.contract import Model
 from fullrank.retrieval.scoring import Scorer
 from fullrank.storage.checks import (
@@ -29,7 +28,7 @@ from fullrank.storage.checks import (
     misfits,
 )
 from fullrank.storage.encoding import Encoded
-from fullrank.storage.records import Documents, Records, blocks
+from fullrank.storage.records import Documents, Records, blocks, records_of
 
 _RECORDED = {
     "indptr": Encoded.STORED["indptr"],
@@ -53,7 +52,7 @@ def write_records(folder: StagingFolder, documents: Encoded) -> None:
     """Replace the arrays of documents in a folder by records; arrays that are mapped remain readable."""
     file = folder.growing_array(RECORDS, np.int32)
     for block in blocks(documents):
-        file.append(make_records(block.dense, *block.sparse.arrays))
+        file.append(records_of(block))
     file.finish()
     for name in Encoded.STORED.keys() - _RECORDED.keys():
         folder.remove(f"documents/{name}.npy")

@@ -20,7 +20,6 @@ from fullrank.bundle.second_stage import OF_DOCUMENTS, StageAlone, open_second_s
 from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
-from fullrank.kernels.words import hash_strings
 from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
@@ -278,9 +277,8 @@ class _Files:
                 table = Lexicon(table.blob, table.offsets, self.array(names[2]))
             except ValueError as error:
                 raise BundleError(f"{names[2]}: {error}") from error
-            if self._verify and not np.array_equal(
-                table.slots, hash_strings(table.blob, table.offsets)
-            ):
+            made = Lexicon(table.blob, table.offsets)
+            if self._verify and not np.array_equal(table.slots, made.slots):
                 raise BundleError(f"{names[2]}: not the hash table of {names[0]}")
         self._tables[key] = table
         return table

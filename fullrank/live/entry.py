@@ -6,15 +6,11 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import ColumnsBuilder
-from fullrank.models.contract import field_text
 from fullrank.storage.documents import fields_line, has_text, text_of
-from fullrank.text.words import count_words
 
 _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
 # What a segment keeps: of a document its bias, places and filter values; of a dimension the number and its code; of a
@@ -70,8 +66,7 @@ class Entry:
         model = self._bundle.live_model
         if model is None:
             return 0
-        found = [*count_words(field_text(fields, self._texts))]
-        new = np.flatnonzero(model.rule.words.known.rows(found) < 0).tolist()
+        found, new = model.words_in(fields)
         letters = sum(len(found[i].encode("utf-8", "surrogatepass")) for i in new)
         columns = model.features_per_word * len(new)
         entries = self._bundle.entries_of(len(found) - len(new)) + columns
@@ -93,7 +88,7 @@ class Entry:
     @cached_property
     def _texts(self) -> list[str]:
         assert self._bundle.live_model is not None
-        return sorted({name for column in self._bundle.live_model.rule.columns for name in column})
+        return self._bundle.live_model.text_fields
 
     @cached_property
     def _filtered(self) -> frozenset[str]:

@@ -21,7 +21,6 @@ import numpy as np
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind, columns_of
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.columns.table import BOOLEANS
-from fullrank.kernels.rows import number_values
 from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
@@ -35,7 +34,7 @@ from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.search.rerank.stage import SecondStage
 from fullrank.search.searchable import Selection, gather, gather_facts, gather_in_model_features
 from fullrank.storage.documents import DocumentStore, fields_line
-from fullrank.storage.encoding import Encoded, Int64
+from fullrank.storage.encoding import Encoded, Int64, distinct
 from fullrank.storage.records import Documents
 from fullrank.storage.strings import StringTable
 
@@ -270,17 +269,8 @@ def words_of(parts: Sequence[Part]) -> Sequence[str]:
     return found[0] if len(found) == 1 else StringTable.of(sorted(set(chain.from_iterable(found))))
 
 
-def _distinct(features: Any) -> tuple[Any, Any]:
-    """Return the distinct features, ascending, and the place of each feature among them, int32 both."""
-    found, numbers = number_values(features)
-    order = np.argsort(found)
-    place = np.empty(len(found), np.int32)
-    place[order] = np.arange(len(found), dtype=np.int32)
-    return found[order], place[numbers]
-
-
 def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
-    joined, places = _distinct(np.concatenate(features))
+    joined, places = distinct(np.concatenate(features))
     return joined, np.split(places, np.cumsum([len(own) for own in features[:-1]]))
 
 
@@ -357,7 +347,7 @@ def _make_part(
         part = Part(key, store, Retriever(encoded, scorer), fields, facts=facts)
     else:
         if features is None:
-            features, used = _distinct(encoded.sparse.indices)
+            features, used = distinct(encoded.sparse.indices)
             local = replace(encoded.sparse, indices=used, width=len(features))
             encoded = replace(encoded, sparse=local)
         index = (

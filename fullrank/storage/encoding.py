@@ -286,6 +286,15 @@ class Encoded:
         return Encoded(self.dense[rows], self.sparse.take(rows), self.bias[rows])
 
 
+def distinct(features: Any) -> tuple[Any, Any]:
+    """Return the distinct features, ascending, and the place of each feature among them, int32 both."""
+    found, numbers = kernels.number_values(features)
+    order = np.argsort(found)
+    place = np.empty(len(found), np.int32)
+    place[order] = np.arange(len(found), dtype=np.int32)
+    return found[order], place[numbers]
+
+
 def concatenate(batches: Sequence[Encoded]) -> Encoded:
     """Put batches of encoded texts of one N and F one after another."""
     return Encoded(

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fullrank.kernels.arrays import Mask
-from fullrank.kernels.records import read_records
+from fullrank.kernels.records import make_records, read_records
 from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Rows
 
 _BLOCK = 4096
@@ -89,6 +89,11 @@ class Records:
 
 Documents: TypeAlias = Encoded | Records
 """Encoded documents that a search can rank."""
+
+
+def records_of(documents: Encoded) -> Int32:
+    """Return the records of documents, one after another."""
+    return make_records(documents.dense, *documents.sparse.arrays)
 
 
 def blocks(documents: Documents) -> Iterator[Encoded]:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.kernels.arrays import Float64, Int64, Mask
+from fullrank.storage.encoding import Float64, Int64, Mask
 from fullrank.storage.strict_json import parse_time
 from fullrank.storage.strings import StringTable
 

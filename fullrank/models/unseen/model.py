@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.models.contract import Model, Parts, Wrapper
+from fullrank.models.contract import Model, Parts, Wrapper, field_text
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, features_of, rule_of, with_feature, within
@@ -79,6 +79,16 @@ class OpenModel(Wrapper):
     def features_per_word(self) -> int:
         """How many features an unknown word of a document has."""
         return 1 if self._keys is None else KEYS
+
+    @cached_property
+    def text_fields(self) -> list[str]:
+        """The fields whose words find a document, ascending."""
+        return sorted({name for column in self.rule.columns for name in column})
+
+    def words_in(self, fields: Mapping[str, Any]) -> tuple[list[str], list[int]]:
+        """Return the different words of a document, and the places of those that the model does not know."""
+        found = [*count_words(field_text(fields, self.text_fields))]
+        return found, np.flatnonzero(self.rule.words.known.rows(found) < 0).tolist()
 
     def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the words of documents that the model does not know, ascending."""
