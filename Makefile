@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUNDLES ?= bundles
 PORT_OPTION = $(if $(PORT),--port $(PORT))
-# Two pytest workers use both cores; more threads in each would only compete with the other worker.
+# A pytest worker for each processor; more threads in each would only compete with the other workers.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
+PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal
 # Otherwise each of the many processes that the tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
@@ -55,7 +55,7 @@ demo: $(VENV)/.run-installed ## train on the installed numpy and scipy, then sea
 serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
-test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on both cores
+test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on all cores
 	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
 
 test-long: $(VENV)/.dev-installed ## faults, fleets, the whole API, killed commands, research recipes, databases, hundreds of random cases
@@ -80,7 +80,7 @@ test-wheel: $(VENV)/.dev-installed ## install the wheel with each extra alone an
 	$(BIN)/pytest tests/wheel
 
 test-browser: $(VENV)/.dev-installed ## the search page in headless Chromium
-	$(BIN)/pytest -m browser --ignore tests/javascript
+	$(PYTEST) --dist loadfile -m browser tests/browser
 
 JAVASCRIPT := clients/javascript
 

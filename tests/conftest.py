@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# Each of two pytest workers has two threads, on two cores. A thread of OpenMP waits for its next part in a loop, which
+# Each pytest worker has as many threads as there are cores. A thread of OpenMP waits for its next part in a loop, which
 # takes the core from the threads that it waits for. The variable counts when OpenMP is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 

@@ -114,8 +114,25 @@ def venv(wheel: Path) -> Path:
         pinned |= pins(ROOT / "requirements" / f"{name}.txt", environment)
     lines = [f"{name}=={pin.version}\n" for name, pin in pinned.items()]
     (folder / "constraints.txt").write_text("".join(lines), "utf-8")
-    pip(folder, "install", "--constraint", folder / "constraints.txt", wheel)
+    pip(folder, "install", "--no-compile", "--constraint", folder / "constraints.txt", wheel)
+    share_machine_code(folder)
     return folder
+
+
+def share_machine_code(venv: Path) -> None:
+    """Copy the compiled kernels of this checkout; numba takes them for sources of the same time and size.
+
+    Compiling them again would take longer than all commands of the tests.
+    """
+    [site] = venv.glob("lib/*/site-packages")
+    for package in (ROOT / "fullrank", *ROOT.glob("*/fullrank_*")):
+        for code in package.rglob("__pycache__/*.nb[ci]"):
+            source = code.parents[1] / f"{code.name.split('.')[0]}.py"
+            target = site / source.relative_to(package.parent)
+            if source.exists() and target.exists():
+                shutil.copystat(source, target)
+                (target.parent / "__pycache__").mkdir(exist_ok=True)
+                shutil.copy(code, target.parent / "__pycache__")
 
 
 def pip(venv: Path, *arguments: str | Path) -> str:
@@ -130,7 +147,8 @@ def installed(
     """Add the packages of an extra; remove them afterwards."""
     before = set(pip(venv, "freeze").splitlines())
     if request.param:
-        pip(venv, "install", "--constraint", venv / "constraints.txt", f"{wheel}[{request.param}]")
+        constraint = ("--no-compile", "--constraint", venv / "constraints.txt")
+        pip(venv, "install", *constraint, f"{wheel}[{request.param}]")
     yield Installed(venv, tmp_path)
     if added := set(pip(venv, "freeze").splitlines()) - before:
         pip(venv, "uninstall", "--yes", *(line.split("==")[0] for line in sorted(added)))

@@ -75,7 +75,7 @@ class Place:
             log.close()
 
 
-@pytest.fixture(params=[1, 3, 16])
+@pytest.fixture(params=[1, 3, 8])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     return Place(tmp_path, request.param)
 

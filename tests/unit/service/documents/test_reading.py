@@ -57,15 +57,6 @@ def test_endless_nesting_is_refused() -> None:
         read_document("a", body, 1 << 20)
 
 
-@pytest.mark.parametrize(
-    ("id", "message"),
-    [("", "empty"), ("  ", "empty"), ("a\tb", "control"), ("a\0", "control"), ("x" * 513, "512")],
-)
-def test_an_invalid_id_is_refused_with_the_reason(id: str, message: str) -> None:
-    with pytest.raises(InvalidDocument, match=message):
-        read_document(id, b"{}", CAP)
-
-
 def test_fields_are_stored_as_they_were_sent() -> None:
     body = '{"title": "日本", "b": 1.0, "a": [1, null, true, {"x": -0.5}], "_id": "k"}'
     write, _ = read_document("k", body.encode(), CAP)
