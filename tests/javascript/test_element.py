@@ -70,12 +70,14 @@ def test_the_keyboard_finds_and_opens_a_page(visit: Visit, service: Service) -> 
     served = next(one for one in log.lists() if one.text == "passphrse")
 
     def reported() -> list[Event]:
-        return [one for one in log.events() if one.texts.get("query_id") == served.query_id]
+        found = (one for one in log.events() if one.texts.get("query_id") == served.query_id)
+        return [one for one in found if one.is_click]
 
     wait_until(lambda: bool(reported()))
     (click,) = reported()
     assert (click.action, click.object_id) == ("click", "restore.html")
     assert click.person == served.person is not None
+    assert served.typing
 
 
 def test_recent_searches_come_back_and_can_be_cleared(visit: Visit) -> None:
@@ -155,8 +157,10 @@ def test_texts_have_their_own_direction(visit: Visit) -> None:
 def test_an_inline_box_works_under_a_strict_policy(inline: Callable[[str], Page]) -> None:
     page = inline("""private limit="2" filter='{"not": {"title": "Encrypt backups"}}'""")
     box = page.get_by_role("combobox")
-    box.fill("backups")
-    expect(page.get_by_role("option")).to_have_count(2)
+    with page.expect_request("**/v1/events") as settled:  # a query that stays is a search
+        box.fill("backups")
+        expect(page.get_by_role("option")).to_have_count(2)
+    assert "impression" in (settled.value.post_data or "")
     expect(page.get_by_role("status")).to_have_text("4 results")
     expect(page.get_by_role("option").first).to_have_css("display", "block")
     assert violations(page) == []

@@ -401,6 +401,8 @@ addEventListener("popstate", (event) => {
   beginsEntry = true;
   show(() => restoreView(event.state));
 });
+// Before a link is followed: once the next page is there, the entry can no longer be changed.
+results.addEventListener("click", rememberView, true);
 addEventListener("pagehide", () => {
   rememberView();
   settle();

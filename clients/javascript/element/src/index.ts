@@ -22,6 +22,7 @@ export const LABELS = {
 // A script tag names the service that serves it.
 const HOME = document.currentScript instanceof HTMLScriptElement ? new URL(".", document.currentScript.src).href : "";
 const PAUSE_MS = 150; // without a key before a search
+const SETTLED_MS = 1_500; // under its results before a query counts as a search
 const SLOW_MS = 600; // without an answer before the element says that it waits
 const MAX_RECENT = 5;
 const SNIPPET_WORDS = 24;
@@ -53,6 +54,8 @@ export class FullrankSearch extends HTMLElement {
   private active = -1;
   private marked = ["title", "text"];
   private pause = 0;
+  private settled = 0;
+  private typing = true; // false where the service takes no events: then every answer counts as a search
 
   attributeChangedCallback(): void {
     this.client = undefined;
@@ -142,6 +145,7 @@ export class FullrankSearch extends HTMLElement {
 
   private onInput(): void {
     clearTimeout(this.pause);
+    clearTimeout(this.settled);
     if (!this.input.value.trim()) return this.showRecent();
     this.pause = window.setTimeout(() => void this.search(), PAUSE_MS);
   }
@@ -191,6 +195,7 @@ export class FullrankSearch extends HTMLElement {
     const filter = this.getAttribute("filter");
     const request = {
       query,
+      typing: this.typing,
       limit: Number(this.getAttribute("limit") ?? 8),
       ...(filter && { filter: JSON.parse(filter) as Record<string, unknown> }),
     };
@@ -209,6 +214,7 @@ export class FullrankSearch extends HTMLElement {
 
   private show(query: string, { hits, query_id, did_you_mean, total, total_at_least }: SearchReply): void {
     const { labels } = this;
+    this.settled = window.setTimeout(() => this.settle(query_id), SETTLED_MS);
     this.choices(hits.map((hit) => this.hit(query, query_id, hit)));
     const none = labels.none.replace("{query}", query);
     this.extra.replaceChildren();
@@ -222,6 +228,13 @@ export class FullrankSearch extends HTMLElement {
     // The reason for an empty list is said aloud, and stands above the advice.
     if (!hits.length) this.say(none, false);
     else this.say(count === 1 ? labels.one : labels.count.replace("{n}", count.toLocaleString()));
+  }
+
+  // Nobody typed on, so that the answer counts as a search.
+  private settle(queryId: string): void {
+    this.service.report([{ action_name: "impression", query_id: queryId }]).catch((error) => {
+      if (error instanceof FullrankError && [401, 403].includes(error.status)) this.typing = false;
+    });
   }
 
   private hit(query: string, queryId: string, { id, fields, highlight }: Hit): HTMLElement {
