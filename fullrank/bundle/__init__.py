@@ -3,7 +3,7 @@
 <root>/<name>/<version>/manifest.json ...
 
 write.py     stream_bundle: a model and its documents become a folder, all or nothing
-bundle.py    Bundle: search, explain, encode, evaluate
+bundle.py    Bundle: search, explain, encode, evaluate; write_corpus: its documents, to train again
 manifest.py  what a bundle consists of: hash, dtype and shape of each file
 staging.py   fill a folder, then publish it
 verify.py    check files and map them
@@ -11,7 +11,6 @@ golden.py    answers that are replayed when a bundle is opened
 documents.py encoded documents as arrays or records
 second_stage.py the second stage and its facts
 open.py      open_bundle, open_model, open_stage, open_trained: verify, map, replay the golden queries
-corpus.py    write_corpus: its documents, to train again
 catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
 """
 

@@ -32,6 +32,7 @@ from fullrank.models.contract import Model
 from fullrank.models.memory import MemoryModel
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.models.words import Words
+from fullrank.progress import Reporter
 from fullrank.retrieval import MATCHES, Floor, Match, Ranking, Retriever
 from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
@@ -45,12 +46,15 @@ from fullrank.search.rules.places import Page
 from fullrank.search.searchable import Hit, Hits, Searchable, explained, highlighted
 from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Encoded
+from fullrank.storage.files import replacing
 from fullrank.storage.records import Documents, used_columns
 
 # Documents whose sparse entries are counted.
 _SAMPLED = 64
 # Documents per query that measures see, by TREC's convention.
 _DEPTH = 1000
+# Documents written between two reports of progress.
+_ROWS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,3 +462,14 @@ def _are_texts(values: object) -> bool:
 
 def _maps_to(value: object, kind: type) -> bool:
     return isinstance(value, Mapping) and all(isinstance(v, kind) for v in value.values())
+
+
+def write_corpus(bundle: Bundle, file: Path, report: Reporter) -> int:
+    """Write a corpus.jsonl, which appears when it is complete; return the number of documents. Raises OSError."""
+    store = bundle.documents
+    with replacing(file) as lines, report.stage("export", len(store)) as stage:
+        for start in range(0, len(store), _ROWS):
+            rows = range(start, min(start + _ROWS, len(store)))
+            lines.writelines(map(store.corpus_line, rows))
+            stage.advance(len(rows))
+    return len(store)

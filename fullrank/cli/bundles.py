@@ -119,7 +119,7 @@ def export(
 
     (For Qdrant, PostgreSQL, OpenSearch or Vespa: fullrank export.)
     """
-    from fullrank.bundle.corpus import write_corpus
+    from fullrank.bundle.bundle import write_corpus
 
     opened = open_bundle(bundle, verify=False)
     if corpus.exists():

@@ -23,11 +23,10 @@ from fullrank.kernels.joined import find_joined
 from fullrank.storage.checks import ascends
 from fullrank.storage.encoding import Float32, Float64, Int32, Int64
 from fullrank.storage.strings import Lexicon, Names
-from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, key_of, parts_of, split_digits
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
-from fullrank.text.words import words
+from fullrank.text.words import is_bigram, words
 
 # What the forms of words are found by, in arrays that can be mapped.
 #

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fullrank.storage.encoding import Int64, Rows
-from fullrank.text.bigrams import is_bigram
+from fullrank.text.words import is_bigram
 
 MIN_LETTERS = 4  # shorter words have too many neighbours
 MAX_LETTERS = 40  # the search takes time in proportion to the square of the letters

@@ -1,4 +1,4 @@
-"""Orders over HTTP: what they do to an answer; the orders themselves are tested in tests/unit/fullrank/ordering."""
+"""Orders over HTTP: what they do to an answer; the orders themselves are tested in tests/unit/fullrank/search."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.live import View
-from fullrank.search.ordering.order import DEPTH, diverse_order, similarities
+from fullrank.search.ordering import DEPTH, diverse_order, similarities
 from fullrank.search.part import Query
 from fullrank.search.rerank.stage import DEPTH as REORDERED
 from fullrank.search.rerank.stage import SecondStage

@@ -16,7 +16,7 @@ import numpy as np
 
 from fullrank.filters.facets import merged
 from fullrank.retrieval.candidates import COUNTED
-from fullrank.search.ordering.order import Group, within
+from fullrank.search.ordering import Group, within
 from fullrank.search.rerank.stage import DEPTH, SecondStage
 from fullrank.storage.encoding import Float32
 from fullrank_fleet.serving.wire import Found, Scored, Shown

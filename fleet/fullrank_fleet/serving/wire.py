@@ -23,7 +23,7 @@ import orjson
 
 from fullrank.filters.facets import FacetCounts
 from fullrank.retrieval.ranking import Choice
-from fullrank.search.ordering.order import Group
+from fullrank.search.ordering import Group
 from fullrank.search.part import NewClicks, Query
 from fullrank.storage.encoding import Encoded, Float32, Float64
 from fullrank_fleet.serving.head import NONE_NEW, NewFields

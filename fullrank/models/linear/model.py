@@ -18,13 +18,12 @@ from fullrank.models.words import Words
 from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.encoding import Encoded, Float32, Float64, Mask, Rows
 from fullrank.storage.strings import Lexicon
-from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.forms import FormTables
 from fullrank.text.phrases import Phrases
 from fullrank.text.sequences import TextCounter
 from fullrank.text.spelling import MAX_WORDS, variants_of
-from fullrank.text.words import count_words
+from fullrank.text.words import Bigrams, count_words, is_bigram
 
 KIND = "linear"
 

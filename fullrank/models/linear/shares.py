@@ -13,9 +13,9 @@ import numpy as np
 from fullrank.models.linear.sides import DenseSide, SparseSide
 from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.encoding import Encoded, Float32, Float64, Int64, Rows
-from fullrank.text.bigrams import is_bigram
 from fullrank.text.features import Counts
 from fullrank.text.spelling import MAX_WORDS, variants_of
+from fullrank.text.words import is_bigram
 
 Finish = Callable[[Float32], Float32]
 

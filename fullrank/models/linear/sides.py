@@ -13,7 +13,6 @@ from fullrank.kernels.encode import weigh_lexical
 from fullrank.models.reading import Reading
 from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.storage.strings import Names
-from fullrank.text.bigrams import is_bigram
 from fullrank.text.features import (
     Vocabulary,
     bm25,
@@ -33,6 +32,7 @@ from fullrank.text.spelling import (
     variant_shares,
     weigh_variants,
 )
+from fullrank.text.words import is_bigram
 
 # Layers above a table: from the weighted sum of word vectors to the dense vector of a text.
 #

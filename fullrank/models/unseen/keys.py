@@ -23,12 +23,12 @@ from fullrank.kernels.rows import sort_rows
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.rules import Rule
 from fullrank.storage.encoding import Int32, Mask, Rows
-from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
 from fullrank.text.spelling import MAX_WORDS
+from fullrank.text.words import is_bigram
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3

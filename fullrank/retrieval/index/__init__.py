@@ -2,8 +2,8 @@
 
 cells.py      groups of near documents by k-means, and the order of slots, by which all parts number the documents
 codes.py      int8 codes of v and of queries, b, and outlines: v in a few directions, and the length of the rest
-postings.py   word → slots, with 8-bit impacts; short lists of frequent words, and a signature of each document
-build.py      build all of it from encoded documents, in bounded memory; open and check it
+build.py      posting lists with 8-bit impacts, short lists of frequent words, signatures of documents; builds all of
+              an index in bounded memory, opens and checks it
 
 Each part bounds its own error, so that a search can prove which documents cannot be in the top k (fullrank.retrieval).
 """

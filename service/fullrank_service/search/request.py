@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fullrank.live import View
 from fullrank.models.contract import Model
-from fullrank.search.ordering.order import Ordering
+from fullrank.search.ordering import Ordering
 from fullrank.search.query import Options
 from fullrank.search.rules.synonyms import Replaced
 from fullrank_service.events.shown import NOTHING, Tried

@@ -25,7 +25,7 @@ from fullrank.events.records import ServedList
 from fullrank.filters.query import parse_filter
 from fullrank.live import View
 from fullrank.replies import BatchReply, SearchReply
-from fullrank.search.ordering.order import Ordering
+from fullrank.search.ordering import Ordering
 from fullrank.search.rules.rule import Rule
 from fullrank_service.base.errors import CursorExpired, DocumentNotFound, Internal, Invalid
 from fullrank_service.base.metrics import Metrics

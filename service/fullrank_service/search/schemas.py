@@ -11,8 +11,7 @@ from fullrank.filters.columns.table import Point
 from fullrank.filters.facets import Range
 from fullrank.retrieval import Match
 from fullrank.search.highlight import Highlight, Tags
-from fullrank.search.ordering.order import GroupBy, Ordering
-from fullrank.search.ordering.sorting import MAX_BOOSTS, MAX_KEYS, Boost, Decay, SortKey
+from fullrank.search.ordering import MAX_BOOSTS, MAX_KEYS, Boost, Decay, GroupBy, Ordering, SortKey
 from fullrank_service.http.schemas import MAX_FIELDS, FilterJson, MinSeq, ModelName
 from fullrank_service.http.strict import (
     FieldName,

@@ -13,7 +13,7 @@ from fullrank.filters.facets import Range, facet_over, range_counts
 from fullrank.live import View
 from fullrank.retrieval.ranking import Choice
 from fullrank.search.highlight import check_highlight
-from fullrank.search.ordering.order import Order, Ordering
+from fullrank.search.ordering import Order, Ordering
 from fullrank.search.part import Query
 from fullrank.search.searchable import Hits
 from fullrank.storage.encoding import Encoded

@@ -27,9 +27,8 @@ from numba import prange
 from fullrank.models.linear import DenseSide
 from fullrank.progress import Reporter
 from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
-from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus, trigram_rows
-from fullrank.text.words import words
+from fullrank.text.words import Bigrams, is_bigram, words
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.corpus import Corpus, Totals, columns_of, document_frequency
 from fullrank_trainer.recipes.settings import ModelSettings

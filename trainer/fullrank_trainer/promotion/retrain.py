@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 
 from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle.bundle import write_corpus
 from fullrank.bundle.catalog import publish
-from fullrank.bundle.corpus import write_corpus
 from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.events.records import normalised

@@ -26,7 +26,7 @@ from fullrank.filters.query import (
     matching,
     parse_filter,
 )
-from fullrank.search.ordering.sorting import Boost, Decay, SortKey, boosts_of, sort_values
+from fullrank.search.ordering import Boost, Decay, SortKey, boosts_of, sort_values
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
 

@@ -15,8 +15,7 @@ from fullrank.models.clicks import ClickParts
 from fullrank.models.memory import MemoryModel, query_key
 from fullrank.models.mixed import MixedModel
 from fullrank.retrieval import Floor, Mask
-from fullrank.search.ordering.order import Order, Ordering
-from fullrank.search.ordering.sorting import Boost
+from fullrank.search.ordering import Boost, Order, Ordering
 from fullrank.search.part import MAX_DOCUMENTS, NewClicks, Query
 from fullrank.search.query import Options
 from fullrank.storage.documents import Document

@@ -24,7 +24,6 @@ from fullrank.retrieval import tune as tuning
 from fullrank.retrieval.index import Effort
 from fullrank.retrieval.index import build as building
 from fullrank.retrieval.index import codes as outline
-from fullrank.retrieval.index import postings as shortlists
 from fullrank.retrieval.index.build import index_in_memory, index_of_segment
 from fullrank.retrieval.index.codes import build_codes, coded
 from fullrank.retrieval.tune import PROMISED_RECALL, efforts, recall, tune
@@ -104,7 +103,7 @@ def test_words_that_no_document_has_change_nothing() -> None:
 def test_fast_search_respects_its_filter_and_returns_full_scores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
+    monkeypatch.setattr(building, "MIN_SIGNED_DOCUMENTS", 100)
     rng = np.random.default_rng(14)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
@@ -145,7 +144,7 @@ def test_recall_of_long_queries_and_long_results_equals_that_of_short_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Unscaled, this effort finds 0.86 of the top 10 for 80 words, and 0.85 of the top 100 for 5 words."""
-    monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
+    monkeypatch.setattr(building, "MIN_SIGNED_DOCUMENTS", 100)
     monkeypatch.setattr(retriever, "_MAX_RESCORED_DIVISOR", 1)
     rng = np.random.default_rng(21)
     documents = encoded(rng, 8000, 16, 400, density=0.05)
@@ -174,7 +173,7 @@ def test_the_chosen_effort_is_the_least_that_keeps_its_recall_on_other_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The queries alternate between two kinds; one needs far more effort than the other."""
-    monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
+    monkeypatch.setattr(building, "MIN_SIGNED_DOCUMENTS", 100)
     rng = np.random.default_rng(19)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 120, 16, 60, bias=False)

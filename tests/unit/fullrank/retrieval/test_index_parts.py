@@ -17,8 +17,8 @@ from fullrank.kernels.index import Reads
 from fullrank.kernels.scan import plan_words
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.candidates import Scratch, fast_candidates
-from fullrank.retrieval.index import Index, postings
-from fullrank.retrieval.index import postings as shortlists
+from fullrank.retrieval.index import Index
+from fullrank.retrieval.index import build as building
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.retrieval.index.cells import train_cells
 from fullrank.retrieval.index.codes import coded
@@ -71,7 +71,7 @@ def test_codes_stay_within_their_error_bound(
 
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
 def test_postings_are_the_transposed_documents(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postings, "_CHUNK", chunk)
+    monkeypatch.setattr(building, "_CHUNK", chunk)
     documents = encoded(np.random.default_rng(1), 90, 4, 30)
     index = index_in_memory(documents, cells=9)
     assert index.cells.rows.tolist() != list(range(90))
@@ -138,7 +138,7 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
         "MAX_SIGNED_WORDS": 9,
         "MIN_SIGNED_DOCUMENTS": 8,
     }.items():
-        monkeypatch.setattr(shortlists, name, value)
+        monkeypatch.setattr(building, name, value)
     documents = encoded(np.random.default_rng(1), 90, 0, 30)
     sparse = documents.sparse
     documents = replace(documents, sparse=sparse.with_values(sign * np.abs(sparse.values)))
@@ -182,7 +182,7 @@ def test_entries_of_a_frequent_word_below_the_floor_are_skipped(
         "MAX_SIGNED_WORDS": 9,
         "MIN_SIGNED_DOCUMENTS": 8,
     }.items():
-        monkeypatch.setattr(shortlists, name, value)
+        monkeypatch.setattr(building, name, value)
     index = index_in_memory(encoded(np.random.default_rng(1), 200, 0, 30))
     lists, words = index.tables.shortlists, np.arange(30, dtype=np.int32)
     weights = np.ones(30, np.float32)

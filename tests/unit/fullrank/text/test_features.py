@@ -16,7 +16,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from fullrank.storage.encoding import Rows
 from fullrank.text import sequences
-from fullrank.text.bigrams import Bigrams
 from fullrank.text.features import (
     Counts,
     Vocabulary,
@@ -28,7 +27,7 @@ from fullrank.text.features import (
     trigram_rows,
 )
 from fullrank.text.sequences import TextCounter
-from fullrank.text.words import count_words, trigrams, words
+from fullrank.text.words import Bigrams, count_words, trigrams, words
 from tests.unit.fullrank.kernels.data import dense, same
 
 COUNTER = Bigrams(["w1 w2", "a a"]).count

@@ -19,11 +19,18 @@ from fullrank.kernels.tokens import keep_joined
 from fullrank.search.highlight import word_spans
 from fullrank.storage.strings import StringTable
 from fullrank.text import compounds, sequences
-from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.forms import spaced
 from fullrank.text.phrases import MAX_WORDS, Phrases, phrases_of
 from fullrank.text.sequences import Chunk, number_words, tally_words
-from fullrank.text.words import count_words, normalised_length, stem, trigrams, words
+from fullrank.text.words import (
+    Bigrams,
+    count_words,
+    is_bigram,
+    normalised_length,
+    stem,
+    trigrams,
+    words,
+)
 from tests.random_cases import cases
 
 # Scripts whose words are cut into bigrams, by the name Unicode gives their characters.

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from fullrank.errors import FilterError
 from fullrank.live import Operation, View
-from fullrank.search.ordering import order as module
-from fullrank.search.ordering.order import Group, GroupBy, Order, Ordering, within
-from fullrank.search.ordering.sorting import Boost, Decay, SortKey
+from fullrank.search import ordering as module
+from fullrank.search.ordering import Boost, Decay, Group, GroupBy, Order, Ordering, SortKey, within
 from fullrank.search.part import Part
 from fullrank.search.searchable import Hits
 from fullrank.storage.documents import Document
