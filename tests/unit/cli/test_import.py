@@ -241,7 +241,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "title": "Home",
             "text": "Read how to install it or https://other.example/.",
             "headings": ["Welcome"],
-            "url": "https://docs.example/index/",
+            "url": "https://docs.example/",
         },
     ]
     assert table(out / "qrels/train.tsv") == [
@@ -345,9 +345,12 @@ SITEMAP = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def test_a_sitemap_gives_pages_their_order_url_and_date(run: Run, tmp_path: Path) -> None:
+    link = "<a href='https://docs.example/v2/#x'>home</a>"
     for name in ("index.html", "guide/index.html", "404.html"):
         (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "site" / name).write_text(f"<title>{name}</title><h2 id=x>X</h2>", "utf-8")
+        (tmp_path / "site" / name).write_text(
+            f"<title>{name}</title><h2 id=x>X</h2>{link}", "utf-8"
+        )
     sitemap = tmp_path / "site/sitemap.xml"
     sitemap.write_text(SITEMAP, "utf-8")
     got = run("import", sitemap, tmp_path / "out")
@@ -360,6 +363,7 @@ def test_a_sitemap_gives_pages_their_order_url_and_date(run: Run, tmp_path: Path
         ("index.html", "https://docs.example/v2/", None),
         ("index.html#x", "https://docs.example/v2/#x", None),
     ]
+    assert table(tmp_path / "out/anchors.tsv")[1:] == [["home", "index.html#x"]]
 
 
 def test_parquet_and_sql_become_documents(run: Run, tmp_path: Path) -> None:

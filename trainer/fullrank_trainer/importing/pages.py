@@ -24,6 +24,7 @@ from fullrank_trainer.importing.rows import Row
 from fullrank_trainer.importing.tables import encoding_of, opened
 
 ENDINGS = (".md", ".markdown", ".html", ".htm")
+_INDEXES = frozenset({"index", "readme", "_index"})
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 _FRONT = re.compile(r"\A(---|\+\+\+)\r?\n(.*?)\r?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.IGNORECASE)
@@ -76,10 +77,15 @@ class Pages:
         self._root = source if source.is_dir() else source.parent
         self._address, self._encoding = address, encoding
         ids = [path.relative_to(self._root).as_posix() for path in sorted(_files(self._root))]
-        self._by_address = {name: id for id in reversed(ids) for name in _names(id)}
-        self._mapped = None if source.is_dir() else self._in_sitemap(source)
-        self._ids = ids
-        self.total = len(ids if self._mapped is None else self._mapped)
+        self._by_path = {name: id for id in reversed(ids) for name in _names(id)}
+        # Place, page, address and date of each; a sitemap may list pages that are not saved.
+        self._pages: list[tuple[str, str | None, str | None, str]]
+        if source.is_dir():
+            self._pages = [(str(self._root / id), id, self._url(id), "") for id in ids]
+        else:
+            self._pages = [*self._saved(_read_sitemap(source))]
+        self.total = len(self._pages)
+        self._by_url = {url: id for _, id, url, _ in self._pages if id and url}
         # By passage: page, anchor and text of each link.
         self._links: dict[str, list[tuple[str, str, str]]] = {}
 
@@ -88,21 +94,32 @@ class Pages:
         return {}
 
     def rows(self) -> Iterator[Row]:
-        if self._mapped is None:
-            for id in self._ids:
-                yield from self._page(id, {})
-            return
-        paths = [_path_of(address) for _, address, _ in self._mapped]
-        # The folder of the sitemap may be that of the host, of its parent or of a folder of the site.
-        named = self._by_address.get
-        leading = max(range(6), key=lambda n: len({named(_without(path, n)) for path in paths}))
-        for (place, address, modified), path in zip(self._mapped, paths, strict=True):
-            page = self._by_address.get(_without(path, leading))
-            if page is None:
-                yield Row(place, {"url": address}, f"no page beside the sitemap for {address}")
+        for place, id, url, modified in self._pages:
+            given = {"url": url, "lastmod": modified}
+            given = {name: value for name, value in given.items() if value}
+            if id is None:
+                yield Row(place, given, f"no page beside the sitemap for {url}")
             else:
-                changed = {"lastmod": modified} if modified else {}
-                yield from self._page(page, {"url": address, **changed})
+                yield from self._page(id, given)
+
+    def _url(self, id: str) -> str | None:
+        if self._address is None:
+            return None
+        path, address = posixpath.splitext(id)[0], self._address
+        if address.endswith("{path}/") and posixpath.basename(path).lower() in _INDEXES:
+            path, address = posixpath.dirname(path), address if "/" in path else address[:-1]
+        return address.replace("{path}", path)
+
+    def _saved(
+        self, listed: list[tuple[str, str, str]]
+    ) -> Iterator[tuple[str, str | None, str | None, str]]:
+        """Find the pages of a sitemap: its folder may be that of the host, above it, or a folder of the site."""
+        found = self._by_path.get
+        paths = [_path_of(url) for _, url, _ in listed]
+        leading = max(range(6), key=lambda n: len({found(_without(path, n)) for path in paths}))
+        for (place, url, modified), path in zip(listed, paths, strict=True):
+            id = found(_without(path, leading))
+            yield place, id, url if id is None else self._url(id) or url, modified
 
     def _page(self, id: str, given: dict[str, Any]) -> Iterator[Row]:
         path = self._root / id
@@ -112,8 +129,6 @@ class Pages:
             yield Row(str(path), {"_id": id}, f"cannot be read: {' '.join(str(error).split())}")
             return
         title = page.title or next(iter(page.headings), "") or Path(id).stem
-        if self._address is not None:
-            given = {**given, "url": self._address.replace("{path}", posixpath.splitext(id)[0])}
         for passage in page.passages:
             name = f"{id}#{passage.anchor}" if passage.anchor else id
             self._links[name] = [
@@ -142,23 +157,15 @@ class Pages:
 
     def _target(self, id: str, href: str) -> tuple[str, str] | None:
         parts = urlsplit(href)
-        if parts.scheme or parts.netloc or not parts.path:
+        if parts.netloc:
+            page = self._by_url.get(href.partition("#")[0])
+            return None if page is None else (page, unquote(parts.fragment))
+        if parts.scheme or not parts.path:
             return None
         # Joined with an absolute path, the folder of the page is left out.
         path = posixpath.join(posixpath.dirname(id), unquote(parts.path)).lstrip("/")
-        page = self._by_address.get(posixpath.normpath(path).removesuffix("/"))
+        page = self._by_path.get(posixpath.normpath(path).removesuffix("/"))
         return None if page is None else (page, unquote(parts.fragment))
-
-    def _in_sitemap(self, path: Path) -> list[tuple[str, str, str]]:
-        """Return the place, address and date of each page; also of the sitemaps beside this one that it names."""
-        found: list[tuple[str, str, str]] = []
-        for line, kind, values in _read_sitemap(path):
-            if kind == "url":
-                found.append((f"{path}:{line}", values.get("loc", ""), values.get("lastmod", "")))
-            else:
-                name = posixpath.basename(urlsplit(values.get("loc", "")).path)
-                found += self._in_sitemap(path.with_name(name))
-        return found
 
     def write(self, folder: Path, *, are_judged: bool) -> dict[str, int]:
         """Write the texts of links and, unless something else is judged, which passages link each other."""
@@ -198,12 +205,16 @@ def _names(id: str) -> Iterable[str]:
     """Yield the paths that may stand in links to a page: with its ending, without, as HTML, its folder."""
     stem = posixpath.splitext(id)[0]
     yield from (id, stem, f"{stem}.html", f"{stem}.md")
-    if posixpath.basename(stem).lower() in ("index", "readme", "_index"):
+    if posixpath.basename(stem).lower() in _INDEXES:
         yield posixpath.dirname(stem) or "."
 
 
-def _read_sitemap(path: Path) -> list[tuple[int, str, dict[str, str]]]:
-    """Return the line, the kind (url or sitemap) and the values of each entry. Raises FullrankError."""
+def _read_sitemap(path: Path) -> list[tuple[str, str, str]]:
+    """Return the place, address and date of each page; also of the sitemaps beside this one that it names.
+
+    Raises:
+        FullrankError: A sitemap is damaged or missing.
+    """
     found: list[tuple[int, str, dict[str, str]]] = []
     parser = expat.ParserCreate(namespace_separator=" ")
     words: list[str] = []
@@ -224,7 +235,13 @@ def _read_sitemap(path: Path) -> list[tuple[int, str, dict[str, str]]]:
             parser.Parse(text.read(), True)
     except expat.ExpatError as error:
         raise FullrankError(f"{path}:{error.lineno}: no sitemap: {error}") from error
-    return found
+    pages: list[tuple[str, str, str]] = []
+    for line, kind, values in found:
+        if kind == "url":
+            pages.append((f"{path}:{line}", values.get("loc", ""), values.get("lastmod", "")))
+        else:
+            pages += _read_sitemap(path.with_name(_path_of(values.get("loc", "")).split("/")[-1]))
+    return pages
 
 
 def read_markdown(content: str) -> Page:
