@@ -383,7 +383,11 @@ def test_parquet_and_sql_become_documents(run: Run, tmp_path: Path) -> None:
     ]  # fmt: skip
     parquet = tmp_path / "lamps.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), parquet)
-    assert run("import", parquet, tmp_path / "a").code == 0
+    found = json.loads(run("import", parquet, tmp_path / "a", "--json").out)
+    assert found["columns"] == {
+        "sku": "_id", "name": "title", "price": "number", "added": "date", "tags": "list",
+        "size": "number", "note": "text",
+    }  # fmt: skip
     assert documents(tmp_path / "a") == expected
     address = f"sqlite:///{tmp_path / 'lamps.db'}"
     with closing(sqlite3.connect(tmp_path / "lamps.db")) as database, database:

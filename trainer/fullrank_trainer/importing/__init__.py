@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fullrank.errors import FullrankError
 from fullrank_trainer.importing.databases import open_parquet, open_sql
@@ -31,7 +31,7 @@ class Source(Protocol):
     def rows(self) -> Iterator[Row]:
         """Read the documents. Raises FullrankError if a file is damaged."""
 
-    def write(self, folder: Path, *, are_judged: bool) -> dict[str, int]:
+    def write(self, folder: Path, *, are_judged: bool) -> dict[str, Any]:
         """Write what is known besides the documents, once they are read; return counts.
 
         Args:

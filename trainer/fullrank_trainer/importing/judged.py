@@ -52,6 +52,8 @@ def open_judged(source: Path, encoding: str | None, mapping: Mapping[str, str | 
     for path in filter(Path.is_file, sorted(source.rglob("*")) if source.is_dir() else [source]):
         found.setdefault(_kind_of(path), []).append(path)
     documents = found["documents"]
+    if found["qrels"] and not found["topics"]:
+        raise FullrankError(f"{found['qrels'][0]}: judgements, but there are no topics here")
     if not documents:
         raise FullrankError(f"{source}: no page, no table, no corpus.jsonl and no <DOC> of TREC")
     table = open_table(
@@ -67,32 +69,31 @@ class _Beside:
     def __init__(self, encoding: str | None, topics: list[Path], qrels: list[Path]) -> None:
         self._encoding, self._topics, self._qrels = encoding, topics, sorted(qrels)
 
-    def write(self, folder: Path) -> dict[str, int]:
+    def write(self, folder: Path) -> dict[str, Any]:
         """Write them into a collection; return their numbers. Raises FullrankError for a wrong line."""
-        if not self._topics:
-            return {}
         queries: dict[str, str] = {}
         for path in self._topics:
             for place, id, text in self._read_queries(path):
                 if not id or not text:
                     raise FullrankError(f"{place}: a query needs an id and a text")
                 queries[id] = text
-        with (folder / "queries.jsonl").open("w", encoding="utf-8") as file:
-            for id, text in queries.items():
-                file.write(json.dumps({"_id": id, "text": text}, ensure_ascii=False) + "\n")
-        counts = Counter(queries=len(queries))
-        (folder / "qrels").mkdir()
+        if queries:  # else the documents are the queries
+            with (folder / "queries.jsonl").open("w", encoding="utf-8") as file:
+                for id, text in queries.items():
+                    file.write(json.dumps({"_id": id, "text": text}, ensure_ascii=False) + "\n")
+        counts: Counter[str] = Counter()
         for path in self._qrels:
             words = re.split(r"\W+", path.name.lower())
             split = next((_SPLITS[word] for word in words if word in _SPLITS), "test")
             target = folder / "qrels" / f"{split}.tsv"
+            target.parent.mkdir(exist_ok=True)
             is_new = not target.exists()
             with target.open("a", encoding="utf-8") as file:
                 file.write("\t".join(QRELS_HEADER) + "\n" if is_new else "")
                 for query, document, grade in self._read_qrels(path):
                     file.write(f"{query}\t{document}\t{grade}\n")
-                    counts[f"judgements_{split}"] += 1
-        return dict(counts)
+                    counts[split] += 1
+        return {"queries": len(queries), "judgements": dict(counts)}
 
     def _read_queries(self, path: Path) -> Iterator[tuple[str, str, str]]:
         with opened(path, self._encoding) as text:

@@ -37,7 +37,10 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15}|,\d{1,2})?\Z")
 _CODE = re.compile(r"\d{8,}\Z")
 _UNDECODED = re.compile(r"[\udc80-\udcff]{1,8}")
 _TRUTH = {"true": True, "false": False}
-_NAMES = {bool: "truth", int: "number", float: "number", list: "list", dict: "object"}
+_NAMES = {
+    bool: "truth", int: "number", float: "number", Decimal: "number",
+    date: "date", datetime: "date", list: "list", dict: "object",
+}  # fmt: skip
 _ACTIONS = {"index", "create", "update", "delete"}
 _LOOKED_AT = 1_000  # rows of a table whose values have types
 csv.field_size_limit(1 << 30)
@@ -60,7 +63,7 @@ class Table:
 
     Attributes:
         objects: Reads the rows from the first one.
-        kinds: Column → "number", "truth", "code" or "text", and "list" or "object" if values have types.
+        kinds: Column → "number", "truth", "code" or "text", and "list", "object" or "date" if values have types.
         fields: Column → field, where the names differ.
         write_more: Writes what the source has besides the documents.
     """
@@ -70,14 +73,14 @@ class Table:
     fields: Mapping[str, str]
     are_texts: bool
     total: int | None
-    write_more: Callable[[Path], dict[str, int]] | None = None
+    write_more: Callable[[Path], dict[str, Any]] | None = None
 
     @property
     def columns(self) -> dict[str, str]:
         """The field of each column that becomes another field, and the kind of the others."""
         return {name: self.fields.get(name, kind) for name, kind in self.kinds.items()}
 
-    def write(self, folder: Path, *, are_judged: bool) -> dict[str, int]:
+    def write(self, folder: Path, *, are_judged: bool) -> dict[str, Any]:
         return {} if are_judged or self.write_more is None else self.write_more(folder)
 
     def rows(self) -> Iterator[Row]:
