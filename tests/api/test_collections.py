@@ -8,8 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from fullrank.bundle import BundleInfo, list_bundles
+from fullrank_service.models.retention import superseded
+from fullrank_service.models.state import read_state
 from tests.api.conftest import Root
-from tests.api.support import AUTH, Client, ids, ok, rules_applied, running
+from tests.api.support import AUTH, Client, at, ids, make_bundle, ok, rules_applied, running
 from tests.api.test_errors import check
 from tests.api.test_usage import completed, ready
 
@@ -64,6 +67,79 @@ async def test_what_no_collection_has_is_refused(reader: Client) -> None:
         check(await reader.get(path, headers=AUTH), 404, "not-found")
     users = await reader.delete(f"{LEARNED}/events/users/ann", headers=AUTH)
     check(users, 404, "not-found")
+
+
+async def activated(client: Client, prefix: str, version: str) -> dict[str, Any]:
+    path = f"{prefix}/models/aliases/default"
+    found: dict[str, Any] = ok(await client.put(path, json={"version": version}, headers=AUTH))
+    return found
+
+
+async def test_each_collection_has_its_own_active_version(root: Root) -> None:
+    newer = make_bundle(root.path, "bm25", created=at(3))
+    async with running(root.path, default_model="learned") as client:
+        assert (await search(client, BM25, "copy"))["model"] == newer
+        swapped = await activated(client, BM25, root.bm25)
+        assert (swapped["version"], swapped["previous"], swapped["converged"]) == (
+            root.bm25,
+            newer,
+            True,
+        )
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        assert (await search(client, "/v1", "copy", model="bm25"))["model"] == root.bm25
+        assert (await search(client, BM25, "copy", model=newer))["model"] == newer
+        assert (await search(client, "/v1", "copy"))["model"] == root.learned
+        listed = ok(await client.get(f"{BM25}/models", headers=AUTH))
+        assert (listed["aliases"], listed["previous"]) == ({"default": root.bm25}, newer)
+        other = {"version": root.learned}
+        refused = await client.put(f"{BM25}/models/aliases/default", json=other, headers=AUTH)
+        check(refused, 404, "model-not-found")
+        # The collection of the active version is the default one, whatever the path.
+        assert (await activated(client, LEARNED, root.learned))["version"] == root.learned
+    async with running(
+        root.path
+    ) as client:  # after a restart, and with the default of another name
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        assert (await search(client, "/v1", "copy"))["model"] == root.learned
+        await activated(client, "/v1", newer)
+        assert (await search(client, BM25, "copy"))["model"] == newer
+        assert (await search(client, LEARNED, "copy"))["model"] == root.learned
+        await activated(client, "/v1", root.learned)
+        assert (await search(client, BM25, "copy"))["model"] == newer
+        await activated(client, BM25, root.bm25)
+    assert {info.version for info in superseded_of(root)} == set()
+
+
+async def test_each_collection_has_its_own_experiment(root: Root) -> None:
+    newer = make_bundle(root.path, "bm25", created=at(3))
+    async with running(root.path, default_model="learned") as client:
+        await activated(client, BM25, root.bm25)
+        path, body = f"{BM25}/experiments/default", {"candidate": newer, "share": 1.0}
+        begun = ok(await client.put(path, json=body, headers=AUTH))
+        assert (begun["active"], begun["candidate"]) == (root.bm25, newer)
+        found = ok(await client.get(path, headers=AUTH))
+        assert (found["candidate"], found["wins"], found["decisions"]) == (newer, 0, [])
+        check(
+            await client.get("/v1/experiments/default", headers=AUTH), 404, "experiment-not-found"
+        )
+        assert (await search(client, BM25, "copy", user_id="ann"))["candidate"] == newer
+        assert (await search(client, "/v1", "copy", user_id="ann"))["candidate"] is None
+        foreign = {"candidate": root.learned}
+        check(await client.put(path, json=foreign, headers=AUTH), 404, "model-not-found")
+        ok(await client.delete(path, headers=AUTH))
+        assert (await search(client, BM25, "copy", user_id="ann"))["candidate"] is None
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+
+
+def superseded_of(root: Root) -> list[BundleInfo]:
+    """What pruning would remove: nothing that a collection serves."""
+    state = read_state(root.path)
+    assert state is not None
+    return [
+        info
+        for info in superseded(list_bundles(root.path), state, [], 1)
+        if info.version in {own.version for own in state.collections.values()}
+    ]
 
 
 def click(query_id: str, person: str, id: str) -> dict[str, Any]:

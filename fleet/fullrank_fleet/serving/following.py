@@ -33,6 +33,7 @@ from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
 from fullrank_fleet.sets.manifest import read_set
 from fullrank_service.base import errors
+from fullrank_service.base.experiment import name_of
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import Serving
 from fullrank_service.models.follower import LoadedModels
@@ -134,13 +135,14 @@ class Following:
             [own, *(other for other in found if other.id != own.id)], key=lambda one: one.id
         )
 
-    async def activate(self, version: str) -> Swapped:
+    async def activate(self, version: str, collection: str | None = None) -> Swapped:
         """Make a version the one that serves in every router, once all replicas have loaded it.
 
         Raises:
             ModelNotFound, BundleRefused, Conflict, Internal: Nothing was changed.
             CoordinatorUnavailable: The change is done or has changed nothing.
         """
+        self._check(collection)
         return await self._run(self._coordinator.activate(version, is_version=True))
 
     async def load(self, version: str) -> Bundle:
@@ -150,11 +152,22 @@ class Following:
             raise errors.BundleRefused(self.failures[version])
         return self.serving.resolve(version)
 
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+    async def start_experiment(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Swapped:
+        self._check(collection)
         return await self._run(self._coordinator.start_experiment(candidate, share, max_days))
 
-    async def stop_experiment(self) -> Swapped:
+    async def stop_experiment(self, collection: str | None = None) -> Swapped:
+        self._check(collection)
         return await self._run(self._coordinator.stop_experiment())
+
+    def _check(self, collection: str | None) -> None:
+        active = self.serving.active
+        if collection is not None and (active is None or name_of(active) != collection):
+            raise errors.BundleRefused(
+                "Of a fleet only the default collection has an active version."
+            )
 
     async def _run(self, change: Awaitable[Snapshot]) -> Swapped:
         try:

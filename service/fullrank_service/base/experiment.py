@@ -1,4 +1,4 @@
-"""The experiment that a generation of models has."""
+"""What serves in a collection: its active version, and the experiment that it has."""
 
 from __future__ import annotations
 
@@ -13,3 +13,23 @@ class Experiment:
     share: float
     started: float
     max_days: float
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The active version of a collection; None: its newest loaded one serves."""
+
+    version: str | None = None
+    manifest_sha256: str | None = None
+    previous: str | None = None
+    experiment: Experiment | None = None
+
+
+def name_of(version: str) -> str:
+    """Return the bundle name of a version.
+
+    Example:
+        >>> name_of("my-shop-20260801t101500z-1f2e3d4c")
+        'my-shop'
+    """
+    return version.rsplit("-", 2)[0]

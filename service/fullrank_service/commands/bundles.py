@@ -62,6 +62,9 @@ def activate(
             metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
         ),
     ],
+    collection: Annotated[
+        bool, typer.Option("--collection", help="Only in the collection of its name.")
+    ] = False,
     timeout: Timeout = 120,
     ray: RayOption = None,
     json: Json = False,
@@ -77,7 +80,8 @@ def activate(
 
     check_not_sharded(bundle)
     path = resolve(Path(bundle))
-    _activate(path.parent.parent, path.name, timeout, json)
+    name = path.parent.name if collection else None
+    _activate(path.parent.parent, path.name, timeout, json, name)
 
 
 def rollback(
@@ -113,11 +117,13 @@ def _from_fleet(command: str, address: str, ray: str, json: bool) -> None:
         typer.echo(f"generation {found.generation} serves {found.version} from the fleet")
 
 
-def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
+def _activate(
+    bundles: Path, version: str, timeout: float, json: bool, collection: str | None = None
+) -> None:
     with needs("service"):
         from fullrank_service.models.swap import Swap
 
-    swapped = Swap(bundles, timeout_s=timeout).activate(version)
+    swapped = Swap(bundles, timeout_s=timeout).activate(version, collection)
     if json:
         print_json(asdict(swapped))
         return
@@ -180,7 +186,7 @@ def compact(
 
     path = resolve(Path(bundle))
     root, name = path.parent.parent, path.parent.name
-    serving = serving_version(root)
+    serving = serving_version(root, name)
     if absolute(Path(bundle)) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = LogPlace.of_file(documents) if documents else place_of(Settings(), root)
@@ -188,10 +194,12 @@ def compact(
         made = write(path, log, progress)
     swapped = None
     # Another version that was activated meanwhile stays active; workers that start later load the newest.
-    serving = serving_version(root)
+    serving = serving_version(root, name)
     if activate and serving is not None:
-        swap = Swap(root, timeout_s=timeout)
-        swapped = (swap.activate if serving == made.parent else swap.load)(made.path.name)
+        swap, version = Swap(root, timeout_s=timeout), made.path.name
+        is_default = serving == serving_version(root)
+        own = None if is_default else name
+        swapped = swap.activate(version, own) if serving == made.parent else swap.load(version)
     prune_after(root, name, keep)
     removed = trim(root, name, log)
     if json:

@@ -190,6 +190,7 @@ class Loop:
         taken_up = self._take_up()
         decisions = self._decisions()
         state = read_state(self._root)
+        state = None if state is None else state.of(self._name)
         if state is not None and state.experiment is not None and state.version is not None:
             if state.experiment.candidate == _untried(decisions):
                 # A loop that was killed began the experiment and did not note it.
@@ -207,7 +208,7 @@ class Loop:
                 return self._done({"did": "nothing", "because": because})
             if state is None or state.version is None:
                 # Otherwise a service that starts would take the newest version: the candidate.
-                self._swap.activate(active)
+                self._swap.activate(active, self._own)
             return self._retrain(active, lock)
         if (candidate := _untried(decisions)) is not None:
             return self._try(candidate)
@@ -221,17 +222,22 @@ class Loop:
         numbers = {name: getattr(status, name) for name in names}
         if status.verdict is Verdict.PROMOTE and is_defence:
             return self._note(
-                {"did": "rolled back", **numbers}, lambda: self._swap.activate(status.candidate)
+                {"did": "rolled back", **numbers},
+                lambda: self._swap.activate(status.candidate, self._own),
             )
         if status.verdict is Verdict.PROMOTE:
             return self._note(
                 {"did": "promoted", **numbers},
-                lambda: self._swap.promote(status.candidate, self._options.share, FACE_DAYS),
+                lambda: self._swap.promote(
+                    status.candidate, self._options.share, FACE_DAYS, self._own
+                ),
             )
         if status.verdict is Verdict.STOP or status.expired:
             why = "stopped" if status.verdict is Verdict.STOP else "ended undecided"
             why = f"defended: {why}" if is_defence else why
-            return self._note({"did": why, **numbers}, self._swap.stop_experiment)
+            return self._note(
+                {"did": why, **numbers}, lambda: self._swap.stop_experiment(self._own)
+            )
         return self._done({"did": "nothing", "because": "an experiment is open", **numbers})
 
     def _retrain(self, active: str, lock: int) -> dict[str, Any]:
@@ -279,7 +285,8 @@ class Loop:
 
     def _try(self, candidate: str) -> dict[str, Any]:
         # Not noted first: what is noted was tried. If this process is killed in between, the next one notes it.
-        self._swap.start_experiment(candidate, self._options.share, self._options.max_days)
+        options = self._options
+        self._swap.start_experiment(candidate, options.share, options.max_days, self._own)
         return self._note_experiment(candidate)
 
     def _note_experiment(self, candidate: str) -> dict[str, Any]:
@@ -291,7 +298,7 @@ class Loop:
         return [made for made in read_decisions(self._root) if made["name"] == self._name]
 
     def _active(self) -> str:
-        serving = serving_version(self._root)
+        serving = serving_version(self._root, self._name)
         if serving is not None and (self._root / self._name / serving).is_dir():
             if not (self._root / self._name / serving / MANIFEST).is_file():
                 raise BundleNotFound(
@@ -300,9 +307,16 @@ class Loop:
             return serving
         if serving is not None:
             raise BundleNotFound(
-                f"{self._root}: {serving} serves, which is no version of {self._name}"
+                f"{self._root}: {serving} serves, which is no version of {self._name}; activate one in its collection "
+                f"with: fullrank bundles activate --collection {self._root / self._name}"
             )
         return find_bundle(self._root, self._name).name
+
+    @property
+    def _own(self) -> str | None:
+        """The collection; None while nothing was activated: then the name of what serves by default is this one."""
+        state = read_state(self._root)
+        return None if state is None or state.version is None else self._name
 
     def _note(
         self, done: dict[str, Any], change: Callable[[], object] = lambda: None

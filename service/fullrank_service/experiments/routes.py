@@ -14,7 +14,7 @@ from starlette.datastructures import State
 from fullrank.events.decisions import MAX_DAYS, SHARE
 from fullrank_service.base.errors import ExperimentNotFound
 from fullrank_service.experiments.status import Reports
-from fullrank_service.http.deps import Capability, Serving, part
+from fullrank_service.http.deps import Capability, Serving, ServingDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
 from fullrank_service.http.problems import documented_problems as problems
@@ -86,10 +86,13 @@ class ExperimentStatusReply(ExperimentReply, DecisionsReply):
     responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
-async def start_experiment(body: ExperimentRequest, models: ModelsDep) -> JsonResponse:
+async def start_experiment(
+    body: ExperimentRequest, serving: ServingDep, models: ModelsDep
+) -> JsonResponse:
     """Interleave a version with the active one in every worker; this ends an experiment with another."""
-    await models.start_experiment(body.candidate, body.share, body.max_days)
-    return JsonResponse(_described(models.serving))
+    collection = serving.collection
+    await models.start_experiment(body.candidate, body.share, body.max_days, collection)
+    return JsonResponse(_described(models.serving, collection))
 
 
 @router.get(
@@ -98,13 +101,13 @@ async def start_experiment(body: ExperimentRequest, models: ModelsDep) -> JsonRe
     responses=problems(404, 503),
     openapi_extra=needs("admin"),
 )
-async def read_experiment(models: ModelsDep, reports: ReportsDep) -> JsonResponse:
+async def read_experiment(serving: ServingDep, reports: ReportsDep) -> JsonResponse:
     """Describe the experiment, its votes, at most 30 seconds old, and what `fullrank loop` decided so far."""
-    serving = models.serving
-    if serving.experiment is None or serving.active is None:
-        raise ExperimentNotFound
-    votes = await reports.votes(serving.active, serving.experiment)
-    return JsonResponse(_described(serving) | votes | {"decisions": await reports.decisions()})
+    found = _described(serving.serving, serving.collection)
+    assert serving.experiment is not None
+    votes = await reports.votes(found["active"], serving.experiment)
+    decisions = await reports.decisions(serving.collection)
+    return JsonResponse(found | votes | {"decisions": decisions})
 
 
 @router.get(
@@ -113,9 +116,9 @@ async def read_experiment(models: ModelsDep, reports: ReportsDep) -> JsonRespons
     responses=problems(503),
     openapi_extra=needs("admin"),
 )
-async def list_decisions(reports: ReportsDep) -> JsonResponse:
+async def list_decisions(serving: ServingDep, reports: ReportsDep) -> JsonResponse:
     """List what `fullrank loop` decided, the newest first; also while no experiment runs."""
-    return JsonResponse({"decisions": await reports.decisions()})
+    return JsonResponse({"decisions": await reports.decisions(serving.collection)})
 
 
 @router.delete(
@@ -124,19 +127,20 @@ async def list_decisions(reports: ReportsDep) -> JsonResponse:
     responses=problems(404, 409, 503),
     openapi_extra=needs("admin"),
 )
-async def stop_experiment(models: ModelsDep) -> JsonResponse:
+async def stop_experiment(serving: ServingDep, models: ModelsDep) -> JsonResponse:
     """End the experiment and describe it; the active version stays."""
-    ended = _described(models.serving)
-    await models.stop_experiment()
+    ended = _described(serving.serving, serving.collection)
+    await models.stop_experiment(serving.collection)
     return JsonResponse(ended)
 
 
-def _described(serving: Serving) -> dict[str, Any]:
-    found = serving.experiment
-    if found is None:
+def _described(serving: Serving, collection: str | None) -> dict[str, Any]:
+    own = serving.active_of(collection)
+    found = own.experiment
+    if found is None or own.version is None:
         raise ExperimentNotFound
     return {
-        "active": serving.active,
+        "active": own.version,
         "candidate": found.candidate,
         "share": found.share,
         "started": datetime.fromtimestamp(found.started, UTC).isoformat(timespec="seconds"),

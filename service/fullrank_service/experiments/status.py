@@ -103,8 +103,8 @@ class Reports:
         self._root, self._events = root, EventLog(events, pauses=True)
         # One request at a time reads the log: not on the threads of writes and reads.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="votes")
-        self._key: tuple[str, Experiment, Erasures] | None = None
-        self._at, self._found = 0.0, dict[str, Any]()
+        # By active version: what was counted, and when.
+        self._found: dict[str, tuple[float, Experiment, Erasures, dict[str, Any]]] = {}
 
     async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
         """Return what the votes of an experiment say. Raises EventsUnavailable."""
@@ -116,21 +116,27 @@ class Reports:
             raise EventsUnavailable from None
 
     def _votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
-        key = (active, experiment, erasures(self._events.folder))
-        if key != self._key or time.monotonic() - self._at >= _FRESH_S:
+        now, erased = time.monotonic(), erasures(self._events.folder)
+        at, *key, votes = self._found.get(active, (-_FRESH_S, experiment, erased, {}))
+        if key != [experiment, erased] or now - at >= _FRESH_S or not votes:
             found = status_of(active, experiment, self._events, time.time()).as_dict()
             wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")
-            self._found = {name: found[name] for name in wanted}
-            self._key, self._at = key, time.monotonic()
-        return self._found
+            votes = {name: found[name] for name in wanted}
+            self._found[active] = now, experiment, erased, votes
+        return votes
 
-    async def decisions(self) -> list[dict[str, Any]]:
-        """Return what the loop decided, the newest first, at most 50. Raises EventsUnavailable."""
+    async def decisions(self, collection: str | None = None) -> list[dict[str, Any]]:
+        """Return what the loop decided, for a collection or all, the newest first, at most 50.
+
+        Raises:
+            EventsUnavailable: The decisions cannot be read.
+        """
         try:
             found = await asyncio.to_thread(read_decisions, self._root)
         except FullrankError as error:
             _log.error("no decisions: %s", error)
             raise EventsUnavailable from None
+        found = [made for made in found if collection in (None, made["name"])]
         return [_described(made) for made in found[: -_SHOWN - 1 : -1]]
 
 

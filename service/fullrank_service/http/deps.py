@@ -20,7 +20,7 @@ from starlette.types import Scope
 from fullrank.bundle import Bundle
 from fullrank_service.base import errors
 from fullrank_service.base.errors import Invalid
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.access import BOUND, Access
@@ -38,24 +38,30 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One generation; immutable. Models are by version, oldest load first; the candidate of an experiment is loaded."""
+    """One generation; immutable. Models are by version, oldest load first.
+
+    `collections` has the active versions of others than the default one, by bundle name. They and the candidates of
+    experiments are loaded.
+    """
 
     generation: int = 0
     active: str | None = None
     previous: str | None = None
     models: Mapping[str, Bundle] = field(default_factory=lambda: MappingProxyType({}))
     experiment: Experiment | None = None
+    collections: Mapping[str, Active] = field(default_factory=lambda: MappingProxyType({}))
 
     def resolve(self, model: str | None, collection: str | None = None) -> Bundle:
-        """Return the bundle that a request names: "default" or None, a version, or a bundle name (its newest loaded
-        version); in a collection only its own, and by default its active version.
+        """Return the bundle that a request names: "default" or None, a version, or a bundle name: the active version of
+        this collection, else its newest loaded one. In a collection only its own are there.
 
         Raises:
             ModelNotFound: no loaded model has this name.
             NotReady: the request names no model and no model is active.
         """
         if collection is not None:
-            found = self.resolve(self.version_of(collection) if model in (None, ALIAS) else model)
+            active = self.active_of(collection).version or collection
+            found = self.resolve(active if model in (None, ALIAS) else model)
             if found.name != collection:
                 raise errors.ModelNotFound(f"{model} is no version of the collection {collection}.")
             return found
@@ -65,6 +71,8 @@ class Serving:
             return self.models[self.active]
         if model in self.models:
             return self.models[model]
+        if (own := self.collections.get(model)) is not None and own.version is not None:
+            return self.models[own.version]
         named = [bundle for bundle in self.models.values() if bundle.name == model]
         if not named:
             raise errors.ModelNotFound(
@@ -72,11 +80,12 @@ class Serving:
             )
         return max(named, key=lambda bundle: (bundle.manifest.created, bundle.version))
 
-    def version_of(self, collection: str) -> str:
-        """Return the active version of a collection, or its name: then the newest loaded one serves."""
-        if self.active is not None and self.models[self.active].name == collection:
-            return self.active
-        return collection
+    def active_of(self, collection: str | None) -> Active:
+        """Return what serves in a collection; None: in the default one."""
+        active = None if self.active is None else self.models[self.active]
+        if collection is None or (active is not None and active.name == collection):
+            return Active(self.active, None, self.previous, self.experiment)
+        return self.collections.get(collection, Active())
 
 
 class RequestModel:
@@ -105,6 +114,11 @@ class RequestModel:
     @property
     def generation(self) -> int:
         return self.serving.generation
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """The experiment of the collection."""
+        return self.serving.active_of(self.collection).experiment
 
     @property
     def active(self) -> str | None:

@@ -145,9 +145,7 @@ class DirectRouteMiddleware:
 
 _OF_COLLECTIONS = "/v1/collections/"
 # What all collections share.
-_SHARED = (
-    "/v1/collections", "/v1/events/users", "/v1/experiments", "/v1/models/aliases", "/v1/pages",
-)  # fmt: skip
+_SHARED = ("/v1/collections", "/v1/events/users", "/v1/pages")
 
 
 def has_collections(path: str) -> bool:

@@ -21,7 +21,8 @@ ModelName = Annotated[
     Field(
         min_length=1,
         max_length=100,
-        description="an alias, a version, or a bundle name (its newest loaded version)",
+        description="an alias, a version, or a bundle name (what was activated in its collection, else its newest "
+        "loaded version)",
         examples=["default"],
     ),
 ]

@@ -17,7 +17,7 @@ from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from fullrank.storage.files import FileFingerprint, fingerprint
 from fullrank_service.base.background import Failed, Repeater, uncounted
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import ALIAS, Serving
 from fullrank_service.models.loader import Loader, available, check_memory, find
@@ -67,12 +67,15 @@ class LoadedModels:
         generation: int,
         previous: str | None,
         experiment: Experiment | None = None,
+        collections: Mapping[str, Active] = MappingProxyType({}),
     ) -> None:
-        """Make a model the default; the candidate of an experiment must be loaded."""
+        """Make a model the default; candidates of experiments, and what other collections serve, must be loaded."""
         self.failures.pop(bundle.version, None)
         self.failures.pop(ALIAS, None)
         models = self._with(bundle)
-        self._publish(Serving(generation, bundle.version, previous, models, experiment))
+        self._publish(
+            Serving(generation, bundle.version, previous, models, experiment, collections)
+        )
         self._metrics.generation.set(generation)
         self._metrics.documents.set(bundle.n_documents)
         self._metrics.bundle_bytes.set(bundle.manifest.total_bytes)
@@ -318,20 +321,34 @@ class Follower:
             _log.error("cannot serve %s: %s", step.activate, error)
         else:
             previous = noted.previous if noted else None
-            self._models.switch(bundle, step.generation, previous, self._experiment(noted))
+            self._models.switch(
+                bundle, step.generation, previous, self._experiment(noted), self._collections(noted)
+            )
 
-    def _experiment(self, state: ActiveState | None) -> Experiment | None:
-        """Return the experiment of a state, its candidate loaded; None if it cannot be: the active version serves."""
-        if state is None or state.experiment is None:
+    def _experiment(self, own: ActiveState | Active | None) -> Experiment | None:
+        """Return an experiment, its candidate loaded; None if it cannot be: the active version serves."""
+        if own is None or own.experiment is None:
             return None
-        candidate = state.experiment.candidate
+        return own.experiment if self._is_loaded(own.experiment.candidate) else None
+
+    def _collections(self, state: ActiveState | None) -> Mapping[str, Active]:
+        """Return what collections serve, all of it loaded; what cannot be loaded is left out."""
+        found = {}
+        for name, own in () if state is None else state.collections.items():
+            if own.version is not None and self._is_loaded(own.version, own.manifest_sha256):
+                found[name] = replace(own, experiment=self._experiment(own))
+        return found
+
+    def _is_loaded(self, version: str, sha256: str | None = None) -> bool:
         try:
-            self._models.add(self._bundle(candidate))
+            self._models.add(self._bundle(version, sha256))
         except FullrankError as error:
-            self._models.failures[candidate] = str(error)
-            _log.error("no experiment: cannot load %s: %s", candidate, error)
-            return None
-        return state.experiment
+            self._models.failures[version] = str(error)
+            _log.error(
+                "cannot load %s, which a collection or an experiment needs: %s", version, error
+            )
+            return False
+        return True
 
     def _bundle(self, version: str, sha256: str | None = None) -> Bundle:
         if self._prepared is not None and self._prepared.version == version:

@@ -40,15 +40,18 @@ class Step:
 def pinned(state: ActiveState | None, max_loaded: int | None = None) -> tuple[str, ...]:
     """Return the versions that stay loaded in addition to the active one.
 
-    These are the candidate of an experiment and, of the other versions in the state, the last ones requested, as many
-    as max_loaded allows besides the active and the previous one, and at least one. A version that does not fit is
-    dropped and not retried: loading it again at the next change of the state would drop the next one, and so on.
+    These are the candidates of experiments, the active versions of other collections and, of the other versions in the
+    state, the last ones requested, as many as max_loaded allows besides the active and the previous one, and at least
+    one. A version that does not fit is dropped and not retried: loading it again at the next change of the state would
+    drop the next one, and so on.
     """
     if state is None:
         return ()
     first = [version for version in state.loaded if version in (state.version, state.previous)]
-    if state.experiment is not None:
-        first.append(state.experiment.candidate)
+    first += [own.version for own in state.collections.values() if own.version is not None]
+    for experiment in (state.experiment, *(own.experiment for own in state.collections.values())):
+        if experiment is not None:
+            first.append(experiment.candidate)
     others = [version for version in state.loaded if version not in first]
     kept = others if max_loaded is None else others[-max(1, max_loaded - 2) :]
     return (*first, *kept)

@@ -33,10 +33,12 @@ class Models(Protocol):
     async def outline(self, bundle: Bundle) -> Outline: ...
     async def available(self) -> list[BundleInfo]: ...
     async def workers(self) -> list[Report]: ...
-    async def activate(self, version: str) -> Swapped: ...
+    async def activate(self, version: str, collection: str | None = None) -> Swapped: ...
     async def load(self, version: str) -> Bundle: ...
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped: ...
-    async def stop_experiment(self) -> Swapped: ...
+    async def start_experiment(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Swapped: ...
+    async def stop_experiment(self, collection: str | None = None) -> Swapped: ...
 
 
 ModelsDep = Annotated[Models, part("models")]
@@ -120,22 +122,28 @@ class Registry:
         """Return the reports of all workers that share the folder."""
         return await asyncio.to_thread(workers.reports, self._root)
 
-    async def activate(self, version: str) -> Swapped:
-        """Make a version the default in every worker. Raises ModelNotFound, BundleRefused, Conflict, Internal."""
-        return await self._run(self._swap.activate, version)
+    async def activate(self, version: str, collection: str | None = None) -> Swapped:
+        """Make a version the default in every worker, as ``Swap.activate``.
+
+        Raises:
+            ModelNotFound, BundleRefused, Conflict, Internal: Nothing was changed.
+        """
+        return await self._run(self._swap.activate, version, collection)
 
     async def load(self, version: str) -> Bundle:
         """Load a version in every worker; the default stays. Raises as ``activate``."""
         await self._run(self._swap.load, version)
         return self.serving.resolve(version)
 
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+    async def start_experiment(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Swapped:
         """Interleave a version with the active one in every worker. Raises as ``activate``."""
-        return await self._run(self._swap.start_experiment, candidate, share, max_days)
+        return await self._run(self._swap.start_experiment, candidate, share, max_days, collection)
 
-    async def stop_experiment(self) -> Swapped:
+    async def stop_experiment(self, collection: str | None = None) -> Swapped:
         """End the experiment in every worker. Raises as ``activate``."""
-        return await self._run(self._swap.stop_experiment)
+        return await self._run(self._swap.stop_experiment, collection)
 
     async def _run(self, work: Callable[..., Swapped], *arguments: Any) -> Swapped:
         try:

@@ -44,9 +44,11 @@ def superseded(
     """
     used = {own for report in workers for own in (report.version, report.prepared, *report.loaded)}
     if state is not None:
-        used |= {state.version, state.previous, *state.loaded}
-        if state.experiment is not None:
-            used.add(state.experiment.candidate)
+        used.update(state.loaded)
+        for own in map(state.of, (None, *state.collections)):
+            used |= {own.version, own.previous}
+            if own.experiment is not None:
+                used.add(own.experiment.candidate)
     seen: Counter[str] = Counter()
     removed = []
     for info in infos:

@@ -136,6 +136,7 @@ async def list_models(
     if names is not None:
         infos = [info for info in infos if info.name in names]
     serving, failures = requested.serving, registry.failures
+    previous = serving.active_of(collection).previous
     active = active or serving.active
     if names is not None and active not in {info.version for info in infos}:
         active = None
@@ -174,7 +175,7 @@ async def list_models(
         {
             "generation": serving.generation,
             "aliases": {ALIAS: active} if active else {},
-            "previous": serving.previous if requested.key is None else None,
+            "previous": previous if requested.key is None else None,
             "failure": reason(ALIAS),
             "converged": converged(workers, serving.generation),
             "workers": shown if is_admin else None,
@@ -209,13 +210,15 @@ async def load_model(version: Version, registry: ModelsDep) -> JsonResponse:
     responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
-async def activate_model(body: ActivateRequest, registry: ModelsDep) -> JsonResponse:
+async def activate_model(
+    body: ActivateRequest, serving: ServingDep, registry: ModelsDep
+) -> JsonResponse:
     """Make a version the default in every worker, after all have loaded, verified and warmed it.
 
     Open requests finish on the model they started with. Roll back by activating the previous version.
     """
     started = time.perf_counter()
-    swapped = await registry.activate(body.version)
+    swapped = await registry.activate(body.version, serving.collection)
     took_ms = round((time.perf_counter() - started) * 1000, 3)
     return JsonResponse({"alias": ALIAS, **asdict(swapped), "took_ms": took_ms})
 

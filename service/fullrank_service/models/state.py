@@ -11,9 +11,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.bundle.catalog import ACTIVE
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment, name_of
 from fullrank_service.base.settings import reasons
 from fullrank_service.models.livefile import LiveFile, read_live
 
@@ -38,6 +38,7 @@ class ActiveState:
     version          the active version; None: none was activated, and the newest serves
     manifest_sha256  of the active version, so that no other bundle of this version serves
     loaded           further versions that every worker keeps loaded
+    collections      the active versions of others than the default one, by bundle name
     """
 
     generation: int
@@ -46,6 +47,29 @@ class ActiveState:
     loaded: tuple[str, ...] = ()
     previous: str | None = None
     experiment: Experiment | None = None
+    collections: Mapping[str, Active] = field(default_factory=dict)
+
+    def of(self, collection: str | None) -> ActiveState:
+        """Return the state with what it says of a collection in place of the default one."""
+        if self._is_default(collection):
+            return self
+        own = self.collections.get(collection or "", Active())
+        return replace(self, **{name: getattr(own, name) for name in _OF_COLLECTION})
+
+    def within(self, collection: str | None, own: ActiveState) -> ActiveState:
+        """Return the state after a change of what ``of`` returned."""
+        if collection is None or self._is_default(collection):
+            return own
+        active = Active(*(getattr(own, name) for name in _OF_COLLECTION))
+        kept = {name: getattr(self, name) for name in _OF_COLLECTION}
+        return replace(own, **kept, collections={**self.collections, collection: active})
+
+    def _is_default(self, collection: str | None) -> bool:
+        is_own = self.version is not None and name_of(self.version) == collection
+        return collection is None or is_own
+
+
+_OF_COLLECTION = ("version", "manifest_sha256", "previous", "experiment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +177,9 @@ def activated(
     if (state.version, state.manifest_sha256) == (version, sha256):
         return state
     previous = before if before != version else state.previous
-    return ActiveState(generation, version, sha256, state.loaded, previous)
+    # The collection of the default version has no other active one.
+    others = {name: own for name, own in state.collections.items() if name != name_of(version)}
+    return ActiveState(generation, version, sha256, state.loaded, previous, None, others)
 
 
 def experimenting(

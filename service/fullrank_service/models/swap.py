@@ -18,13 +18,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
 from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Experiment, name_of
 from fullrank_service.models.loader import check_memory, find, manifest_sha256
 from fullrank_service.models.state import (
     ActiveState,
@@ -98,53 +98,62 @@ class Swap:
         self._stop = stop if stop is not None else threading.Event()
         self._nudge = nudge
 
-    def activate(self, version: str) -> Swapped:
-        """Make a version the default. Raises BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing changed."""
+    def activate(self, version: str, collection: str | None = None) -> Swapped:
+        """Make a version the default. Raises BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing changed.
+
+        Args:
+            collection: Bundle name for whose searches alone it becomes the default.
+        """
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            before = state.version or _served(reports(self._root))
+            before = state.version or _served(reports(self._root), collection)
             return activated(state, version, sha256, self._next_generation(state), before)
 
-        return self.run(version, change)
+        return self.run(version, change, collection)
 
-    def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+    def start_experiment(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Swapped:
         """Interleave a version with the active one; this ends an experiment with another. Raises as ``activate``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            active = self._other(state, candidate)
+            active = self._other(state, candidate, collection)
             noted = state.manifest_sha256 or manifest_sha256(find(self._root, active).path)
             experiment = Experiment(candidate, share, time.time(), max_days)
             return experimenting(state, active, noted, self._next_generation(state), experiment)
 
-        return self.run(candidate, change)
+        return self.run(candidate, change, collection)
 
-    def promote(self, candidate: str, share: float, max_days: float) -> Swapped:
+    def promote(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Swapped:
         """Make a candidate the default, and interleave the version before it from now on. Raises as ``activate``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            before = self._other(state, candidate)
+            before = self._other(state, candidate, collection)
             experiment = Experiment(before, share, time.time(), max_days)
             generation = self._next_generation(state)
-            return ActiveState(generation, candidate, sha256, state.loaded, before, experiment)
+            after = activated(state, candidate, sha256, generation, before)
+            return replace(after, experiment=experiment)
 
-        return self.run(candidate, change)
+        return self.run(candidate, change, collection)
 
-    def _other(self, state: ActiveState, candidate: str) -> str:
-        active = state.version or _served(reports(self._root))
+    def _other(self, state: ActiveState, candidate: str, collection: str | None) -> str:
+        active = state.version or _served(reports(self._root), collection)
         if active is None or active == candidate:
             raise SwapRefused(f"{candidate}: there is no other version to compare it with")
         return active
 
-    def stop_experiment(self) -> Swapped:
+    def stop_experiment(self, collection: str | None = None) -> Swapped:
         """End the experiment; the active version stays. Without one, change nothing. Raises as ``start_experiment``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
             return without_experiment(state, self._next_generation(state))
 
-        active = serving_version(self._root)
+        active = serving_version(self._root, collection)
         if active is None:
             raise BundleNotFound("No version is active.")
-        return self.run(active, change)
+        return self.run(active, change, collection)
 
     def _next_generation(self, state: ActiveState) -> int:
         return 1 + max([state.generation, *(r.generation for r in reports(self._root))])
@@ -158,17 +167,26 @@ class Swap:
 
         return self.run(version, change)
 
-    def run(self, version: str, change: Callable[[ActiveState, str], ActiveState]) -> Swapped:
+    def run(
+        self,
+        version: str,
+        change: Callable[[ActiveState, str], ActiveState],
+        collection: str | None = None,
+    ) -> Swapped:
         try:
             with lock(self._root):
                 sweep(self._root)
                 info = find(self._root, version)
                 state = read_state(self._root) or ActiveState(0)
                 sha256 = manifest_sha256(info.path)
-                after = change(state, sha256)
+                whole = state if collection is None else self._noted(state)
+                if collection not in (None, info.name):
+                    raise BundleNotFound(f"{version} is no version of the collection {collection}.")
+                own = change(whole.of(collection), sha256)
+                after = whole.within(collection, own)
                 if after != state:
                     self._propose_and_commit(info, sha256, after)
-                return self.wait_until_settled(after, version)
+                return self.wait_until_settled(after, version, own)
         except Locked:
             raise SwapUnderWay(
                 "Another swap is in progress; nothing was changed. Try again when it has finished."
@@ -183,6 +201,16 @@ class Swap:
             raise SwapFailed(
                 f"The change could not be written ({error.strerror}); nothing was changed."
             ) from error
+
+    def _noted(self, state: ActiveState) -> ActiveState:
+        """Return a state that names the default version: what serves unnamed must not become another collection."""
+        if state.version is not None:
+            return state
+        active = _served(reports(self._root))
+        if active is None:
+            raise SwapRefused("no version serves by default yet; activate one first")
+        sha256 = manifest_sha256(find(self._root, active).path)
+        return replace(state, version=active, manifest_sha256=sha256)
 
     def _propose_and_commit(self, info: BundleInfo, sha256: str, after: ActiveState) -> None:
         """Run both phases. Raises BundleError or OSError if nothing was changed."""
@@ -232,8 +260,8 @@ class Swap:
                 raise
             _log.exception("the state was written, but may not survive a power cut")
 
-    def wait_until_settled(self, state: ActiveState, version: str) -> Swapped:
-        """Wait until every worker follows the state and has loaded the version."""
+    def wait_until_settled(self, state: ActiveState, version: str, own: ActiveState) -> Swapped:
+        """Wait until every worker follows the state and has loaded the version; own: the state of its collection."""
         end = time.monotonic() + _SETTLE_S
         while True:
             found = [report for report in reports(self._root) if report.started]
@@ -242,18 +270,26 @@ class Swap:
                 state.version is None or converged(found, state.generation)
             )
             if done or time.monotonic() >= end or self._stop.is_set():
-                return Swapped(state.generation, state.version, state.previous, len(found), done)
+                return Swapped(own.generation, own.version, own.previous, len(found), done)
             self._stop.wait(_POLL_S)
 
 
-def serving_version(root: Path) -> str | None:
-    """Return the activated version, else the one that running workers serve. Raises StateDamaged."""
-    state = read_state(root)
-    return (state.version if state is not None else None) or _served(reports(root))
+def serving_version(root: Path, collection: str | None = None) -> str | None:
+    """Return the activated version of a collection, else of the default one, else the one that running workers serve.
+
+    Raises:
+        StateDamaged: The state cannot be read.
+    """
+    state = read_state(root) or ActiveState(0)
+    return state.of(collection).version or state.version or _served(reports(root))
 
 
-def _served(found: list[Report]) -> str | None:
-    return next((report.version for report in found if report.version is not None), None)
+def _served(found: list[Report], collection: str | None = None) -> str | None:
+    """Return what workers serve by default, or in a collection that has no active version."""
+    if collection is None:
+        return next((report.version for report in found if report.version is not None), None)
+    loaded = [version for report in found for version in report.loaded]
+    return max((version for version in loaded if name_of(version) == collection), default=None)
 
 
 def _reasons(workers: list[Report], proposal: Proposal, stopping: bool) -> str:

@@ -46,7 +46,7 @@ class Trying:
         min_seq: int,
     ) -> Ranked:
         """Rank a search that names no model, for a person if known, in the view of the active version."""
-        experiment = serving.serving.experiment
+        experiment = serving.experiment
         if experiment is not None:
             coin = _coin(experiment, request, person)
             if coin is not None:

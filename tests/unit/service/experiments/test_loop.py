@@ -341,6 +341,18 @@ def test_another_model_that_serves_is_left_alone(case: Case) -> None:
         case.step()
 
 
+def test_the_loop_of_another_collection_leaves_the_default_alone(case: Case) -> None:
+    other = make_bundle(case.root, "other", created=at(3))
+    case.swap.activate(other)
+    case.swap.activate(case.old, "shop")
+    assert case.step()["did"] == "began an experiment"
+    state = read_state(case.root)
+    assert state is not None
+    assert (state.version, state.experiment) == (other, None)
+    assert state.collections["shop"].experiment is not None
+    assert case.step()["because"] == "an experiment is open"
+
+
 def test_damaged_decisions_are_not_overwritten(case: Case) -> None:
     (case.root / DECISIONS).write_text("[1")
     with pytest.raises(FullrankError, match=DECISIONS):
