@@ -84,7 +84,6 @@ class BlendSettings:
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a blend and of its parts. Raises RecipeError."""
     for key in ("recipes", "linked"):
         texts: tuple[str, ...] = getattr(recipe.own, key)
         names = {text.split()[0] for text in texts if text.strip()}

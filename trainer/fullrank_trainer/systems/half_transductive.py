@@ -104,7 +104,6 @@ class HalfTransductiveLearner(TripleLearner):
         return found
 
     def parameters(self) -> Arrays:
-        """Return W and the document vectors."""
         return {"W": self.W, "vectors": self.vectors}
 
     def linear(self) -> Parameters:
@@ -115,7 +114,6 @@ class HalfTransductiveLearner(TripleLearner):
         return Parameters(self.W, V, D, np.zeros(self.features.documents, np.float32))
 
     def measure(self, valid: Validation) -> float:
-        """Return the MAP on validation; no model is compiled."""
         linear = self.linear()
         documents = replace(scan_documents(self.features, linear), dense=self.stored_vectors())
         queries = scan_queries(self.features, linear, valid.rows)
@@ -171,7 +169,7 @@ def document_features(features: Features) -> Rows:
 
 @compiled()
 def _triple(  # type: ignore[no-untyped-def]
-    q, p, n, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate, update
+    q, p, n, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate
 ):
     """Take the step of a triple (x, y_p, y_n); return its loss.
 
@@ -207,7 +205,7 @@ def _triple(  # type: ignore[no-untyped-def]
         for m in range(size):
             margin_k -= functional[m] * u[m]
     loss = gamma * max(0.0, margin_k) + max(0.0, margin)
-    if not update or loss <= 0:
+    if loss <= 0:
         return loss
     step = np.float32(rate)
     back = np.zeros(size, np.float32)  # the direction of every row of x
@@ -229,14 +227,14 @@ def _triple(  # type: ignore[no-untyped-def]
 @compiled(parallel=True)
 def supervised_sgd(  # type: ignore[no-untyped-def]
     queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, D, W, vectors, gamma, rate,
-    losses, update,
+    losses,
 ):  # fmt: skip
     """Run stochastic gradient descent over triples, int64 (T,); losses float32 (T,). Arguments: see ``margin_sgd``."""
     for i in prange(shards):
         for t in range(i, len(queries), shards):
             losses[t] = _triple(
                 queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
-                D, W, vectors, gamma, rate, update,
+                D, W, vectors, gamma, rate,
             )  # fmt: skip
 
 
@@ -249,13 +247,12 @@ class SupervisedLearner(HalfTransductiveLearner):
         self.per_epoch = recipe.train.triples or len(features.pairs)
         self._D = np.ones((len(features.z), features.s.width), np.float32)
 
-    def step(self, drawn: Drawn, rate: float, *, update: bool = True) -> Float32:
-        """Take the steps of triples; without ``update`` only measure."""
+    def step(self, drawn: Drawn, rate: float) -> Float32:
         losses, shards, matrices = triple_arguments(self.features, self.x, drawn)
         triples = (column.astype(np.int64) for column in drawn)
         supervised_sgd(
             *triples, shards, *matrices, self._D, self.W, self.vectors, self.settings.gamma, rate,
-            losses, update,
+            losses,
         )  # fmt: skip
         return losses
 
@@ -276,7 +273,7 @@ _NEIGHBOURS = 10  # nearest documents by tf-idf that count as linked where there
 
 @compiled()
 def _pair(  # type: ignore[no-untyped-def]
-    i, j, adjacent, x, W, vectors, gamma, rate, update
+    i, j, adjacent, x, W, vectors, gamma, rate
 ):
     """Take the step of a pair (i, j); return its loss.
 
@@ -298,8 +295,6 @@ def _pair(  # type: ignore[no-untyped-def]
     loss = far_vectors * gamma + far if adjacent else 0.0
     if not adjacent:
         loss = gamma * max(0.0, 1.0 - far_vectors) + max(0.0, 1.0 - far)
-    if not update:
-        return loss
     towards = np.float32(-rate if adjacent else rate)
     if gamma > 0 and (adjacent or far_vectors < 1):
         for n in range(size):
@@ -317,12 +312,12 @@ def _pair(  # type: ignore[no-untyped-def]
 
 @compiled()
 def graph_sgd(  # type: ignore[no-untyped-def]
-    first, second, adjacent, x, W, vectors, gamma, rates, losses, update
+    first, second, adjacent, x, W, vectors, gamma, rates, losses
 ):
     """Take the steps of pairs (first, second), int64 (T,), adjacent bool (T,), in order, each at its own rate."""
     for t in range(len(first)):
         losses[t] = _pair(
-            first[t], second[t], adjacent[t], x, W, vectors, gamma, rates[t], update
+            first[t], second[t], adjacent[t], x, W, vectors, gamma, rates[t]
         )  # fmt: skip
 
 
@@ -374,20 +369,7 @@ class Graph:
         )
 
     def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
-        asked = first * self.neighbours.shape[0] + second
-        places = np.searchsorted(self._keys, asked)
-        found: npt.NDArray[np.bool_] = self._keys[np.minimum(places, len(self._keys) - 1)] == asked
-        return found
-
-
-def run(
-    drawn: Drawn, x: Rows, W: Float32, vectors: Float32, gamma: float, rates: Float64, *,
-    update: bool = True,
-) -> Float32:  # fmt: skip
-    """Take the steps of pairs in place; return each loss before its step, float32 (T,)."""
-    losses = np.zeros(len(drawn[0]), np.float32)
-    graph_sgd(*drawn, x.arrays, W, vectors, gamma, rates, losses, update)
-    return losses
+        return np.isin(first * self.neighbours.shape[0] + second, self._keys)
 
 
 class GraphLearner(HalfTransductiveLearner):
@@ -401,13 +383,13 @@ class GraphLearner(HalfTransductiveLearner):
         self.per_epoch = recipe.train.triples or 2 * graph.neighbours.nnz
 
     def draw(self, count: int) -> Drawn:
-        """Draw pairs of documents, and whether each is adjacent."""
         return self.graph.sample(count, self.rng)
 
     def step(self, drawn: Drawn, rate: float | Float64) -> Float32:
-        """Take the steps of pairs, each at its own rate or all at one."""
-        rates = np.full(len(drawn[0]), rate)
-        return run(drawn, self.x, self.W, self.vectors, self.settings.gamma, rates)
+        losses = np.zeros(len(drawn[0]), np.float32)
+        rates, gamma = np.full(len(losses), rate), self.settings.gamma
+        graph_sgd(*drawn, self.x.arrays, self.W, self.vectors, gamma, rates, losses)
+        return losses
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """Take the steps of one epoch; the rate falls to zero over the whole training."""

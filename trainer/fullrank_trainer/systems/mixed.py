@@ -88,7 +88,6 @@ def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Enc
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a mix and of its two parts. Raises RecipeError."""
     names = recipe.own.recipes
     require(len(names) == 2, "mixed.recipes: name two recipes, with a comma between them")
     validate_parts(recipe, "mixed.recipes", names)

@@ -86,7 +86,7 @@ def _update(
 
 @compiled()
 def _pair_triple(  # type: ignore[no-untyped-def]
-    q, d, n, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, update, always
+    q, d, n, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, always
 ):
     """Return the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)) of a triple and, if it is positive, take its step.
 
@@ -105,8 +105,8 @@ def _pair_triple(  # type: ignore[no-untyped-def]
         margin = 1.0 - alpha[0] * lexical
         margin -= _score(qi, qv, pi, pv, starts, table, off_diagonal)
         margin += _score(qi, qv, ni, nv, starts, table, off_diagonal)
-        if margin <= 0 or not update:
-            return max(0.0, margin)
+        if margin <= 0:
+            return 0.0
     _update(qi, qv, pi, pv, starts, table, off_diagonal, closed, rate)
     _update(qi, qv, ni, nv, starts, table, off_diagonal, closed, -rate)
     alpha[0] += rate * lexical
@@ -115,7 +115,7 @@ def _pair_triple(  # type: ignore[no-untyped-def]
 
 @compiled(parallel=True)
 def pair_sgd(  # type: ignore[no-untyped-def]
-    triples, shards, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, update, always,
+    triples, shards, xq, xd, starts, table, alpha, identity, off_diagonal, closed, rate, always,
     losses,
 ):  # fmt: skip
     """Run stochastic gradient descent over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,), alpha (1,)."""
@@ -123,7 +123,7 @@ def pair_sgd(  # type: ignore[no-untyped-def]
         for t in range(i, len(triples), shards):
             losses[t] = _pair_triple(
                 triples[t, 0], triples[t, 1], triples[t, 2], xq, xd, starts, table, alpha,
-                identity, off_diagonal, closed, rate, update, always,
+                identity, off_diagonal, closed, rate, always,
             )  # fmt: skip
 
 
@@ -229,7 +229,6 @@ class PairLearner(TripleLearner):
         return self.table.reshape(self.width, self.width)
 
     def draw(self, count: int) -> Drawn:
-        """Draw triples, int64 (T, 3)."""
         texts = self.texts
         columns = sample(texts.pairs, len(texts.xd), texts.mates, count, self.rng)
         return (np.stack(columns, axis=1, dtype=np.int64),)
@@ -253,12 +252,10 @@ class PairLearner(TripleLearner):
         self._violating = []
         self._remove()
 
-    def run(
-        self, triples: Int64, rate: float, *, update: bool = True, always: bool = False
-    ) -> Float32:
+    def run(self, triples: Int64, rate: float, *, always: bool = False) -> Float32:
         """Take the steps of triples, int64 (T, 3), in place; return each hinge before its step, float32 (T,).
 
-        Without ``update`` only measure; with ``always`` step whether or not the margin is violated.
+        With ``always`` step whether or not the margin is violated.
         """
         losses = np.zeros(len(triples), np.float32)
         if len(triples):
@@ -266,7 +263,7 @@ class PairLearner(TripleLearner):
             pair_sgd(
                 triples, min(numba.get_num_threads(), len(triples)), self.texts.xq.arrays,
                 self.texts.xd.arrays, self.starts, self.table, self.alpha, np.ones(apart, np.float32),
-                self.pairs.zero_diagonal, self.closed, rate, update, always, losses,
+                self.pairs.zero_diagonal, self.closed, rate, always, losses,
             )  # fmt: skip
         return losses
 
@@ -290,7 +287,6 @@ class PairLearner(TripleLearner):
         return {"violations": violations, "epochs": epochs, "rate": self.rate}
 
     def state(self) -> Arrays:
-        """Return nothing: the parameters are enough."""
         return {}
 
     def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -331,7 +327,6 @@ class PairLearner(TripleLearner):
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a recipe of word pairs. Raises RecipeError."""
     pairs = recipe.own
     require(
         pairs.store == "dense" or not (pairs.keep or pairs.zero_diagonal),

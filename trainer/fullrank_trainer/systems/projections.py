@@ -335,7 +335,6 @@ class S2NetLearner(RestoresInPlace):
         return float(found.fun)
 
     def measure(self, valid: Validation) -> float:
-        """Return the MAP of the cosine alone on validation."""
         U, V = self.space.tables(self.A)
         queries = _encoded(embed(self.features.xq.take(valid.rows), np.ascontiguousarray(U)))
         documents = _encoded(embed(self.features.xd.composed(), np.ascontiguousarray(V)))
@@ -345,8 +344,7 @@ class S2NetLearner(RestoresInPlace):
         return {"A": self.A}
 
     def state(self) -> Arrays:
-        """Return nothing: L-BFGS starts anew in each epoch."""
-        return {}
+        return {}  # L-BFGS starts anew in each epoch
 
 
 def _encoded(Y: Float32) -> Encoded:

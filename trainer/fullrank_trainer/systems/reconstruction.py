@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.storage.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.storage.encoding import Float32, Float64, Int64, Rows
 from fullrank_trainer.compiled import compiled
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.recipes.recipe import Recipe
@@ -122,26 +122,11 @@ class FactoredMatrix:
         size = V.shape[1]
         return FactoredMatrix(V, np.eye(size), np.eye(size), _gram(V))
 
-    def step(self, indices: Int32, values: Float32, v: Float32, c: float) -> float:
-        """Take one step on ‖V v − φ‖²; return its value before the step."""
-        Gv, b = np.zeros(len(v)), np.zeros(len(v))
-        error: float = squared_error(indices, values, v, self.T, self.M, self.G, Gv, b)
-        growth, _ = gradient_step(
-            indices, values, v, c, self.T, self.M, self.inverse, self.G, Gv, b
-        )  # fmt: skip
-        if must_fold(growth):
-            self.fold()
-        return error
-
     def fold(self) -> None:
         """Fold M into T in place: T ← T M, M ← I, G ← VᵀV."""
         self.T[:] = self.T @ self.M.astype(np.float32)
         self.M[:] = self.inverse[:] = np.eye(len(self.M))
         self.G[:] = _gram(self.T)
-
-    def value(self) -> Float32:
-        """Return V, float32 (words, N)."""
-        return self.T @ self.M.astype(np.float32)
 
 
 @compiled()
@@ -156,7 +141,7 @@ def _gram(V: Float32) -> Float64:
 
 @compiled()
 def _document(  # type: ignore[no-untyped-def]
-    k, other, x, W, vectors, T, M, inverse, G, gamma, rate, update
+    k, other, x, W, vectors, T, M, inverse, G, gamma, rate
 ):
     """Take the step of a document k and another document l; return (loss, growth).
 
@@ -180,8 +165,6 @@ def _document(  # type: ignore[no-untyped-def]
     for n in range(size):
         margin -= v[n] * difference[n]
     loss = gamma * error + max(0.0, margin)
-    if not update:
-        return loss, 0.0
     growth = 0.0
     if gamma > 0:
         growth, c = gradient_step(
@@ -202,7 +185,7 @@ def _document(  # type: ignore[no-untyped-def]
 
 @compiled()
 def reconstruction_sgd(  # type: ignore[no-untyped-def]
-    start, first, second, x, W, vectors, T, M, inverse, G, gamma, rate, losses, update
+    start, first, second, x, W, vectors, T, M, inverse, G, gamma, rate, losses
 ):
     """Take the steps of (first, second), int64 (T,), from ``start`` on; return the place after the last one.
 
@@ -210,7 +193,7 @@ def reconstruction_sgd(  # type: ignore[no-untyped-def]
     """
     for t in range(start, len(first)):
         losses[t], growth = _document(
-            first[t], second[t], x, W, vectors, T, M, inverse, G, gamma, rate, update
+            first[t], second[t], x, W, vectors, T, M, inverse, G, gamma, rate
         )  # fmt: skip
         if must_fold(growth):
             return t + 1
@@ -219,15 +202,14 @@ def reconstruction_sgd(  # type: ignore[no-untyped-def]
 
 def run(
     x: Rows, W: Float32, vectors: Float32, V: FactoredMatrix, drawn: Drawn, gamma: float,
-    rate: float, *, update: bool = True,
+    rate: float,
 ) -> Float32:  # fmt: skip
-    """Take the steps of some pairs of documents in place, in order, or only measure; return the losses before."""
+    """Take the steps of some pairs of documents in place, in order; return the losses before."""
     losses = np.zeros(len(drawn[0]), np.float32)
     place = 0
     while place < len(losses):
         place = reconstruction_sgd(
             place, *drawn, x.arrays, W, vectors, V.T, V.M, V.inverse, V.G, gamma, rate, losses,
-            update,
         )  # fmt: skip
         if place < len(losses):
             V.fold()
@@ -258,15 +240,12 @@ class ReconstructionLearner(HalfTransductiveLearner):
         self.V = FactoredMatrix.of(decoder(self.x, self.vectors))
 
     def draw(self, count: int) -> Drawn:
-        """Draw documents, and another one for each."""
         return sample(len(self.x), count, self.rng)
 
     def step(self, drawn: Drawn, rate: float) -> Float32:
-        """Take the steps of pairs of documents."""
         return run(self.x, self.W, self.vectors, self.V, drawn, self.settings.gamma, rate)
 
     def state(self) -> Arrays:
-        """Return the chosen rate, and V."""
         return {**super().state(), **vars(self.V)}
 
 

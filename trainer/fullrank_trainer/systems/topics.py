@@ -208,12 +208,10 @@ class TopicLearner(RestoresInPlace):
         return float(self.objective[0])
 
     def parameters(self) -> Arrays:
-        """Return φ of both sides, once if merged."""
         found = {"document": self.phi_d}
         return found if self.settings.merged else {**found, "query": self.phi_q}
 
     def state(self) -> Arrays:
-        """Return what the next iteration needs in addition to φ."""
         return {
             "theta": self.theta,
             "multipliers": self.multipliers,

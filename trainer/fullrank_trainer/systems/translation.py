@@ -46,7 +46,6 @@ class TranslationSettings:
 
 
 def validate(recipe: Recipe) -> None:
-    """Check the settings of a translation recipe. Raises RecipeError."""
     validate_model(recipe)
     require(
         recipe.train.loss == "none" or bool(recipe.train.monolingual),

@@ -221,7 +221,7 @@ def _update_diagonal(
 
 @compiled()
 def _margin_triple(  # type: ignore[no-untyped-def]
-    q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update
+    q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate
 ):
     """Return the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)) of a triple and, if it is positive, take its step.
 
@@ -249,8 +249,8 @@ def _margin_triple(  # type: ignore[no-untyped-def]
             add_row(v, V[xd[1][p]], -xd[2][p])
         for k in range(size):
             margin -= u[k] * v[k]
-    if margin <= 0 or not update:
-        return max(0.0, margin)
+    if margin <= 0:
+        return 0.0
     step = np.float32(rate)
     if latent:
         for p in range(xq[0][q], xq[0][q + 1]):
@@ -273,7 +273,7 @@ def _margin_triple(  # type: ignore[no-untyped-def]
 @compiled(parallel=True)
 def margin_sgd(  # type: ignore[no-untyped-def]
     queries, positives, negatives, shards, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased,
-    rate, losses, update,
+    rate, losses,
 ):  # fmt: skip
     """Run stochastic gradient descent over triples: rows of queries, relevant and other documents, int64 (T,).
 
@@ -285,7 +285,7 @@ def margin_sgd(  # type: ignore[no-untyped-def]
         for t in range(i, len(queries), shards):
             losses[t] = _margin_triple(
                 queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
-                U, V, D, bias, latent, learn, biased, rate, update,
+                U, V, D, bias, latent, learn, biased, rate,
             )  # fmt: skip
 
 
@@ -388,15 +388,3 @@ def softmax_gradient(
             z = kept[k] + negatives + np.float32(1e-30)
             row[positives[first + k]] = scale * share[k] * (kept[k] / z - np.float32(1)) / queries
         losses[i] = loss / total
-
-
-@compiled(parallel=True)
-def column_sums(G: Float32, out: Float32) -> None:
-    """Compute out[c] = Σ_i G_ic; G (B, C)."""
-    columns = G.shape[1]
-    for part in prange(_PARTS):
-        first, last = part * columns // _PARTS, (part + 1) * columns // _PARTS
-        out[first:last] = 0
-        for i in range(G.shape[0]):
-            for c in range(first, last):
-                out[c] += G[i, c]

@@ -167,16 +167,14 @@ def run(
     parameters: Parameters,
     triples: Drawn,
     rate: float,
-    *,
-    update: bool = True,
 ) -> Float32:
-    """Take the steps of triples in place, or only measure them; return each hinge before its step, float32 (T,)."""
+    """Take the steps of triples in place; return each hinge before its step, float32 (T,)."""
     losses, shards, matrices = triple_arguments(features, features.xd.composed(), triples)
     p, settings = parameters, features.settings
     kernels.margin_sgd(
         *(column.astype(np.int64) for column in triples), shards, *matrices,
         p.U, p.V, p.D, p.bias, bool(len(p.V)), settings.diagonal == "learned", settings.bias,
-        rate, losses, update,
+        rate, losses,
     )  # fmt: skip
     return losses
 

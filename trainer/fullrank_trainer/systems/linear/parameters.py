@@ -256,7 +256,6 @@ class LinearLearner(RestoresInPlace):
         self.values = start(features, train, rng) if values is None else values
 
     def parameters(self) -> Arrays:
-        """Return U, V, D, bias and layers; an array that both sides share occurs once."""
         return dict(self.values.arrays())
 
     def measure(self, valid: Validation) -> float:

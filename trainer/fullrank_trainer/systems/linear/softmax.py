@@ -132,11 +132,9 @@ class SoftmaxLearner(LinearLearner):
         self._state = start_state(features, train, self.values)
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Take one pass over the training queries."""
         return epoch(self.features, self.train, self._state, self.rng, done, share)
 
     def state(self) -> Arrays:
-        """Return AdaGrad's sums of squares and the factors of the diagonals."""
         return dict(self._state.arrays())
 
 
@@ -305,8 +303,7 @@ def _step(
             _step_diagonal(state, f, asked, by_query_word, by_word, G, train.diagonal_rate)
     del postings, by_word  # the largest arrays of a step
     if features.settings.bias:
-        g = np.empty(len(candidates), np.float32)
-        kernels.column_sums(G, g)
+        g = G.sum(axis=0)
         if cold is not None:
             g[cold] = 0
         state.squares_bias[candidates] += g * g

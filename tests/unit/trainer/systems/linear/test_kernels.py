@@ -271,13 +271,6 @@ def test_weights_of_one_over_the_root_are_no_weights() -> None:
     np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (7, 1), (64, 501)])
-def test_column_sums_are_those_of_numpy(shape: tuple[int, int]) -> None:
-    G = np.random.default_rng(9).standard_normal(shape, np.float32)
-    found = check_threads(kernels.column_sums, G, np.full(shape[1], np.nan, np.float32))[-1]
-    np.testing.assert_allclose(found, G.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
 def test_softmax_gradient_of_extreme_scores_is_finite(shift: float) -> None:
     S = np.array([[0, 80, -80, 3, 0, 0]], np.float32) + np.float32(shift)

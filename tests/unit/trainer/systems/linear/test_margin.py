@@ -170,7 +170,7 @@ def test_no_step_if_the_margin_is_satisfied(features: Features) -> None:
     assert run_one(features, p, triple, 0.5) == 0
     columns = tuple(np.array([row], np.int64) for row in triple)
     p.bias[:] = before.bias[:] = 0
-    assert margin.run(features, p, columns, 0.5, update=False)[0] > 0
+    assert margin.run(features, p, columns, 0.0)[0] > 0
     for (name, array), (_, kept) in zip(p.arrays(), before.arrays(), strict=True):
         np.testing.assert_array_equal(array, kept, err_msg=name)
 
@@ -250,9 +250,9 @@ def test_shards_cover_every_triple(features: Features) -> None:
         features.pairs, features.documents, features.mates, 1001, np.random.default_rng(0)
     )
     p = random_parameters(features, 0.05)
-    many = margin.run(features, p, triples, 0.0, update=False)
+    many = margin.run(features, p, triples, 0.0)
     numba.set_num_threads(1)
-    np.testing.assert_array_equal(many, margin.run(features, p, triples, 0.0, update=False))
+    np.testing.assert_array_equal(many, margin.run(features, p, triples, 0.0))
     assert (many > 0).any()
 
 

@@ -252,7 +252,7 @@ class Twin:
 
 def run(
     prime: int, table: np.ndarray, alpha: np.ndarray, triples: np.ndarray, rate: float, *,
-    apart: bool = False, off_diagonal: bool = False, closed: bool = False, update: bool = True,
+    apart: bool = False, off_diagonal: bool = False, closed: bool = False,
     always: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """The kernel on some triples, in place."""
@@ -260,7 +260,7 @@ def run(
     text = (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values)
     kernels.pair_sgd(
         triples, 1, text, text, window_starts(WIDTH, prime, len(table)), table, alpha,
-        np.ones(WIDTH if apart else 0, np.float32), off_diagonal, closed, rate, update, always, losses,
+        np.ones(WIDTH if apart else 0, np.float32), off_diagonal, closed, rate, always, losses,
     )  # fmt: skip
     return losses
 
@@ -350,7 +350,7 @@ def test_closed_weights_stay_zero() -> None:
 def test_measuring_changes_nothing_and_always_steps() -> None:
     table, alpha = random_table(23), np.array([0.5])
     before = table.copy()
-    measured = run(PRIME, table, alpha, TRIPLES, 0.1, apart=True, update=False)
+    measured = run(PRIME, table, alpha, TRIPLES, 0.0, apart=True)
     np.testing.assert_array_equal(table, before)
     assert alpha[0] == 0.5
     assert (measured == 0).any()
@@ -378,7 +378,7 @@ def test_shards_cover_every_triple() -> None:
     text = (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values)
     kernels.pair_sgd(
         TRIPLES, numba.get_num_threads(), text, text, window_starts(WIDTH, PRIME, 23), table, alpha,
-        np.zeros(0, np.float32), False, False, 0.0, False, False, losses,
+        np.zeros(0, np.float32), False, False, 0.0, False, losses,
     )  # fmt: skip
     numba.set_num_threads(1)
-    np.testing.assert_array_equal(losses, run(PRIME, table, alpha, TRIPLES, 0.0, update=False))
+    np.testing.assert_array_equal(losses, run(PRIME, table, alpha, TRIPLES, 0.0))

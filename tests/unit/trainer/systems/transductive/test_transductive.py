@@ -20,12 +20,18 @@ from fullrank_trainer.recipes.recipe import Recipe, load_recipe
 from fullrank_trainer.systems.half_transductive import (
     Graph,
     SupervisedLearner,
+    graph_sgd,
     nearest_by_cosine,
-    run,
 )
 from fullrank_trainer.systems.linear.parameters import scan_queries
 from fullrank_trainer.systems.projections import cosine_projection
-from fullrank_trainer.systems.reconstruction import FactoredMatrix, sample
+from fullrank_trainer.systems.reconstruction import (
+    FactoredMatrix,
+    gradient_step,
+    must_fold,
+    sample,
+    squared_error,
+)
 from fullrank_trainer.systems.reconstruction import run as reconstruction_run
 from tests.planted import write_planted, write_planted_links
 
@@ -157,7 +163,7 @@ def test_no_step_if_both_margins_are_satisfied(linked: Features) -> None:
     assert run_one(model, triple, 0.5) == 0
     model.vectors[triple[1]] = model.vectors[triple[2]] = vectors[0] = 0
     columns = tuple(np.array([row], np.int64) for row in triple)
-    assert model.step(columns, 0.5, update=False)[0] == 1
+    assert model.step(columns, 0.0)[0] == 1
     np.testing.assert_array_equal(model.W, W)
     np.testing.assert_array_equal(model.vectors[triple[1]], 0)
 
@@ -248,6 +254,15 @@ class Model:
         self.vectors[i] += rate * gamma * g(y)
         self.vectors[j] -= rate * gamma * g(y) + rate * g(z)
         self.W += rate * np.outer(self.phi[i], g(z))
+
+
+def run(
+    drawn: Any, x: Rows, W: np.ndarray, vectors: np.ndarray, gamma: float, rates: np.ndarray
+) -> np.ndarray:
+    """Take the steps of pairs in place; return the losses before them."""
+    losses = np.zeros(len(drawn[0]), np.float32)
+    graph_sgd(*drawn, x.arrays, W, vectors, gamma, rates, losses)
+    return losses
 
 
 def pair(i: int, j: int, adjacent: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -430,6 +445,22 @@ def sparse(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray
     return indices, rng.random(count).astype(np.float32)
 
 
+def take_step(factored: FactoredMatrix, *given: Any) -> float:
+    """Take a step of (indices, values, v, c) as training does; return the error before it."""
+    indices, values, v, c = given
+    Gv, b = np.zeros(len(v)), np.zeros(len(v))
+    T, M, inverse, G = vars(factored).values()
+    error: float = squared_error(indices, values, v, T, M, G, Gv, b)
+    growth, _ = gradient_step(indices, values, v, c, T, M, inverse, G, Gv, b)
+    if must_fold(growth):
+        factored.fold()
+    return error
+
+
+def value_of(factored: FactoredMatrix) -> np.ndarray:
+    return factored.T @ factored.M.astype(np.float32)
+
+
 @pytest.mark.parametrize("c", [0.001, 0.05, 0.3])
 def test_steps_equal_those_of_the_dense_matrix(c: float) -> None:
     """Take hundreds of steps V ← V − c (V v − φ) vᵀ, with φ of no word and of one word."""
@@ -442,11 +473,11 @@ def test_steps_equal_those_of_the_dense_matrix(c: float) -> None:
         phi = np.zeros(WORDS)
         phi[indices] = values
         residual = V @ v - phi
-        error = factored.step(indices, values, v, c)
+        error = take_step(factored, indices, values, v, c)
         assert error == pytest.approx(residual @ residual, rel=1e-3, abs=1e-5)
         V -= c * np.outer(residual, v.astype(np.float64))
         folds += np.array_equal(factored.M, np.eye(FACTORED_SIZE))
-    np.testing.assert_allclose(factored.value(), V, atol=2e-5)
+    np.testing.assert_allclose(value_of(factored), V, atol=2e-5)
     np.testing.assert_allclose(factored.G, V.T @ V, atol=1e-4)
     np.testing.assert_allclose(factored.M @ factored.inverse, np.eye(FACTORED_SIZE), atol=1e-6)
     assert (folds > 0) == (c > 0.04)
@@ -455,14 +486,17 @@ def test_steps_equal_those_of_the_dense_matrix(c: float) -> None:
 def test_folding_changes_the_factors_but_not_the_matrix() -> None:
     rng, factored = np.random.default_rng(2), FactoredMatrix.of(factored_start())
     for _ in range(20):
-        factored.step(
-            *sparse(rng, 4), rng.standard_normal(FACTORED_SIZE).astype(np.float32) * 0.5, 0.1
+        take_step(
+            factored,
+            *sparse(rng, 4),
+            rng.standard_normal(FACTORED_SIZE).astype(np.float32) * 0.5,
+            0.1,
         )
-    before, T = factored.value(), factored.T
+    before, T = value_of(factored), factored.T
     other = FactoredMatrix(*(array.copy() for array in vars(factored).values()))
     factored.fold()
     assert factored.T is T
-    np.testing.assert_allclose(factored.value(), before, atol=1e-6)
+    np.testing.assert_allclose(value_of(factored), before, atol=1e-6)
     np.testing.assert_array_equal(factored.M, np.eye(FACTORED_SIZE))
     assert not np.array_equal(other.M, factored.M)
 
@@ -473,11 +507,11 @@ def test_a_step_that_makes_the_factor_singular_stays_finite() -> None:
     indices, values = sparse(np.random.default_rng(3), 4)
     v = np.array([1, 0, 0, 0, 0], np.float32)
     for _ in range(3):
-        factored.step(indices, values, v, 1.0)
+        take_step(factored, indices, values, v, 1.0)
     phi = np.zeros(WORDS)
     phi[indices] = values
     V[:, 0] = phi
-    np.testing.assert_allclose(factored.value(), V, atol=3e-3)
+    np.testing.assert_allclose(value_of(factored), V, atol=3e-3)
 
 
 DOCUMENTS, RECONSTRUCTION_WORDS, RECONSTRUCTION_SIZE = 12, 20, 4
@@ -547,7 +581,7 @@ def test_steps_equal_the_dense_updates(gamma: float) -> None:
     np.testing.assert_allclose(losses, wanted, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(W, model.W, atol=1e-4)
     np.testing.assert_allclose(vectors, model.vectors, atol=1e-4)
-    np.testing.assert_allclose(V.value(), model.V, atol=1e-4)
+    np.testing.assert_allclose(value_of(V), model.V, atol=1e-4)
 
 
 def test_a_step_of_a_singular_factor_moves_code_and_decoder_alike() -> None:
@@ -567,7 +601,7 @@ def test_a_step_of_a_singular_factor_moves_code_and_decoder_alike() -> None:
         c / (2 * gamma),
     )
     residual = model.V @ model.vectors[k] - model.phi[k]
-    moved = (model.V - V.value())[:, 0] / (2 * residual)  # ΔV = −c (V v − φ) vᵀ
+    moved = (model.V - value_of(V))[:, 0] / (2 * residual)  # ΔV = −c (V v − φ) vᵀ
     taken = (model.vectors[k] - vectors[k]) / (model.V.T @ residual)  # Δv = −c Vᵀ(V v − φ)
     unread = model.phi[k] == 0  # Rounding in V = T M is least there.
     np.testing.assert_allclose(moved[unread], 0.999 * c, rtol=1e-5)
@@ -586,7 +620,7 @@ def test_reconstruction_a_step_follows_the_negative_gradient(name: str) -> None:
         reconstruction_run(
             reconstruction_texts(), W, vectors, V, (np.array([k]), np.array([other])), gamma, 1e-3
         )
-        after = {"V": V.value(), "W": W, "vectors": vectors}[name]
+        after = {"V": value_of(V), "W": W, "vectors": vectors}[name]
         before = getattr(model, name)
         step = (after - before.astype(np.float32)) / 1e-3
         for place in np.argwhere(np.abs(step) > 0.05)[::3]:
@@ -617,22 +651,20 @@ def test_codes_reconstruct_as_well_as_singular_vectors() -> None:
             100.0,
             5e-4,
         )
-    found = np.square(vectors @ V.value().T - model.phi).sum()
+    found = np.square(vectors @ value_of(V).T - model.phi).sum()
     best = np.square(np.linalg.svd(model.phi)[1][RECONSTRUCTION_SIZE:]).sum()
     assert best - 1e-4 < found < 1.05 * best
 
 
-def test_measuring_changes_no_parameter() -> None:
+def test_steps_of_rate_zero_change_no_parameter() -> None:
     model = ReconstructionModel()
     W, vectors, V = kernels_of(model)
-    before = W.copy(), vectors.copy(), V.value()
+    before = W.copy(), vectors.copy(), value_of(V)
     drawn = sample(DOCUMENTS, 30, np.random.default_rng(2))
-    losses = reconstruction_run(
-        reconstruction_texts(), W, vectors, V, drawn, 0.6, 0.1, update=False
-    )
+    losses = reconstruction_run(reconstruction_texts(), W, vectors, V, drawn, 0.6, 0.0)
     wanted = [model.loss(k, other, 0.6) for k, other in zip(*drawn, strict=True)]
     np.testing.assert_allclose(losses, wanted, rtol=1e-4, atol=1e-5)
-    for a, b in zip(before, (W, vectors, V.value()), strict=True):
+    for a, b in zip(before, (W, vectors, value_of(V)), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
