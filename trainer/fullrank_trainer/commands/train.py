@@ -181,7 +181,7 @@ def train(
         rerank=rerank,
         exported_from=None if exported_from is None else resolve(exported_from),
         strict=strict,
-        fields=None if fields is None else split_names(fields),
+        fields=None if fields is None else [*filter(None, map(str.strip, fields.split(",")))],
         seconds=None if time is None else seconds_of(time),
         memory=None if memory is None else parse_size(memory),
         reporter=Reporter(as_json=json),
@@ -193,10 +193,6 @@ def train(
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
-
-
-def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def seconds_of(text: str) -> int:

@@ -92,11 +92,6 @@ class Composition:
         )
 
 
-def own_rows(words: Sequence[str]) -> Composition:
-    """Give each word its own row."""
-    return Composition(words, None)
-
-
 def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:
     """Compose every word of the rows of its bins S_1(w) … S_k(w), each times 1/√k."""
     return Composition(list(neighbours.bins), _bins_of(words, neighbours))
@@ -398,6 +393,6 @@ def composition(
     if settings.trigrams == "only":
         return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
     if settings.hashing == "none":
-        return own_rows(words)
+        return Composition(words, None)
     compose = mixed if settings.hashing == "rare" else hashed
     return compose(words, find_neighbours(corpus, settings, reporter))

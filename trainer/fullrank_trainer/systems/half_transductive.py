@@ -402,14 +402,6 @@ class GraphLearner(HalfTransductiveLearner):
             yield len(losses), float(losses.mean())
 
 
-def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -> Graph:
-    """Return the graph of training links if documents are queries, else of the nearest documents by tf-idf."""
-    if documents_are_queries and len(features.pairs):
-        edges = features.pairs.matrix(features.documents, features.documents)
-        return Graph.of(edges)
-    return Graph.of(nearest_by_cosine(features.xd.composed().csr(), neighbours))
-
-
 def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.float32]:
     """Return (m, m) with ones at the k largest φ(y_i)·φ(y_j) > 0 of each row, i ≠ j, ties by row."""
     m, columns, sizes = x.shape[0], [], []
@@ -431,8 +423,11 @@ def graph_learner(
     context: TrainingContext, features: Features, recipe: Recipe, rng: np.random.Generator
 ) -> GraphLearner:
     """Make the learner of the links, or of the nearest documents. Raises TrainingError if there is no edge."""
-    graph = graph_of(features, context.collection.documents_are_queries, _NEIGHBOURS)
-    return GraphLearner(features, recipe, rng, graph)
+    if context.collection.documents_are_queries and len(features.pairs):
+        edges = features.pairs.matrix(features.documents, features.documents)
+    else:
+        edges = nearest_by_cosine(features.xd.composed().csr(), _NEIGHBOURS)
+    return GraphLearner(features, recipe, rng, Graph.of(edges))
 
 
 SYSTEM = system("htr", lambda _, *fit: SupervisedLearner(*fit))

@@ -13,9 +13,8 @@ linear operator multiplies a vector by sparse rows and by their transpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -163,7 +162,7 @@ def cl_lsa(space: Space, dimension: int, seed: int) -> Float32:
     return _largest(_covariance(space.pairs(1), dimension), dimension, seed)
 
 
-def opca(space: Space, dimension: int, seed: int, noise: float) -> Float32:
+def opca(space: Space, dimension: int, seed: int, noise: float = 1.0) -> Float32:
     """Compute A by oriented principal components; γ is ``noise`` times the mean of ``Space.variances``."""
     apart = space.pairs(-1)
     variances = space.variances()
@@ -351,45 +350,27 @@ def _encoded(Y: Float32) -> Encoded:
     return Encoded.from_rows(Rows.empty(len(Y), 0), _unit(Y)[0])
 
 
-_NOISE = 1.0  # γ of opca, in units of the mean variance of a word
-_Projection = tuple[Float32, dict[str, Any]]
-
-
-def _components(
-    find: Callable[..., Float32],
-    context: TrainingContext,
-    recipe: Recipe,
-    space: Space,
-    run: TrainingRun,
-) -> _Projection:
-    return find(space, recipe.model.dimension, context.seed), {}
-
-
-def _s2net(context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun) -> _Projection:
+def _found(
+    context: TrainingContext, recipe: Recipe, space: Space, run: TrainingRun
+) -> tuple[Float32, dict[str, Any]]:
+    """Return A, and facts for the model card."""
+    if recipe.own.method != "s2net":
+        find = {"lsa": lsa, "cl-lsa": cl_lsa, "opca": opca}[recipe.own.method]
+        return find(space, recipe.model.dimension, context.seed), {}
     features, rng = context.features(recipe.model), np.random.default_rng(context.seed)
     learner = S2NetLearner(features, space, recipe, rng, context.seed)
     facts = run.learn(learner)
     return learner.A, facts
 
 
-METHODS: dict[str, Callable[[TrainingContext, Recipe, Space, TrainingRun], _Projection]] = {
-    "lsa": partial(_components, lsa),
-    "cl-lsa": partial(_components, cl_lsa),
-    "opca": partial(_components, partial(opca, noise=_NOISE)),
-    "s2net": _s2net,
-}
-"""How to find A; each returns A and facts for the model card."""
-
-
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     """Fit a projection recipe. Raises TrainingError if there are too few texts or pairs."""
     features = context.features(recipe.model)
     space = space_of(features, recipe.own.pairs)
-    find = METHODS[recipe.own.method]
     # A does not depend on the time limit, which differs between the trials of a search.
     train = replace(recipe.train, seconds=0.0)
     key = ("projection", replace(recipe.model, alpha=1.0), recipe.own, train)
-    A, facts = context.cached(key, lambda: find(context, recipe, space, run))
+    A, facts = context.cached(key, lambda: _found(context, recipe, space, run))
     U, V = space.tables(A)
     return _projected(context, recipe, compile_projection(features, V, U), facts)
 

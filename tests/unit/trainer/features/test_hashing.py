@@ -33,7 +33,6 @@ from fullrank_trainer.features.composition import (
     mixed,
     most_frequent,
     nearest,
-    own_rows,
     training_frequency,
     with_bigrams,
 )
@@ -176,7 +175,11 @@ NEAR = Neighbours(
     {"ant": 0, "bee": 1, "cat": 2, "dog": 3},
     np.array([[1, 0], [0, 2], [0, 1], [1, -1]], np.int32),
 )
-COMPOSITIONS = {"own": own_rows(WORDS), "hashed": hashed(WORDS, NEAR), "mixed": mixed(WORDS, NEAR)}
+COMPOSITIONS = {
+    "own": Composition(WORDS, None),
+    "hashed": hashed(WORDS, NEAR),
+    "mixed": mixed(WORDS, NEAR),
+}
 
 
 def side(trigrams: list[str]) -> DenseSide:
@@ -236,7 +239,7 @@ def test_frequent_words_keep_their_own_row_in_a_mix() -> None:
 
 def test_own_rows_do_not_change_texts() -> None:
     x = texts(len(WORDS))
-    made: Composition = own_rows(WORDS)
+    made: Composition = Composition(WORDS, None)
     assert made.composer(side([]), [])(x) is x
 
 
