@@ -30,6 +30,21 @@ class Parts:
     arrays: dict[str, npt.NDArray[Any]]
     strings: dict[str, Sequence[str]]
 
+    def under(self, prefix: str) -> Parts:
+        """Return the same with a prefix before each name, to be stored with another model."""
+        arrays = {f"{prefix}{name}": array for name, array in self.arrays.items()}
+        strings = {f"{prefix}{name}": texts for name, texts in self.strings.items()}
+        return Parts(self.config, arrays, strings)
+
+    def within(self, prefix: str, config: dict[str, Any]) -> Parts:
+        """Return what ``under`` was given a prefix for."""
+
+        def own(parts: Mapping[str, Any]) -> dict[str, Any]:
+            found = {name: part for name, part in parts.items() if name.startswith(prefix)}
+            return {name.removeprefix(prefix): part for name, part in found.items()}
+
+        return Parts(config, own(self.arrays), own(self.strings))
+
 
 class Known(NamedTuple):
     """The single words that a model knows.

@@ -176,16 +176,11 @@ class MixedModel(Model):
                     term.term, (np.zeros(self.n_dense, np.float32), {})
                 )
                 share[dense : dense + model.n_dense] += np.float32(weight) * term.dense
-                here = zip(
-                    np.atleast_1d(term.feature).tolist(), np.atleast_1d(term.weight).tolist(),
-                    strict=True,
-                )  # fmt: skip
-                for feature, value in here:
-                    if feature >= 0:
-                        place = sparse + feature
-                        features[place] = features.get(place, 0.0) + weight * value
+                for feature, value in term.pairs:
+                    place = sparse + feature
+                    features[place] = features.get(place, 0.0) + weight * value
             dense, sparse = dense + model.n_dense, sparse + model.n_sparse
-        return [_term(name, *parts) for name, parts in found.items()]
+        return [TermShare.from_weights(name, *parts) for name, parts in found.items()]
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
         found = np.zeros(len(words), np.bool_)
@@ -227,23 +222,15 @@ class MixedModel(Model):
         arrays: dict[str, Any] = {}
         strings: dict[str, Sequence[str]] = {}
         for number, model in enumerate(self.models):
-            parts = model.parts()
-            arrays |= {f"{number}.{name}": array for name, array in parts.arrays.items()}
-            strings |= {f"{number}.{name}": texts for name, texts in parts.strings.items()}
+            parts = model.parts().under(f"{number}.")
+            arrays |= parts.arrays
+            strings |= parts.strings
         return Parts(self.config, arrays, strings)
 
     @classmethod
     def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> MixedModel:
-        models = []
-        for number, config in enumerate(parts.config["models"]):
-            start = f"{number}."
-            arrays = {
-                k.removeprefix(start): v for k, v in parts.arrays.items() if k.startswith(start)
-            }
-            strings = {
-                k.removeprefix(start): v for k, v in parts.strings.items() if k.startswith(start)
-            }
-            models.append(load(Parts(config, arrays, strings)))
+        configs = enumerate(parts.config["models"])
+        models = [load(parts.within(f"{number}.", config)) for number, config in configs]
         weights = [float(weight) for weight in parts.config["weights"]]
         own = parts.config.get("document_weights")
         for given in (weights, weights if own is None else own):
@@ -334,10 +321,3 @@ def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
             np.multiply(part.dense, factor, out=dense[:, first:last])
         first = last
     return Encoded(dense, Rows(indptr, indices, values, n_sparse), parts[0].bias)
-
-
-def _term(name: str, share: np.ndarray, features: Mapping[int, float]) -> TermShare:
-    places = np.array(sorted(features), np.int32)
-    return TermShare(
-        name, share, places, np.array([features[p] for p in places.tolist()], np.float32)
-    )

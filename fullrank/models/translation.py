@@ -7,7 +7,7 @@ through g like any counts: tf-idf, BM25, or a model trained on queries of that l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from fullrank.text.features import Counts, Vocabulary, count_corpus
 
 KIND = "translation"
 _INNER = "translated."
+_TABLE = ("table.indptr", "table.indices", "table.values")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,29 +87,18 @@ class TranslationModel(Wrapper):
         return [*found, *phrases]
 
     def parts(self) -> Parts:
-        inner = self.model.parts()
-        arrays = {f"{_INNER}{name}": array for name, array in inner.arrays.items()}
-        arrays |= {
-            "table.indptr": self.table.indptr,
-            "table.indices": self.table.indices,
-            "table.values": self.table.values,
-        }
-        strings = {f"{_INNER}{name}": texts for name, texts in inner.strings.items()}
-        strings |= {"words": self.words.known, "targets": self.targets}
-        return Parts(self.config, arrays, strings)
+        inner = self.model.parts().under(_INNER)
+        arrays: dict[str, Any] = dict(zip(_TABLE, self.table.arrays, strict=True))
+        strings: dict[str, Sequence[str]] = {"words": self.words.known, "targets": self.targets}
+        return Parts(self.config, inner.arrays | arrays, inner.strings | strings)
 
     @classmethod
     def from_parts(cls, parts: Parts) -> TranslationModel:
-        def own(table: Mapping[str, Any]) -> dict[str, Any]:
-            return {k.removeprefix(_INNER): v for k, v in table.items() if k.startswith(_INNER)}
-
-        inner = Parts(parts.config["translated"], own(parts.arrays), own(parts.strings))
+        inner = parts.within(_INNER, parts.config["translated"])
         words = Vocabulary(Lexicon.of(parts.strings["words"]))
         targets = parts.strings["targets"]
-        arrays = parts.arrays
-        table = Rows(
-            arrays["table.indptr"], arrays["table.indices"], arrays["table.values"], len(targets)
-        )
+        indptr, indices, values = (parts.arrays[name] for name in _TABLE)
+        table = Rows(indptr, indices, values, len(targets))
         _check(table, len(words))
         return cls(words, targets, table, LinearModel.from_parts(inner))
 
@@ -119,14 +109,9 @@ def _shared(word: str, terms: Sequence[TermShare], share: Float32, n_dense: int)
     weights: dict[int, float] = {}
     for term, part in zip(terms, share.tolist(), strict=True):
         dense += np.float32(part) * term.dense
-        features, shares = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
-        for feature, weight in zip(features.tolist(), shares.tolist(), strict=True):
-            if feature >= 0:
-                weights[feature] = weights.get(feature, 0.0) + part * weight
-    columns = np.array(sorted(weights), np.int32)
-    return TermShare(
-        word, dense, columns, np.array([weights[f] for f in columns.tolist()], np.float32)
-    )
+        for feature, weight in term.pairs:
+            weights[feature] = weights.get(feature, 0.0) + part * weight
+    return TermShare.from_weights(word, dense, weights)
 
 
 def _check(table: Rows, words: int) -> None:

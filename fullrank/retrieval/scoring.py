@@ -41,6 +41,20 @@ class TermShare(NamedTuple):
     feature: int | Int32
     weight: float | Float32
 
+    @staticmethod
+    def from_weights(term: str, dense: Float32, weights: Mapping[int, float]) -> TermShare:
+        """Make a term of the weights of its features."""
+        features = np.array(sorted(weights), np.int32)
+        values = np.array([weights[feature] for feature in features.tolist()], np.float32)
+        return TermShare(term, dense, features, values)
+
+    @property
+    def pairs(self) -> list[tuple[int, float]]:
+        """Its sparse features and their weights."""
+        features, weights = np.atleast_1d(self.feature), np.atleast_1d(self.weight)
+        found = zip(features.tolist(), weights.tolist(), strict=True)
+        return [(feature, weight) for feature, weight in found if feature >= 0]
+
 
 class WordScore(NamedTuple):
     """The contribution of one word (or “phrase”) of a query to the dense and the lexical part of a score."""

@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.models.contract import Model, Parts, Wrapper, field_text
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
-from fullrank.models.unseen.rules import Rule, features_of, rule_of, with_feature, within
+from fullrank.models.unseen.rules import Rule, rule_of, with_feature, within
 from fullrank.retrieval.scoring import TermShare, WordScore
 from fullrank.storage.encoding import Encoded, Float64, Int32, Int64, Mask, Rows
 from fullrank.text.features import Counts, Vocabulary, count_corpus
@@ -279,7 +279,7 @@ class OpenScorer:
         more = {
             term.term: sum(
                 weight * weight_of.get(feature, 0.0)
-                for feature, weight in features_of(term)
+                for feature, weight in term.pairs
                 if feature >= self._width
             )
             for term in terms
