@@ -16,7 +16,9 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from fullrank.storage.documents import Document
 from tests.api.support import at, make_bundle, served
+from tests.browser.support import ADS, DAYS, PRICES, TIMES
 
 FLAGS = [
     "--headless",
@@ -37,6 +39,32 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("bundles")
     make_bundle(root, "bm25", created=at(1))
     make_bundle(root, "learned", n_dense=8, created=at(2))
+    with served(root) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with "older" and "newer", which is active, a "shop" with prices and times, and "ads"."""
+    root = tmp_path_factory.mktemp("grouped")
+    documents = [
+        Document(f"d{i}", {"title": f"copy tool {i}", "text": "copy files", "section": ("net", "mail", "shells")[i % 3],
+                           "year": 1980 + i})
+        for i in range(45)
+    ]  # fmt: skip
+    priced = [
+        Document(f"d{i:02}", {"title": f"tool {i}", "text": "copy files", "price": PRICES[i], "day": DAYS[i],
+                              "published": TIMES[i].isoformat(), "bytes": 2**i, "depth": i - 20})
+        for i in range(40)
+    ]  # fmt: skip
+    ads = [
+        Document(id, {"title": id, "text": "copy files", **fields})
+        for id, fields in sorted(ADS.items())
+    ]
+    for day, (name, held) in enumerate(
+        {"ads": ads, "shop": priced, "older": documents, "newer": documents}.items(), 1
+    ):
+        make_bundle(root, name, held, created=at(day))
     with served(root) as address:
         yield address
 

@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
 from playwright.sync_api import Locator, Page, Route, expect
+
+BEGIN = datetime(2024, 11, 20, 22, 30, tzinfo=UTC)
+PRICES = [round(0.5 * i**1.7, 2) for i in range(40)]
+TIMES = [BEGIN + timedelta(days=11 * i) for i in range(40)]
+DAYS = [(BEGIN + timedelta(days=i)).date().isoformat() for i in range(40)]
+
+
+def ad(domain: str, **more: Any) -> dict[str, Any]:
+    return {"adomain": [domain], "price": 2, "cur": "USD", **more}
+
+
+# Six of them are ads.
+ADS: dict[str, dict[str, Any]] = {
+    "plain": {"language": "en"},
+    "boots": {"ad": ad("shop.example", price=2.5), "language": "en"},
+    "shoes": {"ad": ad("shop.example"), "language": "en"},
+    "wine": {"ad": ad("wine.example", cat=["552"]), "language": "en"},
+    "cheap": {"ad": ad("cheap.example", price=0.5), "language": "en"},
+    "paused": {"ad": ad("late.example", status="paused"), "language": "en"},
+    "gants": {"ad": ad("gants.example"), "language": "fr"},
+}
 
 
 def ask(page: Page, text: str) -> None:

@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from fullrank.storage.documents import Document
-from tests.api.support import at, make_bundle, served
-from tests.browser.support import violations
+from tests.browser.support import ADS, violations
 
 pytestmark = pytest.mark.browser
 
 
-def ad(domain: str, **more: Any) -> dict[str, Any]:
-    return {"adomain": [domain], "price": 2, "cur": "USD", **more}
-
-
-DOCUMENTS: dict[str, dict[str, Any]] = {
-    "plain": {"language": "en"},
-    "boots": {"ad": ad("shop.example", price=2.5), "language": "en"},
-    "shoes": {"ad": ad("shop.example"), "language": "en"},
-    "wine": {"ad": ad("wine.example", cat=["552"]), "language": "en"},
-    "cheap": {"ad": ad("cheap.example", price=0.5), "language": "en"},
-    "paused": {"ad": ad("late.example", status="paused"), "language": "en"},
-    "gants": {"ad": ad("gants.example"), "language": "fr"},
-}
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with seven documents about files; six of them are ads."""
-    root = tmp_path_factory.mktemp("site")
-    documents = [
-        Document(id, {"title": id, "text": "copy files", **fields})
-        for id, fields in sorted(DOCUMENTS.items())
-    ]
-    make_bundle(root, "ads", documents, created=at(1))
-    with served(root) as address:
-        yield address
-
-
 @pytest.fixture
-def form(browser: Browser, site: str) -> Iterator[Page]:
+def form(browser: Browser, grouped: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = context.new_page()
-    page.goto(f"{site}/console#view=match")
+    page.goto(f"{grouped}/console#view=match&model=ads")
     page.get_by_text("Rules of the page").click()
     page.get_by_label("Text", exact=True).fill("copy files")
     page.get_by_label("Placements").fill("1")
@@ -89,10 +58,10 @@ def test_what_is_left_out_is_counted_and_short_placements_are_named(form: Page) 
     ("field", "value", "absent", "reason"),
     [
         ("Blocked categories of ads", "7, 552", {"wine"}, "1 × blocked category (bcat)"),
-        ("Blocked domains of advertisers", "example", set(DOCUMENTS) - {"plain"}, "5 × blocked advertiser (badv)"),
+        ("Blocked domains of advertisers", "example", set(ADS) - {"plain"}, "5 × blocked advertiser (badv)"),
         ("Blocked domains of advertisers", "wine.example, cheap.example", {"wine", "cheap"}, "2 × blocked advertiser"),
         ("Ads of one advertiser", "2", set(), "1 × paused (status)."),
-        ("Targeting filter", '{"language": "fr"}', set(DOCUMENTS) - {"gants"}, ""),
+        ("Targeting filter", '{"language": "fr"}', set(ADS) - {"gants"}, ""),
     ],
 )  # fmt: skip
 def test_each_rule_of_the_page_leaves_out_what_it_should(
@@ -100,7 +69,7 @@ def test_each_rule_of_the_page_leaves_out_what_it_should(
 ) -> None:
     form.get_by_label("Ads of one advertiser").fill("9")
     form.get_by_label(field).fill(value)
-    assert placed(form) == set(DOCUMENTS) - absent - {"paused"}
+    assert placed(form) == set(ADS) - absent - {"paused"}
     if reason:
         expect(left_out(form)).to_contain_text(reason)
     else:
@@ -110,7 +79,7 @@ def test_each_rule_of_the_page_leaves_out_what_it_should(
 def test_floors_leave_placements_empty_and_say_so(form: Page) -> None:
     form.get_by_label("Ads of one advertiser").fill("9")
     form.get_by_label("Least price").fill("2")
-    assert placed(form) == set(DOCUMENTS) - {"paused", "cheap"}
+    assert placed(form) == set(ADS) - {"paused", "cheap"}
     note = form.locator("#placements .nothing")
     expect(note).to_have_text(
         "5 of 10 filled: no other document fits. Left out here: 1 × price too low (bidfloor)."
@@ -128,13 +97,13 @@ def test_floors_leave_placements_empty_and_say_so(form: Page) -> None:
     expect(form.locator("#placements .hit")).to_have_count(5)
 
 
-def test_the_address_of_a_known_page_is_enough(form: Page, site: str) -> None:
+def test_the_address_of_a_known_page_is_enough(form: Page, grouped: str) -> None:
     form.get_by_label("Text", exact=True).fill("")
     form.get_by_label("Address of the page").fill("https://news.example/a")
     form.get_by_role("button", name="Match").click()
     expect(form.locator("#status.error")).to_contain_text("no text is kept for it")
     page = {"url": "https://news.example/a", "text": "copy files"}
-    assert httpx.put(f"{site}/v1/pages", json=page).status_code == 200
+    assert httpx.put(f"{grouped}/v1/pages", json=page).status_code == 200
     assert "plain" in placed(form)
 
 

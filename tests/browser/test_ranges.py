@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from fullrank.storage.documents import Document
-from tests.api.support import at, make_bundle, served
-from tests.browser.support import ask, violations
+from tests.browser.support import BEGIN, DAYS, PRICES, TIMES, ask, violations
 
 pytestmark = pytest.mark.browser
 
-BEGIN = datetime(2024, 11, 20, 22, 30, tzinfo=UTC)
-PRICES = [round(0.5 * i**1.7, 2) for i in range(40)]
-TIMES = [BEGIN + timedelta(days=11 * i) for i in range(40)]
-DAYS = [(BEGIN + timedelta(days=i)).date().isoformat() for i in range(40)]
-
-
-@pytest.fixture(scope="module")
-def priced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with 40 documents that have prices, times, days and sizes."""
-    root = tmp_path_factory.mktemp("priced")
-    documents = [
-        Document(f"d{i:02}", {"title": f"tool {i}", "text": "copy files", "price": PRICES[i], "day": DAYS[i],
-                              "published": TIMES[i].isoformat(), "bytes": 2**i, "depth": i - 20})
-        for i in range(40)
-    ]  # fmt: skip
-    make_bundle(root, "shop", documents, created=at(1))
-    with served(root) as address:
-        yield address
-
 
 @pytest.fixture
-def shop(browser: Browser, priced: str) -> Iterator[Page]:
+def shop(browser: Browser, grouped: str) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     context.route("**/v1/complete?*", lambda route: route.fulfill(json={"completions": []}))
     page = context.new_page()
-    page.goto(f"{priced}/console")
-    expect(page.locator("#model option")).to_have_count(2)
+    page.goto(f"{grouped}/console#model=shop")
+    expect(page.locator("#model option")).to_have_count(5)
     ask(page, "copy")
     yield page
     context.close()
@@ -143,8 +122,8 @@ def test_any_other_range_of_days_is_typed_and_both_days_belong_to_it(shop: Page)
     expect(shop.get_by_role("status")).to_contain_text("40 documents found")
 
 
-def test_an_address_with_a_bound_that_is_no_day_is_shown(shop: Page, priced: str) -> None:
-    shop.goto(f'{priced}/console#q=copy&filter={{"day":{{"lt":"tea"}}}}')
+def test_an_address_with_a_bound_that_is_no_day_is_shown(shop: Page, grouped: str) -> None:
+    shop.goto(f'{grouped}/console#model=shop&q=copy&filter={{"day":{{"lt":"tea"}}}}')
     shop.reload()
     expect(shop.get_by_role("status")).to_contain_text("40 documents found")
     expect(group(shop, "day").get_by_label("to")).to_have_value("")

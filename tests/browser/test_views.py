@@ -8,27 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fullrank.storage.documents import Document
 from tests.api.support import KEY, at, make_bundle, served
 from tests.browser.support import answer_searches, ask, titles
 
 pytestmark = pytest.mark.browser
-
-GROUPS = ["net", "mail", "shells"]
-
-
-@pytest.fixture(scope="module")
-def grouped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server with 45 documents about files, in three sections, of different years."""
-    root = tmp_path_factory.mktemp("grouped")
-    documents = [
-        Document(f"d{i}", {"title": f"copy tool {i}", "text": "copy files", "section": GROUPS[i % 3], "year": 1980 + i})
-        for i in range(45)
-    ]  # fmt: skip
-    make_bundle(root, "older", documents, created=at(1))
-    make_bundle(root, "newer", documents, created=at(2))
-    with served(root) as address:
-        yield address
 
 
 @pytest.fixture
@@ -38,7 +21,7 @@ def tools(browser: Browser, grouped: str) -> Iterator[Page]:
     context.route("**/v1/complete?*", lambda route: route.fulfill(json={"completions": []}))
     page = context.new_page()
     page.goto(f"{grouped}/console")
-    expect(page.locator("#model option")).to_have_count(3)
+    expect(page.locator("#model option")).to_have_count(5)
     yield page
     context.close()
 
