@@ -341,7 +341,7 @@ def test_many_live_documents_have_a_fast_mode(monkeypatch: pytest.MonkeyPatch) -
     ("fields", "reason"),
     [
         ({"title": 5}, "'title' is int, not text"),
-        ({"text": ["a"]}, "'text' is list, not text"),
+        ({"text": ["a", 5]}, "'text' is list, not text"),
         (
             {"text": "x", "section": "x" * 257},
             "'section' is used in filters, but it holds text longer",

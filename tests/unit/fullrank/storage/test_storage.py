@@ -144,7 +144,7 @@ def test_missing_text_fields_are_empty_text() -> None:
 
 def test_a_text_field_that_is_not_text_is_refused() -> None:
     with pytest.raises(TypeError, match="document 'a': field 'tags' is list, not text"):
-        Document("a", {"tags": ["x"]}).texts(["tags"])
+        Document("a", {"tags": ["x", 5]}).texts(["tags"])
 
 
 _STRINGS = st.lists(st.text("aé日 🙂\n", max_size=5), max_size=20)
