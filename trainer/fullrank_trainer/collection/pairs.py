@@ -223,12 +223,12 @@ class Pairs:
         found: Float32 = self.weights[own][np.searchsorted(self.entries[own], documents)]
         return found
 
-    def aligned(self, other: Pairs, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values that other pairs have for these, float64 (pairs,); 0 where they have none."""
-        found, width = np.zeros(len(self)), 1 + max(p.entries.max(initial=0) for p in (self, other))
-        mine, theirs = (pairs.owners * width + pairs.entries for pairs in (self, other))
-        _, places, given = np.intersect1d(mine, theirs, True, return_indices=True)
-        found[places] = values[given]
+    def aligned(self, part: Pairs, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of some of these pairs for all of them, float64 (pairs,); 0 for the others."""
+        found, width = np.zeros(len(self)), 1 + int(self.entries.max(initial=0))
+        mine, asked = (pairs.owners * width + pairs.entries for pairs in (self, part))
+        order = np.argsort(mine)
+        found[order[np.searchsorted(mine, asked, sorter=order)]] = values
         return found
 
     def require(self) -> None:

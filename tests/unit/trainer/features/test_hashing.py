@@ -420,20 +420,14 @@ def test_documents_ascend(given: Given) -> None:
     assert plain(lists(given).ascending()) == [(row, sorted(x)) for row, x in given.items()]
 
 
-@given(GIVEN, GIVEN)
-def test_values_of_other_pairs_are_found_by_query_and_document(given: Given, more: Given) -> None:
-    mine, theirs = (
-        lists({row: sorted({*found}) for row, found in lists_.items()}) for lists_ in (given, more)
-    )
-    values = np.arange(1.0, 1 + len(theirs))
-    value_of = dict(
-        zip(zip(theirs.owners.tolist(), theirs.entries.tolist(), strict=True), values, strict=True)
-    )
-    wanted = [
-        value_of.get(pair, 0.0)
-        for pair in zip(mine.owners.tolist(), mine.entries.tolist(), strict=True)
-    ]
-    assert mine.aligned(theirs, values).tolist() == wanted
+@given(GIVEN, st.data())
+def test_values_of_some_pairs_stand_at_their_places(given: Given, data: st.DataObject) -> None:
+    pairs = lists({row: sorted({*found}) for row, found in given.items()})
+    kept = np.array([data.draw(st.booleans()) for _ in range(len(pairs))], np.bool_)
+    values = np.arange(1.0, 1 + np.count_nonzero(kept))
+    wanted = np.zeros(len(pairs))
+    wanted[kept] = values
+    assert pairs.aligned(pairs.where(kept), values).tolist() == wanted.tolist()
 
 
 def test_rows_without_a_list_are_missed() -> None:
