@@ -131,7 +131,7 @@ def placed(found: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))]
 )
 async def test_pages_are_equal(clients: list[Client], whole: Whole, seed: int) -> None:
     rng = random.Random(seed)
