@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment
 from fullrank_service.models.policy import Available, Holding, Step, next_step, to_drop
 from fullrank_service.models.state import ActiveState
 
@@ -52,6 +52,21 @@ NEWEST_FIRST = [B1, A2, A1]
             ActiveState(3, "b-1", None, ("a-2",), None, Experiment("a-1", 0.2, 0, 14)),
             Holding(3, "b-1", ["b-1"]),
             {"max_loaded": 3},
+            Step(("a-1", "a-2"), None, 3),
+        ),
+        # So do the active version of another collection, and the candidate of its experiment.
+        (
+            ActiveState(
+                3,
+                "b-1",
+                None,
+                (),
+                None,
+                None,
+                {"a": Active("a-1", None, None, Experiment("a-2", 1, 0, 14))},
+            ),
+            Holding(3, "b-1", ["b-1"]),
+            {"max_loaded": 1},
             Step(("a-1", "a-2"), None, 3),
         ),
         (None, NOTHING, {"preload": True}, Step(("a-2",), "b-1", 1)),

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from fullrank.storage.files import fingerprint
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment
 from fullrank_service.models.state import (
     STATE,
     ActiveState,
@@ -24,7 +24,8 @@ from fullrank_service.models.state import (
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     tried = Experiment("b-1", 0.2, 1_800_000_000.5, 14)
-    state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"), "a-0", tried)
+    others = {"d": Active("d-1", "1" * 64, "d-0", tried), "e": Active()}
+    state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"), "a-0", tried, others)
     assert read_state(tmp_path) is None
     write_state(tmp_path, state)
     assert read_state(tmp_path) == state
