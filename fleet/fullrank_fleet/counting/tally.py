@@ -23,6 +23,7 @@ from fullrank.text.features import Counts, count_corpus
 from fullrank_fleet.jobs.pieces import Piece
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import write_as_file
+from fullrank_trainer.collection.corpus import to_document
 from fullrank_trainer.collection.lines import Lines, ReadReport, read_objects
 from fullrank_trainer.collection.store import query_text
 from fullrank_trainer.features.corpus import phrases_in
@@ -156,8 +157,9 @@ def _texts(piece: Piece, fields: Sequence[str] | None) -> tuple[list[str], list[
             if fields is None:
                 columns[0].append(query_text(item))
                 continue
+            document = to_document(item)
             for column, field in zip(columns, fields, strict=True):
-                column.append(field_text(item, [field]))
+                column.append(field_text(document.fields, [field]))
     except KeyError:
         # The driver has checked every line.
         raise CollectionError(f"{piece.address}: changed while it was read") from None

@@ -20,7 +20,7 @@ from fullrank_fleet.remote import Folder
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.features.corpus import InThisProcess
 
-# Letters of several scripts, joined and parted words, capitals, digits, an emoji, line ends.
+# Letters of several scripts, joined and parted words, capitals, digits, an emoji, line ends, markup.
 _PARTS = [
     "wi-fi",
     "Wi Fi",
@@ -34,6 +34,8 @@ _PARTS = [
     "500ml",
     "😀",
     "ǅ",
+    "<b class=x>red</b>",
+    "wi&amp;fi",
 ]
 ALONE = InThisProcess(1)
 TEXTS = st.one_of(
@@ -42,7 +44,9 @@ TEXTS = st.one_of(
 )
 FIELDS = ("title", "text", "note")
 DOCUMENTS = st.lists(
-    st.fixed_dictionaries({"title": TEXTS}, optional={"text": TEXTS, "note": TEXTS}),
+    st.fixed_dictionaries(
+        {"title": TEXTS}, optional={"text": TEXTS, "note": TEXTS | st.lists(TEXTS)}
+    ),
     min_size=1,
     max_size=12,
 )
