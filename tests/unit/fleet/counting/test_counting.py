@@ -70,6 +70,15 @@ def test_a_line_may_be_longer_than_many_pieces(tmp_path: Path) -> None:
     assert_equal(collection, FIELDS, in_pieces(collection, tmp_path / "count", 17))
 
 
+def test_texts_of_links_are_counted(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path / "c", [{"title": "a"}, {"title": "b"}], [], zipped=False)
+    lines = ("anchor", "corpus-id"), ("install it", "d03"), ("a guide", "d03"), ("home", "d10")
+    (folder / "anchors.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+    collection = read_collection(folder)
+    counting = in_pieces(collection, tmp_path / "count", 2)
+    assert_equal(collection, (*FIELDS, "anchors"), counting)
+
+
 def bundle_id(collection: Path, out: Path, recipe: str, overrides: list[str], pieces: int) -> str:
     """Train on counts of pieces, with 0 on those of one process; return the bundle id."""
     counting = in_pieces(read_collection(collection), out / "count", pieces) if pieces else None
