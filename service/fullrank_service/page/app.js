@@ -6,6 +6,7 @@ import { complete, hasKey, report, saveKey } from "./api.js";
 import { showModels } from "./catalog.js";
 import { showClicks } from "./clicks.js";
 import { attachCompletion } from "./combobox.js";
+import { element } from "./dom.js";
 import { describe } from "./filters.js";
 import { readForm, showMatch } from "./matching.js";
 import { choose, fillMenus, opponentOf, searchedOf } from "./models.js";
@@ -266,14 +267,8 @@ function showExamples() {
   $("examples").hidden = !examples.length;
   $("examples").querySelector("ul").replaceChildren(
     ...examples.map((text) => {
-      const item = document.createElement("li");
-      const link = document.createElement("a");
-      link.href = urlOf({ ...wanted, q: text });
-      link.textContent = text;
-      link.dir = "auto";
-      link.addEventListener("click", (event) => follow(event, { q: text }));
-      item.append(link);
-      return item;
+      const onclick = (event) => follow(event, { q: text });
+      return element("li", element("a", { href: urlOf({ ...wanted, q: text }), dir: "auto", onclick }, text));
     }),
   );
 }
@@ -300,7 +295,7 @@ function askForKey() {
 }
 
 function fail(error, again, ofKey = needsKey(error)) {
-  say(error.message);
+  say(error.status === 401 && !hasKey() ? "An API key is needed for this." : error.message);
   status.classList.add("error");
   if (ofKey) askForKey();
   retry = again;
@@ -446,7 +441,7 @@ async function start(focusHeading = false) {
   }
   const { active, count } = menus;
   compare.disabled = count < 2;
-  if (active) query.placeholder = `Search ${whole.format(active.documents)} documents as you type`;
+  if (active) query.placeholder = `Search ${whole.format(active.documents)} documents`;
   showExamples();
   await show(() => {
     if (focusHeading) headingOf(wanted.view).focus();

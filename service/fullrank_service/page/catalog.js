@@ -1,6 +1,7 @@
 // The view of all models: what is on disk, what serves, and the swap.
 
 import { activate, listModels } from "./api.js";
+import { element } from "./dom.js";
 
 const whole = new Intl.NumberFormat("en");
 const size = new Intl.NumberFormat("en", { style: "unit", unit: "megabyte", maximumFractionDigits: 1 });
@@ -18,28 +19,18 @@ export async function showModels(onSwapped, onFailed) {
 }
 
 function itemOf(entry, onSwapped, onFailed) {
-  const item = document.createElement("li");
-  item.dataset.version = entry.version;
-  const name = document.createElement("h3");
-  name.textContent = entry.name;
-  const state = document.createElement("span");
-  state.className = entry.active ? "state active" : "state";
-  state.textContent = stateOf(entry);
-  const version = document.createElement("code");
-  version.textContent = entry.version;
-  const facts = document.createElement("p");
   const parts = [moment.format(new Date(entry.created)), size.format(entry.bytes / 1e6)];
   if (entry.documents !== null) parts.push(`${whole.format(entry.documents)} documents`);
-  facts.textContent = parts.join(" · ");
-  item.append(name, state, version, facts);
-  if (entry.failure) {
-    const failure = document.createElement("p");
-    failure.className = "failure";
-    failure.textContent = entry.failure;
-    item.append(failure);
-  }
-  if (!entry.active) item.append(swapButton(entry, onSwapped, onFailed));
-  return item;
+  return element(
+    "li",
+    { "data-version": entry.version },
+    element("h3", entry.name),
+    element("span", { className: entry.active ? "state active" : "state" }, stateOf(entry)),
+    element("code", entry.version),
+    element("p", parts.join(" · ")),
+    ...(entry.failure ? [element("p", { className: "failure" }, entry.failure)] : []),
+    ...(entry.active ? [] : [swapButton(entry, onSwapped, onFailed)]),
+  );
 }
 
 function stateOf(entry) {
@@ -49,11 +40,8 @@ function stateOf(entry) {
 }
 
 function swapButton({ version }, onSwapped, onFailed) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "main";
-  button.textContent = "Make active";
-  button.setAttribute("aria-label", `Make active: ${version}`);
+  const label = `Make active: ${version}`;
+  const button = element("button", { type: "button", className: "main", "aria-label": label }, "Make active");
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {

@@ -1,6 +1,7 @@
 // For operators: what visitors clicked, the experiment, and what the loop decided.
 
 import { readAnalytics, readDecisions, readExperiment } from "./api.js";
+import { element } from "./dom.js";
 import { eValuesOf } from "./evalues.js";
 import { choose } from "./models.js";
 import { formatNumber } from "./score.js";
@@ -51,18 +52,12 @@ function tableOf(title, queries) {
   if (!queries.length) {
     return element("div", element("h3", title), element("p", "No query of three or more people."));
   }
-  const heads = ["Query", "Searches", "With a click"].map((name) => {
-    const head = element("th", name);
-    head.scope = "col";
-    return head;
-  });
+  const heads = ["Query", "Searches", "With a click"].map((name) => element("th", { scope: "col" }, name));
   const rows = queries.map(({ query, searches, clicked }) => {
-    const name = element("th", query || "(empty)");
-    name.scope = "row";
+    const name = element("th", { scope: "row", dir: "auto" }, query || "(empty)");
     return element("tr", name, element("td", whole.format(searches)), element("td", whole.format(clicked)));
   });
-  const table = element("table", element("thead", element("tr", ...heads)), element("tbody", ...rows));
-  table.setAttribute("aria-label", title);
+  const table = element("table", { "aria-label": title }, element("thead", element("tr", ...heads)), element("tbody", ...rows));
   return element("div", element("h3", title), table);
 }
 
@@ -86,8 +81,8 @@ function experimentOf(found) {
 }
 
 function decisionOf(made) {
-  const item = element("li", element("time", moment.format(new Date(1000 * made.at))), ` ${made.name}: ${made.did}`);
-  item.firstChild.dateTime = new Date(1000 * made.at).toISOString();
+  const at = new Date(1000 * made.at);
+  const item = element("li", element("time", { dateTime: at.toISOString() }, moment.format(at)), ` ${made.name}: ${made.did}`);
   const parts = [];
   if (made.candidate) parts.push(`${made.candidate} against ${made.active}`);
   if (made.e_value !== null) parts.push(`${made.wins} to ${made.losses} votes, e-value ${formatNumber(made.e_value)}`);
@@ -98,9 +93,3 @@ function decisionOf(made) {
 }
 
 const countOf = (count, noun) => `${whole.format(count)} ${noun}${count === 1 ? "" : "s"}`;
-
-function element(name, ...children) {
-  const made = document.createElement(name);
-  made.append(...children);
-  return made;
-}

@@ -1,5 +1,7 @@
 // Completion of the query: a combobox after the pattern of the ARIA Authoring Practices, whose list only suggests.
 
+import { element } from "./dom.js";
+
 const DEBOUNCE_MS = 90;
 
 // Complete what is typed into an input.
@@ -88,16 +90,7 @@ export function attachCompletion(input, list, complete, onChoose) {
 
 // Return an option; what the visitor would not have to type any more is bold.
 function optionOf({ text }, typed, i) {
-  const option = document.createElement("li");
-  option.id = `completion-${i}`;
-  option.setAttribute("role", "option");
-  option.setAttribute("aria-selected", "false");
-  option.dataset.text = text;
-  option.title = text;
-  option.dir = "auto";
   const shared = text.toLowerCase().startsWith(typed.toLowerCase()) ? typed.length : 0;
-  const rest = document.createElement("b");
-  rest.textContent = text.slice(shared);
-  option.append(text.slice(0, shared), rest);
-  return option;
+  const option = { id: `completion-${i}`, role: "option", "aria-selected": false, "data-text": text, title: text, dir: "auto" };
+  return element("li", option, text.slice(0, shared), element("b", text.slice(shared)));
 }

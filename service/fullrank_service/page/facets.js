@@ -1,5 +1,6 @@
 // The side panel: how often each value of a field occurs among what was found, to choose from.
 
+import { element } from "./dom.js";
 import { boundsOf, valuesOf, withBounds, withValues } from "./filters.js";
 import { dayAfter, isTime, rangesOf } from "./ranges.js";
 
@@ -54,109 +55,64 @@ export function showFacets(target, panel, counts, filter, onFilter, onMore) {
   if (focused) [...target.querySelectorAll("[data-key]")].find(({ dataset }) => dataset.key === focused)?.focus();
 }
 
-function groupOf(field, ...children) {
-  const group = document.createElement("fieldset");
-  const legend = document.createElement("legend");
-  legend.textContent = field;
-  group.append(legend, ...children);
-  return group;
-}
+const groupOf = (field, ...children) => element("fieldset", element("legend", { dir: "auto" }, field), ...children);
 
 function choicesOf(field, facet, chosen, onValues, onMore) {
   const values = facet.values.map(({ value, count }) => [value, count]);
   // What is chosen stays visible, so that it can be taken back.
   for (const value of chosen) if (!values.some(([listed]) => listed === value)) values.unshift([value, 0]);
-  const group = groupOf(field);
-  for (const [value, count] of values) {
-    const label = document.createElement("label");
-    const box = document.createElement("input");
-    box.type = "checkbox";
-    box.checked = chosen.includes(value);
-    box.dataset.key = JSON.stringify([field, value]);
-    box.addEventListener("change", () =>
-      onValues(box.checked ? [...chosen, value] : chosen.filter((other) => other !== value)),
-    );
-    const name = document.createElement("span");
-    name.textContent = String(value);
-    name.dir = "auto";
-    const number = document.createElement("small");
-    number.textContent = whole.format(count);
-    label.append(box, name, number);
-    group.append(label);
-  }
-  if (facet.distinct > facet.values.length && facet.values.length < 100) {
-    const more = document.createElement("button");
-    more.type = "button";
-    more.textContent = "More values";
-    more.setAttribute("aria-label", `More values of ${field}`);
-    more.dataset.key = JSON.stringify([field]);
-    more.addEventListener("click", onMore);
-    group.append(more);
-  }
-  return group;
+  const labels = values.map(([value, count]) => {
+    const onchange = ({ target }) =>
+      onValues(target.checked ? [...chosen, value] : chosen.filter((other) => other !== value));
+    const box = { type: "checkbox", checked: chosen.includes(value), "data-key": JSON.stringify([field, value]), onchange };
+    const name = element("span", { dir: "auto" }, String(value));
+    return element("label", element("input", box), name, element("small", whole.format(count)));
+  });
+  const hasMore = facet.distinct > facet.values.length && facet.values.length < 100;
+  const more = { type: "button", "aria-label": `More values of ${field}`, "data-key": JSON.stringify([field]), onclick: onMore };
+  return groupOf(field, ...labels, ...(hasMore ? [element("button", more, "More values")] : []));
 }
 
 // Ranges to choose one of, and a form for any other.
 function rangesGroup({ name, outline, ranges }, counts, bounds, onBounds) {
-  const group = groupOf(name);
   const isChosen = ({ from, to }) =>
     bounds.gte === from && bounds.lt === to && bounds.gt === undefined && bounds.lte === undefined;
   const chosen = ranges.find(isChosen);
-  ranges.forEach((range, i) => {
-    const { count } = counts[i];
-    if (!count && range !== chosen) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "choice";
-    button.setAttribute("aria-pressed", range === chosen);
-    button.dataset.key = JSON.stringify([name, range.label]);
-    const label = document.createElement("span");
-    label.textContent = range.label;
-    const number = document.createElement("small");
-    number.textContent = whole.format(count);
-    button.append(label, " ", number);
-    button.addEventListener("click", () => onBounds(range === chosen ? {} : boundsFor(range)));
-    group.append(button);
+  const buttons = ranges.map((range, i) => {
+    const isPressed = range === chosen;
+    if (!counts[i].count && !isPressed) return "";
+    const button = {
+      type: "button", className: "choice", "aria-pressed": isPressed, "data-key": JSON.stringify([name, range.label]),
+      onclick: () => onBounds(isPressed ? {} : boundsFor(range)),
+    };
+    return element("button", button, element("span", range.label), " ", element("small", whole.format(counts[i].count)));
   });
-  group.append(formOf(name, outline, chosen ? {} : bounds, onBounds));
-  return group;
+  return groupOf(name, ...buttons, formOf(name, outline, chosen ? {} : bounds, onBounds));
 }
 
 const boundsFor = ({ from, to }) => ({ ...(from !== undefined && { gte: from }), ...(to !== undefined && { lt: to }) });
 
 // A day is a bound of times: it begins at midnight in UTC.
 function formOf(name, outline, bounds, onBounds) {
-  const form = document.createElement("form");
-  form.className = "range";
   const ofTimes = isTime(outline);
   const inputs = [
     ["from", outline.min, bounds.gte],
     ["to", outline.max, ofTimes ? dayAfter(bounds.lt, -1) : bounds.lte],
-  ].map(([word, limit, value]) => {
-    const label = document.createElement("label");
-    const input = document.createElement("input");
-    input.type = ofTimes ? "date" : "number";
-    input.step = "any";
-    input.placeholder = limit;
-    input.value = value ?? "";
-    input.dataset.key = JSON.stringify([name, "", word]);
-    const text = document.createElement("span");
-    text.textContent = word;
-    label.append(text, input);
-    return [label, input];
-  });
-  const button = document.createElement("button");
-  button.textContent = "Apply";
-  button.setAttribute("aria-label", `Apply the range of ${name}`);
-  button.dataset.key = JSON.stringify([name]);
-  form.append(...inputs.map(([label]) => label), button);
-  form.addEventListener("submit", (event) => {
+  ].map(([word, limit, value]) =>
+    element("input", {
+      type: ofTimes ? "date" : "number", step: "any", placeholder: limit, value: value ?? "",
+      "data-key": JSON.stringify([name, "", word]), "data-word": word,
+    }),
+  );
+  const labels = inputs.map((input) => element("label", element("span", input.dataset.word), input));
+  const apply = { "aria-label": `Apply the range of ${name}`, "data-key": JSON.stringify([name]) };
+  const onsubmit = (event) => {
     event.preventDefault();
-    const [from, to] = inputs.map(([, input]) => input.value);
+    const [from, to] = inputs.map(({ value }) => value);
     onBounds({
       ...(from && { gte: ofTimes ? from : Number(from) }),
       ...(to && (ofTimes ? { lt: dayAfter(to) } : { lte: Number(to) })),
     });
-  });
-  return form;
+  };
+  return element("form", { className: "range", onsubmit }, ...labels, element("button", apply, "Apply"));
 }

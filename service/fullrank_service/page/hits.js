@@ -1,5 +1,6 @@
 // The lists of hits. Text of documents reaches the page only through textContent and text nodes.
 
+import { element } from "./dom.js";
 import { formatNumber, showAxis, showBar, showParts, showWords } from "./score.js";
 import { appendBegin, appendMarked, appendSnippet, markedWords } from "./text.js";
 
@@ -117,11 +118,7 @@ function textOf(fields, titled) {
 const isPage = (url) => typeof url === "string" && /^https?:\/\//i.test(url) && URL.canParse(url);
 
 function linkOf({ fields: { url } }) {
-  if (!isPage(url)) return null;
-  const link = document.createElement("a");
-  link.className = "open";
-  link.href = url;
-  return link;
+  return isPage(url) ? element("a", { className: "open", href: url }) : null;
 }
 
 // Say where a document is, for visitors: the host and the folders of its page.
@@ -139,10 +136,8 @@ function showPicture(item, { image, url }) {
   if (typeof image !== "string" || !image || !URL.canParse(image, base)) return;
   const { href } = new URL(image, base);
   if (!isPage(href)) return;
-  const picture = document.createElement("img");
-  picture.addEventListener("error", () => picture.remove());
-  Object.assign(picture, { className: "thumb", alt: "", loading: "lazy", src: href });
-  item.prepend(picture);
+  const onerror = ({ target }) => target.remove();
+  item.prepend(element("img", { className: "thumb", alt: "", loading: "lazy", onerror, src: href }));
 }
 
 function decoded(part) {
@@ -155,10 +150,7 @@ function decoded(part) {
 
 // Without a page of its own a document opens in place, with all its fields.
 function opener(item, hit, titled, text) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "open";
-  button.setAttribute("aria-expanded", "false");
+  const button = element("button", { type: "button", className: "open", "aria-expanded": false });
   const full = item.querySelector(".full");
   button.addEventListener("click", () => {
     const isOpen = full.hidden;
@@ -171,23 +163,15 @@ function opener(item, hit, titled, text) {
 }
 
 function fillFull(full, hit, titled, text) {
-  const body = document.createElement("div");
-  body.className = "text";
-  body.tabIndex = 0; // Long texts scroll, also by keyboard.
-  body.setAttribute("role", "region");
-  body.setAttribute("aria-label", "Text");
+  // Long texts scroll, also by keyboard.
+  const body = element("div", { className: "text", tabIndex: 0, role: "region", "aria-label": "Text" });
   const shown = text.length > MAX_FULL_CHARS ? `${text.slice(0, MAX_FULL_CHARS)} …` : text;
   appendMarked(body, shown, markedWords(hit.highlight));
-  const fields = document.createElement("dl");
+  const fields = element("dl");
   for (const [name, value] of Object.entries(hit.fields)) {
     if (name === "title" || name === titled || value === text) continue;
-    const row = document.createElement("div");
-    const term = document.createElement("dt");
-    term.textContent = name;
-    const description = document.createElement("dd");
-    description.textContent = typeof value === "string" ? value : JSON.stringify(value);
-    row.append(term, description);
-    fields.append(row);
+    const shown = typeof value === "string" ? value : JSON.stringify(value);
+    fields.append(element("div", element("dt", name), element("dd", shown)));
   }
   full.append(body, fields);
 }

@@ -1,6 +1,7 @@
 // The view that fills the placements of a page with documents, by the rules of the page.
 
 import { match, report, ServiceError } from "./api.js";
+import { element } from "./dom.js";
 import { hitOf } from "./hits.js";
 
 const RULES = ["targeting", "bcat", "badv", "bidfloor", "min_score"];
@@ -76,23 +77,16 @@ const countsOf = (leftOut) =>
     .join(", ");
 
 function sectionOf({ id, hits, left_out: leftOut }, count, reply, searched, onSimilar) {
-  const section = document.createElement("section");
-  section.className = "column";
-  const heading = document.createElement("h3");
-  heading.textContent = `${id[0].toUpperCase()}${id.slice(1)}`;
-  section.setAttribute("aria-label", heading.textContent);
-  const list = document.createElement("ol");
-  list.append(...hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => report("click", reply.query_id, opened))));
-  section.append(heading);
-  if (hits.length) section.append(list);
+  const title = `${id[0].toUpperCase()}${id.slice(1)}`;
+  const items = hits.map((hit) => hitOf(hit, searched, undefined, onSimilar, (opened) => report("click", reply.query_id, opened)));
   const notes = [];
   if (hits.length < count) notes.push(`${hits.length ? `${whole.format(hits.length)} of ${whole.format(count)}` : "Not"} filled: no other document fits.`);
   if (Object.keys(leftOut).length) notes.push(`Left out here: ${countsOf(leftOut)}.`);
-  if (notes.length) {
-    const note = document.createElement("p");
-    note.className = "nothing";
-    note.textContent = notes.join(" ");
-    section.append(note);
-  }
-  return section;
+  return element(
+    "section",
+    { className: "column", "aria-label": title },
+    element("h3", title),
+    ...(items.length ? [element("ol", ...items)] : []),
+    ...(notes.length ? [element("p", { className: "nothing" }, notes.join(" "))] : []),
+  );
 }

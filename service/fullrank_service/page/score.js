@@ -1,5 +1,7 @@
 // A score in pictures and numbers: its bar, its parts, the words behind it.
 
+import { element } from "./dom.js";
+
 const PARTS = ["dense", "lexical", "bias"];
 // A bar is log(1 + score) long, and full at 100 points. This scale is fixed: the same score has the
 // same length in every answer and for every model, so a weak answer looks weak. A linear scale would
@@ -23,8 +25,7 @@ function lengthOf(score) {
 // Fill the scale above a list of hits.
 export function showAxis(target) {
   for (const value of AXIS) {
-    const label = document.createElement("span");
-    label.textContent = value;
+    const label = element("span", String(value));
     label.style.left = `${lengthOf(value)}%`;
     target.append(label);
   }
@@ -50,47 +51,31 @@ export function showBar(target, explanation) {
 }
 
 function segment(className, left, width) {
-  const element = document.createElement("i");
-  element.className = className;
-  element.style.left = `${left}%`;
-  if (width !== undefined) element.style.width = `${width}%`;
-  return element;
+  const made = element("i", { className });
+  made.style.left = `${left}%`;
+  if (width !== undefined) made.style.width = `${width}%`;
+  return made;
 }
 
 export function showParts(target, explanation) {
   for (const part of PARTS) {
-    const item = document.createElement("span");
-    item.dataset.part = part;
-    item.dataset.value = explanation[part];
-    const dot = document.createElement("i");
-    dot.className = `dot ${part}`;
-    const value = document.createElement("b");
-    value.textContent = formatNumber(explanation[part]);
-    item.append(dot, `${part[0].toUpperCase()}${part.slice(1)} `, value);
-    target.append(item);
+    const value = explanation[part];
+    const item = { "data-part": part, "data-value": value };
+    const name = `${part[0].toUpperCase()}${part.slice(1)} `;
+    target.append(element("span", item, element("i", { className: `dot ${part}` }), name, element("b", formatNumber(value))));
   }
   const { after_query: times = 0, in_all: chosen = 0 } = explanation.clicks ?? {};
-  if (times) target.append(clicked(`clicked ${count.format(times)} times for this query`));
-  if (chosen) target.append(clicked(`clicked ${count.format(chosen)} times in all`));
-}
-
-function clicked(text) {
-  const item = document.createElement("span");
-  item.textContent = text;
-  return item;
+  if (times) target.append(element("span", `clicked ${count.format(times)} times for this query`));
+  if (chosen) target.append(element("span", `clicked ${count.format(chosen)} times in all`));
 }
 
 export function showWords(target, words) {
   target.hidden = !words.length;
   for (const { word, dense, lexical } of words) {
-    const item = document.createElement("li");
-    if (dense + lexical < 0) item.className = "minus";
-    const size = Math.abs(dense) + Math.abs(lexical) || 1;
-    item.style.setProperty("--share", `${(100 * Math.abs(dense)) / size}%`);
-    item.title = `dense ${formatNumber(dense)}, lexical ${formatNumber(lexical)}`;
-    const value = document.createElement("small");
-    value.textContent = formatNumber(dense + lexical);
-    item.append(word, value);
+    const className = dense + lexical < 0 ? "minus" : "";
+    const title = `dense ${formatNumber(dense)}, lexical ${formatNumber(lexical)}`;
+    const item = element("li", { className, title }, word, element("small", formatNumber(dense + lexical)));
+    item.style.setProperty("--share", `${(100 * Math.abs(dense)) / (Math.abs(dense) + Math.abs(lexical) || 1)}%`);
     target.append(item);
   }
 }

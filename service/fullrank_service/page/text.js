@@ -1,5 +1,7 @@
 // The text of a document as plain text, with marked words.
 
+import { element } from "./dom.js";
+
 const SNIPPET_CHARS = 260;
 const MAX_CHARS = 50_000; // Longer texts are cut, so that typing stays smooth.
 const LETTER = "[\\p{L}\\p{M}\\p{N}]";
@@ -100,9 +102,6 @@ export function appendMarked(target, text, words) {
 }
 
 function markOf(text, kind) {
-  const mark = document.createElement("mark");
-  mark.className = kind;
-  mark.textContent = text;
-  if (kind === "meaning") mark.title = "not a word of the query, but near it in meaning";
-  return mark;
+  const title = kind === "meaning" ? "not a word of the query, but near it in meaning" : "";
+  return element("mark", { className: kind, title }, text);
 }
