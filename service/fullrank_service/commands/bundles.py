@@ -45,6 +45,16 @@ Timeout = Annotated[
     ),
 ]
 
+InCollection = Annotated[
+    bool, typer.Option("--collection", help="Only in the collection of its name.")
+]
+OfCollection = Annotated[
+    str | None,
+    typer.Option(
+        "--collection", metavar="NAME", help="Of this collection; default: what serves unnamed."
+    ),
+]
+
 RayOption = Annotated[
     str | None,
     typer.Option(
@@ -62,9 +72,7 @@ def activate(
             metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
         ),
     ],
-    collection: Annotated[
-        bool, typer.Option("--collection", help="Only in the collection of its name.")
-    ] = False,
+    collection: InCollection = False,
     timeout: Timeout = 120,
     ray: RayOption = None,
     json: Json = False,
@@ -74,6 +82,7 @@ def activate(
     If no worker runs, the bundle is verified and recorded as the active one.
     """
     if ray is not None:
+        check_whole_fleet(collection)
         _from_fleet("bundles.activate", bundle, ray, json)
         return
     from fullrank.bundle.catalog import resolve
@@ -88,12 +97,14 @@ def rollback(
     bundles: Annotated[
         str, typer.Argument(metavar="BUNDLES", help="Folder of bundles that is served.")
     ],
+    collection: OfCollection = None,
     timeout: Timeout = 120,
     ray: RayOption = None,
     json: Json = False,
 ) -> None:
     """Serve the previous version again."""
     if ray is not None:
+        check_whole_fleet(collection)
         _from_fleet("bundles.rollback", bundles, ray, json)
         return
     with needs("service"):
@@ -101,11 +112,18 @@ def rollback(
 
     root = Path(bundles)
     state = read_state(root)
+    state = None if state is None else state.of(collection)
     if state is None or state.previous is None:
         raise BundleNotFound(f"{bundles}: no previous version was served before this one")
     for path in root.glob(f"*/{state.previous}"):
         check_not_sharded(str(path))
-    _activate(root, state.previous, timeout, json)
+    _activate(root, state.previous, timeout, json, collection)
+
+
+def check_whole_fleet(collection: str | bool | None) -> None:
+    """Raise FullrankError for a collection: a fleet has the active version of one alone."""
+    if collection:
+        raise FullrankError("--collection: a fleet has the active version of one collection alone")
 
 
 def _from_fleet(command: str, address: str, ray: str, json: bool) -> None:

@@ -11,7 +11,13 @@ from fullrank.cli.arguments import BundlesFolder, BundlesOption, EventsOption, J
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.events.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
-from fullrank_service.commands.bundles import KeepOption, prune_after
+from fullrank_service.commands.bundles import (
+    InCollection,
+    KeepOption,
+    OfCollection,
+    check_whole_fleet,
+    prune_after,
+)
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[
@@ -45,11 +51,13 @@ def start(
     ],
     share: Share = SHARE,
     max_days: MaxDays = MAX_DAYS,
+    collection: InCollection = False,
     ray: Ray = None,
     json: Json = False,
 ) -> None:
     """Interleave a bundle with the active version in every running worker, or in the routers of a fleet."""
     if ray is not None:
+        check_whole_fleet(collection)
         on_ray = load("experiment.start", FLEET)
         found = on_ray(candidate, share, max_days, address=ray)
         active, name, generation = found.version, found.experiment.candidate, found.generation
@@ -60,7 +68,8 @@ def start(
             from fullrank_service.models.swap import Swap
 
         path = resolve(Path(candidate))
-        started = Swap(path.parent.parent).start_experiment(path.name, share, max_days)
+        own = path.parent.name if collection else None
+        started = Swap(path.parent.parent).start_experiment(path.name, share, max_days, own)
         active, name, generation = started.version, path.name, started.generation
     if json:
         print_json({"active": active, "candidate": name, "generation": generation})
@@ -69,13 +78,18 @@ def start(
 
 
 @app.command()
-def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = False) -> None:
+def status(
+    bundles: BundlesFolder,
+    events: EventsOption = None,
+    collection: OfCollection = None,
+    json: Json = False,
+) -> None:
     """Count the votes of the experiment, and say what they decide and what `fullrank loop` decided before."""
     with needs("service"):
         from fullrank_service.experiments.status import read_status
 
-    found = read_status(bundles, event_log(bundles, events))
-    decisions = read_decisions(bundles)
+    found = read_status(bundles, event_log(bundles, events), collection)
+    decisions = [one for one in read_decisions(bundles) if collection in (None, one["name"])]
     if json:
         print_json(({} if found is None else found.as_dict()) | {"decisions": decisions})
         return
@@ -94,17 +108,19 @@ def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = Fal
 @app.command()
 def stop(
     bundles: Annotated[str, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")],
+    collection: OfCollection = None,
     ray: Ray = None,
     json: Json = False,
 ) -> None:
     """End the experiment; the active version stays."""
     if ray is not None:
+        check_whole_fleet(collection)
         stopped = load("experiment.stop", FLEET)(bundles, address=ray)
     else:
         with needs("service"):
             from fullrank_service.models.swap import Swap
 
-        stopped = Swap(Path(bundles)).stop_experiment()
+        stopped = Swap(Path(bundles)).stop_experiment(collection)
     if json:
         print_json({"active": stopped.version, "generation": stopped.generation})
         return

@@ -54,9 +54,15 @@ class Status:
         return asdict(self)
 
 
-def read_status(root: Path, log: EventLog) -> Status | None:
-    """Return the status of the experiment beside a folder of bundles, None without one. Raises FullrankError."""
+def read_status(root: Path, log: EventLog, collection: str | None = None) -> Status | None:
+    """Return the status of the experiment of a collection; None without one. Raises FullrankError.
+
+    Args:
+        root: Folder of bundles.
+        collection: Bundle name; None: what serves by default.
+    """
     state = read_state(root)
+    state = None if state is None else state.of(collection)
     if state is None or state.experiment is None or state.version is None:
         return None
     return status_of(state.version, state.experiment, log, time.time())

@@ -50,6 +50,29 @@ def shop(tmp_path: Path) -> Path:
     return root
 
 
+def test_a_collection_has_its_own_version_and_experiment(run: Run, tmp_path: Path) -> None:
+    first, second, other = (
+        make_bundle(tmp_path, name, THINGS[:3], created=at(hour))
+        for name, hour in (("help", 1), ("help", 2), ("shop", 3))
+    )
+    folder, own = tmp_path / "help", ("--collection", "help")
+    refused = run("bundles", "activate", folder / first, "--collection")
+    assert "activate one first" in refused.err
+    assert run("bundles", "activate", tmp_path / "shop").code == 0
+    for version in (first, second):
+        assert run("bundles", "activate", folder / version, "--collection").code == 0
+    assert f"serves {first} " in run("bundles", "rollback", tmp_path, *own).out
+    assert run("experiment", "start", folder / second, "--collection").code == 0
+    assert f"{second} against {first}" in run("experiment", "status", tmp_path, *own).out
+    assert run("experiment", "status", tmp_path).out == "no experiment is running\n"
+    assert f"{first} serves alone" in run("experiment", "stop", tmp_path, *own).out
+    state = read_state(tmp_path)
+    assert state is not None
+    assert (state.version, state.collections["help"].version) == (other, first)
+    ray = run("bundles", "activate", folder, "--collection", "--ray", "auto")
+    assert "a fleet has the active version of one" in ray.err
+
+
 def test_retrain_publishes_and_an_experiment_begins(run: Run, shop: Path) -> None:
     got = run("retrain", "shop", "--bundles", shop, "--recipe", "word-translation", "--json")
     assert got.code == 0, got.err
