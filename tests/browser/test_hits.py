@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -231,8 +232,11 @@ def test_a_title_leads_to_the_url_of_the_document(page: Page, url: str, how: str
         link.focus()
         page.keyboard.press("Enter")
     page.wait_for_url("**/livez")
-    page.go_back()
-    # The results stand as they were left.
+    with page.expect_request("**/v1/search") as again:
+        page.go_back()
+    # The results stand as they were left, and count as no other search.
+    body: Any = again.value.post_data_json
+    assert body["typing"] is True
     expect(link).to_be_focused()
     expect(link).to_be_in_viewport()
 

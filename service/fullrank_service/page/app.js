@@ -33,6 +33,7 @@ let running = null;
 let typingTimer = 0;
 let settledTimer = 0;
 let typed = null; // The search for what is typed so far: { ids, isSettled }, the ids of its answers.
+const REPEATED = { ids: [] }; // In place of it: results that were shown before count as no search.
 // Typing changes the current history entry, so that a word is not ten steps back. The first letter
 // after the visitor left the search box, pressed Enter or went elsewhere begins a new entry.
 let beginsEntry = true;
@@ -160,7 +161,7 @@ async function showSearch(shown, signal) {
   const current = typed;
   const replies = await showAnswers(wanted, menus, shown, Boolean(current), visit, signal);
   if (!replies) return "";
-  if (current) {
+  if (current && current !== REPEATED) {
     current.ids = replies.map((reply) => reply.query_id);
     settledTimer = setTimeout(settle, current.isSettled ? 0 : SETTLED_MS);
   }
@@ -390,7 +391,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 addEventListener("popstate", (event) => {
   cancelTyping();
   settle();
-  typed = null;
+  typed = REPEATED;
   closeCompletions();
   wanted = readWanted();
   beginsEntry = true;
@@ -432,6 +433,7 @@ const keptForm = () => (wanted.view === "match" ? { form: history.state?.form } 
 // Read the models, then show what is wanted.
 async function start(focusHeading = false) {
   const state = history.state;
+  if (state) typed = REPEATED;
   try {
     menus = await fillMenus(model, other);
   } catch (error) {
