@@ -216,6 +216,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "description": "All calls",
             "_id": "api.html",
             "title": "API & more",
+            "page": "API & more",
             "text": "See the guide.\nDone",
             "headings": ["Calls"],
             "url": "https://docs.example/api/",
@@ -223,6 +224,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
         {
             "_id": "guide/install.md",
             "title": "Install",
+            "page": "Install",
             "text": "",
             "headings": ["On Linux"],
             "url": "https://docs.example/guide/install/",
@@ -239,6 +241,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "tags": ["start", "here"],
             "date": "2026-05-01",
             "title": "Home",
+            "page": "Home",
             "text": "Read how to install it or https://other.example/.",
             "headings": ["Welcome"],
             "url": "https://docs.example/",

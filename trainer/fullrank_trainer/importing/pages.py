@@ -136,9 +136,9 @@ class Pages:
                 for href, text in passage.links
                 if (target := self._target(id, href)) is not None and target[0] != id
             ]
-            own = {**page.fields, **given, "_id": name, "title": title, "text": passage.text}
+            own = {**page.fields, **given, "title": passage.title or title, "page": title}
+            own["text"] = passage.text
             if passage.anchor:
-                own |= {"title": passage.title, "page": title}
                 own.pop("description", None)
                 if "url" in own:
                     own["url"] = f"{own['url']}#{passage.anchor}"
