@@ -1,4 +1,4 @@
-"""Each shard owns a run of the partitions of documents (fullrank.storage.documents).
+"""Each shard owns a run of the partitions of documents (fullrank.partitions).
 
 The hash spreads ids evenly, so shards get the same load, and everybody who knows the id of a document knows its shard
 without asking. A set of bundles can be cut into other shards without new hashes.
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from fullrank.errors import FullrankError
-from fullrank.storage.documents import PARTITIONS as PARTITIONS
-from fullrank.storage.documents import partition_of as partition_of
+from fullrank.partitions import PARTITIONS as PARTITIONS
+from fullrank.partitions import partition_of as partition_of
 
 
 def runs_of(shards: int) -> list[range]:

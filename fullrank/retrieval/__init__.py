@@ -4,13 +4,12 @@ retriever.py    Retriever.search: one query or a batch, exact or fast, with dele
 candidates.py   approximate scores of all documents or of those that the fast mode reads; how many have evidence
 select.py       from approximate scores with an error bound to the proven top k
 scoring.py      scores of encoded texts, and their explanation
-floor.py        Floor: the evidence that a document must have to be found
 ranking.py      Required: the words that a document must have; the result of one query
 tune.py         choose the effort of the fast mode by its measured recall
 index/          the index: built with a bundle, or in memory
 """
 
-from fullrank.retrieval.floor import Floor
+from fullrank.floor import Floor
 from fullrank.retrieval.ranking import MATCHES, Match, Ranking, Required
 from fullrank.retrieval.retriever import Retriever
 from fullrank.storage.encoding import Mask

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fullrank.floor import Floor
 from fullrank.kernels.arrays import rounding
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
 from fullrank.kernels.exact import rows_in_reach
@@ -15,7 +16,6 @@ from fullrank.kernels.fast import Buffers, best_estimated
 from fullrank.kernels.index import CodedQuery, Limits, Reads, Slack
 from fullrank.kernels.rows import largest_weights
 from fullrank.kernels.scan import add_weights, plan_words
-from fullrank.retrieval.floor import Floor
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.ranking import mask_of, remaining
 from fullrank.retrieval.scoring import InnerProduct, Ranked, Scorer

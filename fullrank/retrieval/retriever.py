@@ -18,6 +18,7 @@ from itertools import chain
 
 import numpy as np
 
+from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.kernels.index import CodedQuery, read_only
 from fullrank.kernels.rows import with_entries
@@ -28,7 +29,6 @@ from fullrank.retrieval.candidates import (
     index_candidates,
     rows_reaching,
 )
-from fullrank.retrieval.floor import Floor, least_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import coded
 from fullrank.retrieval.ranking import Ranking, Required, remaining

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any
 
 import orjson
@@ -20,7 +19,6 @@ from fullrank.storage.strings import Names, StringTable
 # Levels of a document, its outer object included. orjson, which formats responses, refuses more than 254 levels, and
 # the depth that json accepts differs between Python versions.
 MAX_NESTING = 200
-PARTITIONS = 4096
 _AS_JSON = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
@@ -55,17 +53,6 @@ def text_of(value: object) -> str | None:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return None
-
-
-def partition_of(id: str) -> int:
-    """Return the partition of a document, blake2b(id) mod 4096: everybody who knows the id knows it without asking.
-
-    Example:
-        >>> partition_of("apple")
-        3807
-    """
-    digest = blake2b(id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % PARTITIONS
 
 
 def has_text(fields: Mapping[str, Any], names: Iterable[str]) -> bool:

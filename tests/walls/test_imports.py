@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
-from tests.walls.source import PACKAGES, folder_of, imports, python_files, relative
+from tests.walls.source import PACKAGES, ROOT, folder_of, imports, python_files, relative
 
 OWN = frozenset({*PACKAGES, "tests"})
 MAY_IMPORT = {
@@ -189,3 +191,8 @@ def test_a_private_import_is_found(source: str) -> None:
 )
 def test_a_public_import_passes(source: str) -> None:
     assert private_imports("service/fullrank_service/app.py", source) == []
+
+
+def test_a_catalog_is_read_without_compiled_kernels() -> None:
+    code = "import sys, fullrank.bundle.catalog; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -17,7 +17,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from fullrank.storage.documents import partition_of
+from fullrank.partitions import partition_of
 from fullrank_service.documents.log import Log, LogError, LogFull, Rows, Write, bytes_of, key_table
 
 SCHEMA = 1

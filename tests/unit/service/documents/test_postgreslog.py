@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from fullrank.errors import FullrankError
-from fullrank.storage.documents import PARTITIONS, partition_of
+from fullrank.partitions import PARTITIONS, partition_of
 from fullrank_service.documents.log import LogError, Submission, Write
 from fullrank_service.documents.postgreslog import PostgresLog
 from fullrank_service.documents.sqlitelog import LogPlace
