@@ -234,7 +234,8 @@ def test_markup_becomes_text_and_blank_values_are_missing(tmp_path: Path) -> Non
         {"_id": "a", "title": "Fish &amp; chips&#33;", "text": "<p>with <b class=x>p</b>eas</p>", "colour": " "},
         {"_id": "b", "title": "press <p>", "text": "vector<int> a < b & c", "colour": "", "note": None},
         {"_id": "c", "title": "soup", "text": "<br>", "colour": "red"},
-        {"_id": "d", "title": "x", "text": "<style>p{}</style><section>y<!-- z --></section>", "colour": "w", "tags": ["<i>w</i>"]},
+        {"_id": "d", "title": "x", "text": "<style>p{}</style><section>y<!-- z --></section>", "colour": "w",
+         "tags": ["<i>w</i>"]},
     ]  # fmt: skip
     write_lines(tmp_path / "corpus.jsonl", lines)
     quiet = Reporter(quiet=True)
