@@ -124,7 +124,7 @@ NEITHER = "must be text or a number"
     ("path", "body", "field", "reason"),
     [
         ("/v1/search", {**QUERY, "sort": [{"field": "x", "by": 1}]}, "sort.0.by",
-         "unknown field; there are field, order"),
+         "unknown field; there are field, order, near"),
         ("/v1/search", {**QUERY, "facet_ranges": {"x": [{"above": 1}]}}, "facet_ranges.x.0.above",
          "unknown field; there are from, to"),
         ("/v1/search:batch", {"searches": [{**QUERY, "group_by": {"field": "x", "of": 1}}]}, "searches.0.group_by.of",
@@ -132,7 +132,7 @@ NEITHER = "must be text or a number"
         ("/v1/search", {**QUERY, "facet_ranges": {"price": [{"from": True}]}}, "facet_ranges.price.0.from", NEITHER),
         ("/v1/search", {**QUERY, "facet_ranges": {"price": [{"to": []}]}}, "facet_ranges.price.0.to", NEITHER),
         ("/v1/search", {**QUERY, "boost": [{"field": "x", "decay": {"origin": True, "scale": 1}}]},
-         "boost.0.decay.origin", NEITHER),
+         "boost.0.decay.origin", "must be text, a number, or a point with lat and lon"),
         ("/v1/search", {**QUERY, "boost": [{"field": "x", "decay": {"origin": 1, "scale": {}}}]},
          "boost.0.decay.scale", NEITHER),
         ("/v1/search", {**QUERY, "boost": [{**DECAY, "log": True}]}, "boost.0.log", TWO.format("decay")),

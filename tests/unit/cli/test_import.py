@@ -367,6 +367,14 @@ def test_a_sitemap_gives_pages_their_order_url_and_date(run: Run, tmp_path: Path
         ("index.html#x", "https://docs.example/v2/#x", None),
     ]
     assert table(tmp_path / "out/anchors.tsv")[1:] == [["home", "index.html#x"]]
+    index = tmp_path / "site/index.xml"
+    for listed, reason in (
+        ("sitemap.xml", "no page beside"),
+        ("index.xml", "may list pages alone"),
+    ):
+        loc = f"<sitemap><loc>https://docs.example/v2/{listed}</loc></sitemap>"
+        index.write_text(f"<sitemapindex>{loc}</sitemapindex>", "utf-8")
+        assert reason in run("import", index, tmp_path / "twice").err
 
 
 def test_parquet_and_sql_become_documents(run: Run, tmp_path: Path) -> None:

@@ -209,11 +209,11 @@ def _names(id: str) -> Iterable[str]:
         yield posixpath.dirname(stem) or "."
 
 
-def _read_sitemap(path: Path) -> list[tuple[str, str, str]]:
+def _read_sitemap(path: Path, *, is_listed: bool = False) -> list[tuple[str, str, str]]:
     """Return the place, address and date of each page; also of the sitemaps beside this one that it names.
 
     Raises:
-        FullrankError: A sitemap is damaged or missing.
+        FullrankError: A sitemap is damaged or missing, or one that another lists is a list of sitemaps itself.
     """
     found: list[tuple[int, str, dict[str, str]]] = []
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -239,8 +239,11 @@ def _read_sitemap(path: Path) -> list[tuple[str, str, str]]:
     for line, kind, values in found:
         if kind == "url":
             pages.append((f"{path}:{line}", values.get("loc", ""), values.get("lastmod", "")))
+        elif is_listed:
+            raise FullrankError(f"{path}:{line}: a sitemap that another lists may list pages alone")
         else:
-            pages += _read_sitemap(path.with_name(_path_of(values.get("loc", "")).split("/")[-1]))
+            name = _path_of(values.get("loc", "")).split("/")[-1]
+            pages += _read_sitemap(path.with_name(name), is_listed=True)
     return pages
 
 
