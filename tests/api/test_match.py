@@ -180,8 +180,8 @@ async def test_a_word_occurs_in_other_forms_too(untaught: Path) -> None:
         ):
             answer = await found(client, {"query": query, "match": "all", "min_score": -100})
             assert {hit["id"] for hit in answer["hits"]} == wanted, query
-        await client.put("/v1/documents/new", json={"title": "Paper qqqwwwx"})
-        answer = await found(client, {"query": "steel qqqwwwx", "match": "all", "min_seq": 1})
+        seq = await client.write("new", {"title": "Paper qqqwwwx"})
+        answer = await found(client, {"query": "steel qqqwwwx", "match": "all", "min_seq": seq})
         assert answer["hits"] == []
 
 

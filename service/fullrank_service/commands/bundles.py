@@ -46,12 +46,17 @@ Timeout = Annotated[
 ]
 
 InCollection = Annotated[
-    bool, typer.Option("--collection", help="Only in the collection of its name.")
+    bool,
+    typer.Option(
+        "--collection", help="Only for paths of its collection: /v1/collections/{name}/…."
+    ),
 ]
 OfCollection = Annotated[
     str | None,
     typer.Option(
-        "--collection", metavar="NAME", help="Of this collection; default: what serves unnamed."
+        "--collection",
+        metavar="NAME",
+        help="The collection; default: the one that /v1/search searches.",
     ),
 ]
 
