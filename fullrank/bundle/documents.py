@@ -76,7 +76,8 @@ def open_documents(
         check_shapes(encoded, count, model.n_dense, model.n_sparse)
         return encoded
     indptr, records = arrays["indptr"], arrays["records"]
-    entries = int(indptr[-1]) if indptr.shape == (count + 1,) else 0
+    is_usable = indptr.dtype == np.int64 and indptr.shape == (count + 1,)
+    entries = int(indptr[-1]) if is_usable else 0
     sizes = {"n": count, "R": count * model.n_dense + 2 * entries}
     for name, reason in misfits(arrays, _RECORDED, sizes):
         raise BundleError(f"documents/{name}.npy: {reason}")
