@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,7 @@ def estimates(
 
 
 def read_split(folder: Path, split: str) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Read the queries and the judgements of one split: queries.jsonl and qrels/SPLIT.tsv, each perhaps with .gz.
+    """Read the queries and the judgements of one split: queries.jsonl and qrels/SPLIT.tsv, plain or .gz.
 
     Returns:
         Query id → text, and query id → document id → grade.
@@ -185,5 +186,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(content.decode("utf-8-sig").split("\n"), 1):
             if line.strip():
                 yield f"{path}:{number}", line
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ArgumentError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

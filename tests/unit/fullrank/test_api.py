@@ -235,6 +235,9 @@ def test_evaluate_reads_a_split_of_a_folder(bundle: Bundle, tmp_path: Path) -> N
     assert bundle.evaluate(tmp_path, "valid") == expected
     with pytest.raises(FullrankError, match=r"qrels/train\.tsv: No such file"):
         bundle.evaluate(tmp_path, "train")
+    (tmp_path / "qrels/valid.tsv.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 9)
+    with pytest.raises(FullrankError, match=r"qrels/valid\.tsv: Error -3"):
+        bundle.evaluate(tmp_path, "valid")
     (tmp_path / "qrels/test.tsv").write_text(judged + "q1\tapple\n")
     with pytest.raises(FullrankError, match=r"test\.tsv:5: has not a query id"):
         bundle.evaluate(tmp_path)
