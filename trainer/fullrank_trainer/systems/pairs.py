@@ -157,7 +157,7 @@ class PairSettings:
 
 MAX_WEIGHTS = 1 << 30
 """Most weights of a dense W: 4 GiB, 32,768 words."""
-_ROWS = 1 << 10  # of W at once, when the largest weights are chosen
+_ROWS = 1 << 7  # of W at once, when the largest weights are chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +272,8 @@ class PairLearner(TripleLearner):
         keep = self.pairs.keep
         if not keep:
             return
-        longest = int(np.count_nonzero(self._matrix, axis=1).max())
+        # Row by row: with an axis, numpy would make a copy of W as booleans.
+        longest = max(int(np.count_nonzero(row)) for row in self._matrix)
         if longest > keep or not self.closed:
             limit = max(keep, int(longest * (1 - self.pairs.removal)))
             for block, kept in self._largest(limit):
