@@ -23,7 +23,7 @@ from fullrank.text.features import Counts, count_corpus
 from fullrank_fleet.jobs.pieces import Piece
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import write_as_file
-from fullrank_trainer.collection.corpus import read_anchors, to_document
+from fullrank_trainer.collection.corpus import Anchors, read_anchors, to_document
 from fullrank_trainer.collection.lines import Lines, ReadReport, read_objects
 from fullrank_trainer.collection.store import query_text
 from fullrank_trainer.features.corpus import phrases_in
@@ -151,7 +151,7 @@ def _texts(piece: Piece, fields: Sequence[str] | None) -> tuple[list[str], list[
     lines = _PieceLines(piece)
     ids: list[str] = []
     columns: list[list[str]] = [[] for _ in fields or ("query",)]
-    anchors = read_anchors(Path(piece.address).parent, [])
+    anchors = Anchors() if fields is None else read_anchors(Path(piece.address).parent, [])
     try:
         for _, item in read_objects(lines, ReadReport()):
             ids.append(item["_id"])
