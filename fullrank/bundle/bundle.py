@@ -153,7 +153,7 @@ class Bundle:
         )  # fmt: skip
 
     def find_unseen(self) -> Callable[[], frozenset[int]]:
-        """Return what finds the features of unseen words that some document has; it does not refer to the bundle."""
+        """Return a function that finds the features of unseen words in documents; it does not keep the bundle alive."""
         return lru_cache(1)(partial(_unseen_features, self.model, self.encoded))
 
     @property
@@ -374,7 +374,7 @@ class Bundle:
         The measures are those of trec_eval (fullrank.measures) over the first 1,000 documents.
 
         Args:
-            queries: Query id → text; or a folder with queries.jsonl and qrels/SPLIT.tsv, each perhaps with .gz.
+            queries: Query id → text; or a folder with queries.jsonl and qrels/SPLIT.tsv, plain or .gz.
             qrels: The split of the folder, or query id → document id → grade; a grade above zero means relevant.
                 Queries without a relevant document are left out.
 

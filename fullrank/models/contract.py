@@ -37,7 +37,7 @@ class Parts:
         return Parts(self.config, arrays, strings)
 
     def within(self, prefix: str, config: dict[str, Any]) -> Parts:
-        """Return what ``under`` was given a prefix for."""
+        """Return the parts whose names have a prefix, without it; undoes ``under``."""
 
         def own(parts: Mapping[str, Any]) -> dict[str, Any]:
             found = {name: part for name, part in parts.items() if name.startswith(prefix)}

@@ -160,14 +160,14 @@ class SortedTexts:
 # Completions: queries that several people asked, titles, and words.
 #
 # Texts that begin with the typed text come before texts that begin one edit away from it, queries before titles,
-# titles before words, frequent texts before rare ones, short ones before long ones, and then by code point. Where all
-# other typed words stand in some query or title, only words that stand there with them complete the last one; a number
-# completes only so. Two texts that are equal after folding are one, of the first kind. An edit of the last letter is
-# tried only if nothing else is found, because every text with the letters before it fits.
+# titles before words, frequent texts before rare ones, short ones before long ones, and then by code point. If some
+# query or title has all other typed words, a word completes the last one only if such a text has it, too. If none has,
+# any word does, but no number. Two texts that are equal after folding are one, of the first kind. An edit of the last
+# letter is tried only if nothing else is found, because every text with the letters before it fits.
 
 _WORD_LETTERS = 3
 _LOOKED_AT = 50
-"""Words that may complete the last one, beyond the limit, since those that never stand with the others are left out."""
+"""How many words beyond the limit are tried, because those that no text has with the other words are left out."""
 _BITS = 32
 _TEXTS_PER_PAUSE = 200
 Search = Callable[[str, int], list[int]]

@@ -1,7 +1,7 @@
 """Describe, create and check stored arrays; check strings. Each check raises BundleError("file: reason").
 
-Arrays are described once, each by its dtype and its shape in the sizes of the whole: {"bias": ("<f4", "n"), "indptr":
-("<i8", "n+1")}. What creates them, what stores them and what checks them goes by that.
+One table describes arrays that belong together: {"bias": ("<f4", "n"), "indptr": ("<i8", "n+1")} gives each array its
+dtype and its shape, in sizes that all of them share. Arrays are created, stored and checked by that table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fullrank.storage.encoding import Encoded
 from fullrank.storage.strings import StringTable
 
 Stored = Mapping[str, tuple[str, str]]
-"""The dtype and the shape of each array of a whole."""
+"""Name of an array → its dtype and shape."""
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 """Create an array of a name, a shape and a dtype."""
 # Values checked in one step: a mapped array of gigabytes then needs megabytes.

@@ -166,7 +166,7 @@ class Following:
         active = self.serving.active
         if collection is not None and (active is None or name_of(active) != collection):
             raise errors.BundleRefused(
-                "Of a fleet only the default collection has an active version."
+                "In a fleet, only the default collection has an active version."
             )
 
     async def _run(self, change: Awaitable[Snapshot]) -> Swapped:

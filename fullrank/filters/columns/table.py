@@ -29,7 +29,7 @@ _times: WeakKeyDictionary[ColumnPart, Float64] = WeakKeyDictionary()
 
 
 def time_of(text: str, *, needs_offset: bool = False) -> float | None:
-    """Read a stored time as ``parse_time`` does; None for a text that is none.
+    """Read a stored time as ``parse_time`` does; None for a text that is no time.
 
     Example:
         >>> time_of("1970-01-02"), time_of("1970-01-02", needs_offset=True), time_of("tea")
@@ -218,7 +218,7 @@ class ColumnPart:
     def codes_under(self, path: str) -> Sequence[range]:
         """Return the codes of a path, as "a > b", and of the longer paths that begin with it."""
         first = path + BELOW
-        # The next text after all that begin so ends with the character after the last.
+        # With the next character at its end, the text comes after all that begin with `first`.
         after = first[:-1] + chr(ord(first[-1]) + 1)
         return [self.codes_of(path), self.codes_between(first, after, exclude_upper=True)]
 
@@ -303,7 +303,7 @@ class Column:
 
 
 def cut_below(column: Column, path: str) -> Column:
-    """Return the column of paths under one path, each cut one level below it, in documents once; "": below nothing.
+    """Return the paths below one path, cut one level below it, each once a document; "": all, cut to the first level.
 
     Example:
         >>> column = columns_of([{"kind": ["a > b > c", "a > d"]}, {"kind": "a > b"}, {"kind": "e"}])["kind"]

@@ -136,7 +136,7 @@ def join(lists: Iterable[ServedList], events: Iterable[Event], name: str | None 
 
 
 def _is_of(served: ServedList, name: str) -> bool:
-    # What a client reports as the model of its own list is not one of ours; the service adds ours with a generation.
+    # A client may report the name of its own model. Only the service adds a generation, and then the model is ours.
     is_foreign = served.kind == _REPORTED and not served.generation
     return is_foreign or served.name in ("", name)
 

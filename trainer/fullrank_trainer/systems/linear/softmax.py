@@ -70,7 +70,7 @@ def postings_of(
 # The candidates of a softmax step: the judged documents of its queries, those that people passed over, and a sample.
 #
 # A training repeats the step thousands of times, so nothing here allocates an array with an entry for every document
-# of the collection, but for one: numpy shuffles all rows of a pool of which it draws more than a fiftieth.
+# of the collection. One exception: to draw more than a fiftieth of a pool, numpy shuffles all of its rows.
 
 
 def choose_candidates(
