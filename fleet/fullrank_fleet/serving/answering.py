@@ -121,8 +121,9 @@ class OpenShard:
                 return _show(view, question)
             case Describe():
                 return _describe(view, question)
-            case Read(id, only):
-                return fields_of(view, id, only)
+            case Read(id, only, fields):
+                filtered = view if only is None else self._view_in_set(view, fields)
+                return fields_of(filtered, id, only)
 
     def _view_in_set(self, view: View, fields: NewFields) -> View:
         """Return a view with the fields of the set; most requests ask for the same as the one before."""

@@ -16,7 +16,7 @@ from fullrank.errors import FullrankError
 from fullrank.live import View
 from fullrank_fleet.serving.asking import Asking, Patience
 from fullrank_fleet.serving.fanout import ReplicatedShards
-from fullrank_fleet.serving.head import Head, HeadView, refusal
+from fullrank_fleet.serving.head import Head, HeadView, NewFields, refusal
 from fullrank_fleet.serving.wire import Read
 from fullrank_service.base.errors import DocumentNotAccepted, Invalid
 from fullrank_service.base.settings import Settings
@@ -122,7 +122,8 @@ class SetDocuments:
         except UnicodeEncodeError:
             return Stored(None, view.seq)
         asking = Asking(self._shards, head.set, self._patience, min_seq=view.min_seq)
-        fields: dict[str, Any] | None = (await asking.each({number: Read(id, only)}))[number]
+        question = Read(id, only, NewFields.of(view))
+        fields: dict[str, Any] | None = (await asking.each({number: question}))[number]
         return Stored(fields, asking.seqs[number])
 
     def views(self, name: str | None = None) -> Sequence[Followed]:

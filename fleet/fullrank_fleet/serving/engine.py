@@ -216,7 +216,7 @@ class _SetSearch:
             replace(request, offset=0, limit=depth, synonyms=(), filling=None),
             replace(self.query, find_terms=list),
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
-            NewFields.of(self.view, request),
+            NewFields.of(self.view, request.compared),
             page,
             wanted,
             is_reordered,
@@ -316,7 +316,7 @@ class _SetSearch:
         ids = [hit.id for hit in placed.hits.hits]
         floors = [slot.floor for slot in filling.slots]
         request = replace(self.request, synonyms=(), filling=None)
-        new = NewFields.of(self.view, request)
+        new = NewFields.of(self.view, request.compared)
         asked = CountAds(request, conditions, ids, placed.full, floors, new)
         found: dict[int, LeftOut] = await self.asking.all(asked)
         of_slots = zip(*(one.placements for one in found.values()), strict=True)

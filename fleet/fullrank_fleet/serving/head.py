@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -23,7 +23,6 @@ from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets.manifest import SetManifest, fetch_shard, model_id, shard_folder
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words
 from fullrank_service.completion.usage import TITLE
-from fullrank_service.search.request import RankRequest
 
 # The fields of a set, so that every shard checks a request as the whole would.
 #
@@ -47,8 +46,8 @@ class NewFields:
     times: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, view: View, request: RankRequest) -> NewFields:
-        """Return what a search must know, given the view of a router."""
+    def of(cls, view: View, compared: Collection[str] = ()) -> NewFields:
+        """Return what a shard must know, given the view of a router and the fields that are compared."""
         if not view.added:
             return NONE_NEW
         before, now = view.base.columns, view.columns[0]
@@ -60,7 +59,7 @@ class NewFields:
         refused = tuple((n, why) for n, why in now.refused.items() if n not in before.refused)
         times = frozenset(
             name
-            for name in request.compared
+            for name in compared
             if name in now and not (name in before and before[name].has_times_elsewhere)
             if scale_of([columns[name] for columns in view.columns]) == "time"
         )

@@ -180,6 +180,7 @@ class Described:
 class Read:
     id: str
     only: Mapping[str, Any] | None = None
+    fields: NewFields = NONE_NEW
 
 
 Question = Rank | CountAds | Show | Describe | Read

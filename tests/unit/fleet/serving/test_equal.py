@@ -96,6 +96,11 @@ async def test_a_tenant_sees_the_same(clients: list[Client], whole: Whole) -> No
         statuses.append((await all_equal(clients, "GET", path, headers=headers))[0])
         await all_equal(clients, "GET", f"{path}/similar", headers=headers)
     assert {*statuses} == {200, 404}
+    # Most shards have no document with this field.
+    token = derive_key(KEY, filter={"rare": "only here"})
+    headers = {"Authorization": f"Bearer {token}"}
+    for id in rng.sample(whole.ids, 20):
+        await all_equal(clients, "GET", f"/v1/documents/{id}", headers=headers)
 
 
 async def test_pages_without_ads_are_filled_equally(clients: list[Client]) -> None:
