@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -18,6 +19,7 @@ import httpx
 import pytest
 
 from fullrank.storage.documents import Document
+from fullrank_service.base.logs import without_secrets
 from fullrank_service.http.keys import KeysError, create_key, derive_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, Client, at, ids, make_bundle, ok, running
@@ -37,13 +39,17 @@ async def asked(client: Client, token: str, query: str = "files", **body: Any) -
     return found
 
 
-async def test_a_token_needs_nothing_but_the_key(root: Root) -> None:
-    """As docs/security.md describes it for other languages."""
-    given: dict[str, Any] = {"key": "test", "filter": ONE, "expires": time.time() + 60}
+def signed(key: str, given: Mapping[str, Any]) -> str:
+    """Derive a token as docs/security.md describes it for other languages."""
     payload = base64.urlsafe_b64encode(json.dumps(given).encode()).decode().rstrip("=")
-    secret = hashlib.sha256(KEY.encode()).hexdigest()
-    signed = hmac.new(secret.encode(), payload.encode(), "sha256").digest()
-    token = f"frt_{payload}.{base64.urlsafe_b64encode(signed).decode().rstrip('=')}"
+    secret = hashlib.sha256(key.encode()).hexdigest()
+    digest = hmac.new(secret.encode(), payload.encode(), "sha256").digest()
+    return f"frt_{payload}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+async def test_a_token_needs_nothing_but_the_key(root: Root) -> None:
+    given: dict[str, Any] = {"key": "test", "filter": ONE, "expires": time.time() + 60}
+    token = signed(KEY, given)
     assert token == derive_key(KEY, filter=ONE, expires=given["expires"])
     async with running(root.path, anonymous="none") as client:
         assert set(ids(await asked(client, token))) == IN_ONE
@@ -88,6 +94,10 @@ async def test_what_is_not_signed_or_over_is_unknown(root: Root, tmp_path: Path)
         "frt_é.é",
         f"frt_{'A' * 9000}.{signature}",
     ]
+    # A program that lacks the tenant or the time must not show everything for ever.
+    empty = ({"filter": {}}, {"filter": None}, {"collections": None}, {"expires": None})
+    bounds = (*empty, {"collections": []}, {"expires": float("nan")})
+    wrong += [signed(tokens["search"], {"key": "search", **bound}) for bound in bounds]
     async with running(root.path, keys=keys, anonymous="none") as client:
         assert set(ids(await asked(client, good))) == IN_ONE
         for token in wrong:
@@ -131,6 +141,36 @@ async def test_writes_of_a_bound_key_stay_in_its_collection(root: Root, tmp_path
                 assert answer.status_code == status, answer.text
 
 
+async def test_an_experiment_shows_no_other_collection(root: Root, tmp_path: Path) -> None:
+    """The default experiment may compare bundles of two names; a tenant and a collection see one of them."""
+    keys = tmp_path / "some-keys.json"
+    _, token = create_key(keys, ["search"], "tenant", collections=["learned"])
+    _, admin = create_key(keys, ["admin"], "admin")
+    async with running(root.path, keys=keys, anonymous="search") as client:
+        body = {"candidate": root.bm25, "share": 1.0}
+        ok(await client.put("/v1/experiments/default", json=body, headers=bearer(admin)))
+        query = {"query": "copy", "user_id": "ann"}
+        assert ok(await client.post("/v1/search", json=query))["candidate"] == root.bm25
+        assert (await asked(client, token, **query))["candidate"] is None
+        inside = await client.post("/v1/collections/learned/search", json=query)
+        assert ok(inside)["candidate"] is None
+
+
+async def test_a_bound_key_writes_no_text_of_a_page(root: Root, tmp_path: Path) -> None:
+    """All collections share the pages."""
+    keys = tmp_path / "some-keys.json"
+    _, bound = create_key(keys, ["search", "ingest"], "bound", collections=["learned"])
+    _, free = create_key(keys, ["search", "ingest"], "free")
+    page = {"url": "https://news.example/a", "title": "Backups", "text": "copy files"}
+    body = {"page": page, "placements": [{"id": "top", "count": 1}]}
+    known = {**body, "page": {"url": page["url"]}}
+    async with running(root.path, keys=keys, anonymous="none") as client:
+        ok(await client.post("/v1/match", json=body, headers=bearer(bound)))
+        await asyncio.sleep(0.3)
+        answer = await client.post("/v1/match", json=known, headers=bearer(free))
+        check(answer, 422, "page-unknown")
+
+
 @pytest.mark.parametrize(
     ("scopes", "bounds"),
     [
@@ -146,6 +186,18 @@ def test_bounds_that_no_path_would_keep_are_refused(
         create_key(tmp_path / "keys.json", scopes, **bounds)
     with pytest.raises(KeysError, match="not the token of a key"):
         derive_key("frt_a.b")
+
+
+def test_no_line_of_the_log_has_a_token() -> None:
+    token = derive_key(KEY, filter=ONE)
+    assert without_secrets(f"/v1/insights?key={token}&x") == "/v1/insights?key=frt_***&x"
+
+
+def test_an_empty_filter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeysError, match="empty filter"):
+        create_key(tmp_path / "keys.json", ["search"], filter={})
+    with pytest.raises(KeysError, match="empty filter"):
+        derive_key(KEY, filter={})
 
 
 async def test_the_command_derives_what_the_service_takes(

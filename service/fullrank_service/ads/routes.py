@@ -213,7 +213,8 @@ async def match(body: MatchRequest, serving: ServingDep, ads: AdsDep) -> JsonRes
     searches, settings = ads.searches, ads.searches.settings
     await check_page(settings, body.page)
     view = await searches.documents.view(serving.resolve(body.model), body.min_seq)
-    may_write = ads.access.permits(serving.headers, "ingest")
+    # All collections share the texts of pages, so a bound key writes none.
+    may_write = serving.key is None and ads.access.permits(serving.headers, "ingest")
     text = page_text(view, await page_of(body, ads.pages, may_write=may_write))
     request = RankRequest(
         SearchRequest.model_construct(

@@ -29,6 +29,7 @@ request_id: ContextVar[str] = ContextVar("fullrank.request_id", default="")
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
     (re.compile(r"fr_[A-Za-z0-9-]+_[\w-]+"), "fr_***"),
+    (re.compile(r"frt_[\w.-]+"), "frt_***"),
     (re.compile(r"://[^/\s]*@"), "://***@"),
 )
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, 0x85)} | {

@@ -124,6 +124,12 @@ class RequestModel:
     def active(self) -> str | None:
         return self.serving.active
 
+    def sees(self, version: str) -> bool:
+        """Return whether the path and the key of the request let it see the documents of a loaded version."""
+        name = self.serving.models[version].name
+        names = None if self.key is None else self.key.collections
+        return self.collection in (None, name) and (names is None or name in names)
+
     def resolve(self, model: str | None) -> Bundle:
         """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
         names = None if self.key is None else self.key.collections

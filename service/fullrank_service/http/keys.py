@@ -112,7 +112,12 @@ class _Tenant(BaseModel):
     key: str
     collections: frozenset[str] | None = None
     filter: dict[str, Any] | None = None
-    expires: float | None = None
+    expires: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether a bound is null or empty, as where a program lacks the tenant: it would show everything."""
+        return not all(self.model_dump(exclude_unset=True).values())
 
 
 def read_keys(path: Path) -> dict[str, Key] | None:
@@ -191,8 +196,8 @@ def create_key(
         filter: as of Key.
 
     Raises:
-        KeysError: an unknown scope, one that a key with such bounds may not have, an id that is not valid or already
-            exists, or a damaged file.
+        KeysError: an unknown scope, one that a key with such bounds may not have, an empty filter, an id that is not
+            valid or already exists, or a damaged file.
         FilterError: the filter is not valid.
     """
     if not scopes:
@@ -202,8 +207,7 @@ def create_key(
         raise KeysError("a key with a filter may have no scope but search")
     if collections and not allowed <= {"search", "ingest"}:
         raise KeysError("a key of some collections may have no scopes but search and ingest")
-    if filter is not None:
-        parse_filter(filter)
+    _check_filter(filter)
     id = secrets.token_hex(4) if id is None else id
     if not re.fullmatch(_ID, id):
         raise KeysError(
@@ -219,6 +223,13 @@ def create_key(
             raise KeysError(f"the key {id!r} already exists; revoke it, or choose another id")
         keys[id] = key
     return key, token
+
+
+def _check_filter(filter: dict[str, Any] | None) -> None:
+    if filter is not None:
+        parse_filter(filter)
+    if filter == {}:
+        raise KeysError("an empty filter would bind the key to nothing; leave it out to permit all")
 
 
 def revoke_key(path: Path, id: str) -> None:
@@ -243,14 +254,13 @@ def derive_key(
         expires: in seconds since 1970; None: with the key.
 
     Raises:
-        KeysError: the token is not that of a key.
+        KeysError: the token is not that of a key, or the filter is empty.
         FilterError: the filter is not valid.
     """
     id, _, secret = token.removeprefix(_PREFIX).partition("_")
     if not (token.startswith(_PREFIX) and re.fullmatch(_ID, id) and secret):
         raise KeysError("not the token of a key that `fullrank keys create` has made")
-    if filter is not None:
-        parse_filter(filter)
+    _check_filter(filter)
     given = {"key": id, "collections": [*collections] or None, "filter": filter, "expires": expires}
     content = json.dumps({name: value for name, value in given.items() if value is not None})
     payload = _base64(content.encode())
@@ -323,6 +333,8 @@ class KeyRing:
         expected = _signature(_UNKNOWN_HASH if key is None else key.sha256, payload)
         same = hmac.compare_digest(expected.encode(), signature.encode("utf-8", "surrogatepass"))
         if key is None or not same or len(token) > _MAX_TENANT_CHARS or not key.permits("search"):
+            return None
+        if given.has_empty:
             return None
         ends = [end for end in (key.expires, given.expires) if end is not None]
         names = [set(one) for one in (key.collections, given.collections) if one is not None]

@@ -47,7 +47,7 @@ class Trying:
     ) -> Ranked:
         """Rank a search that names no model, for a person if known, in the view of the active version."""
         experiment = serving.experiment
-        if experiment is not None:
+        if experiment is not None and serving.sees(experiment.candidate):
             coin = _coin(experiment, request, person)
             if coin is not None:
                 # These lists are longer than the page, which may fit FULLRANK_MAX_ANSWER_BYTES alone.
