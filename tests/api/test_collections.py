@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from fullrank.bundle import BundleInfo, list_bundles
+from fullrank.bundle import BundleInfo, list_bundles, open_bundle
+from fullrank_service.base.experiment import Active
+from fullrank_service.base.metrics import Metrics
+from fullrank_service.models.follower import LoadedModels
 from fullrank_service.models.retention import superseded
 from fullrank_service.models.state import read_state
 from tests.api.conftest import Root
 from tests.api.support import AUTH, Client, at, ids, make_bundle, ok, rules_applied, running
 from tests.api.test_errors import check
+from tests.api.test_follower import Failing, worker
 from tests.api.test_usage import completed, ready
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +72,23 @@ async def test_what_no_collection_has_is_refused(reader: Client) -> None:
         check(await reader.get(path, headers=AUTH), 404, "not-found")
     users = await reader.delete(f"{LEARNED}/events/users/ann", headers=AUTH)
     check(users, 404, "not-found")
+
+
+async def test_an_id_in_a_collection_is_utf_8(reader: Client) -> None:
+    """However the slashes before it are written."""
+    for path in (f"{LEARNED}/documents", "/v1/collections%2Flearned%2Fdocuments"):
+        check(await reader.get(f"{path}/%ff/x", headers=AUTH), 422, "invalid")
+
+
+async def test_collections_do_not_share_idempotency_keys(root: Root) -> None:
+    """Else a tenant could use up the keys of another."""
+    key = {"Idempotency-Key": "1"}
+    async with running(root.path) as client:
+        for prefix in (LEARNED, BM25):
+            path = f"{prefix}/documents/x"
+            first = ok(await client.put(path, json={"title": "x"}, headers=key))
+            again = await client.put(path, json={"title": "x"}, headers=key)
+            assert (ok(again), again.headers["Idempotent-Replayed"]) == (first, "true")
 
 
 async def activated(client: Client, prefix: str, version: str) -> dict[str, Any]:
@@ -129,6 +151,41 @@ async def test_each_collection_has_its_own_experiment(root: Root) -> None:
         ok(await client.delete(path, headers=AUTH))
         assert (await search(client, BM25, "copy", user_id="ann"))["candidate"] is None
         assert (await search(client, BM25, "copy"))["model"] == root.bm25
+
+
+async def test_a_collection_gets_its_version_back_once_it_opens(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure the newest version, which was rolled back, serves no longer than that lasts."""
+    make_bundle(root.path, "bm25", created=at(3))
+    async with running(root.path, default_model="learned") as client:
+        await activated(client, BM25, root.bm25)
+    monkeypatch.setattr("fullrank_service.models.follower._RETRY_S", 0.05)
+    failing = Failing(root.bm25)
+    async with worker(root.path, opener=failing) as registry:
+        assert registry.serving.resolve("bm25").version != root.bm25
+        failing.works.set()
+        async with asyncio.timeout(10):
+            while registry.serving.resolve("bm25").version != root.bm25:
+                await asyncio.sleep(0.01)
+
+
+def test_what_serves_stays_loaded_until_the_switch(root: Root) -> None:
+    """A request would fail that asks for it between the loading of the next version and the switch."""
+    newer = make_bundle(root.path, "bm25", created=at(3))
+    default, before, after = (
+        open_bundle(root.path / name / version)
+        for name, version in (("learned", root.learned), ("bm25", root.bm25), ("bm25", newer))
+    )
+    models = LoadedModels(Metrics(), max_loaded=1)
+    models.pinned = (root.bm25,)
+    models.add(before)
+    models.switch(default, 1, None, None, {"bm25": Active(root.bm25)})
+    models.pinned = (newer,)
+    models.add(after)
+    assert models.serving.resolve("bm25") is before
+    models.switch(default, 2, None, None, {"bm25": Active(newer)})
+    assert models.serving.resolve("bm25") is after
 
 
 def superseded_of(root: Root) -> list[BundleInfo]:

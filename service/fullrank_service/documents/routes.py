@@ -136,7 +136,9 @@ async def write_all(
     # Operations that every loaded version already contains do not count as waiting for compaction.
     after = max(followed.since for followed in views)
     since = unchanged_since if writes else None
-    submission = Submission(name, writes, render, key, digest, after, since)
+    # Collections may be of different tenants, who must not use up each other's keys.
+    own = None if key is None else f"{name} {key}"
+    submission = Submission(name, writes, render, own, digest, after, since)
     kept = await documents.write(submission)
     if not writes and not kept.again:
         return None

@@ -164,8 +164,7 @@ class CollectionMiddleware:
             name, _, rest = scope["path"][len(_OF_COLLECTIONS) :].partition("/")
             path = f"/v1/{rest}"
             if rest and has_collections(path):
-                raw = scope.get("raw_path", b"").split(b"/", 4)[-1]
-                scope = {**scope, "path": path, "raw_path": b"/v1/" + raw, COLLECTION: name}
+                scope = {**scope, "path": path, COLLECTION: name}
         await self._app(scope, receive, send)
 
 

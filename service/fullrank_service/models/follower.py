@@ -87,9 +87,11 @@ class LoadedModels:
     def _publish(self, serving: Serving) -> None:
         models = dict(serving.models)
         newest = next(reversed(models), None)
-        experiment = serving.experiment
-        tried = None if experiment is None else experiment.candidate
-        keep = {serving.active, serving.previous, tried, newest, *self.pinned}
+        # Also what serves until the switch to a state that no longer names it.
+        others = serving.collections.values()
+        tried = [one.experiment for one in (serving, *others) if one.experiment is not None]
+        keep = {serving.active, serving.previous, newest, *self.pinned}
+        keep |= {own.version for own in others} | {one.candidate for one in tried}
         dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old
@@ -264,14 +266,20 @@ class Follower:
         self._models.failures.pop(ALIAS, None)
         if step.activate is not None:
             self._activate(step, state)
+        has_added = False
         for version in step.load:
             try:
                 self._models.add(self._bundle(version))
+                has_added = True
             except FullrankError as error:
                 self._models.failures[version] = str(error)
                 self._retry_at = time.monotonic() + _RETRY_S
                 _log.error("cannot load %s: %s", version, error)
         serving = self._models.serving
+        if has_added and state is not None and self._lacks(state):
+            # A collection or an experiment can have its version now.
+            self._activate(Step((), state.version, state.generation), state)
+            serving = self._models.serving
         if serving.active is None or ALIAS in self._models.failures:
             wait = _RETRY_S if ALIAS in self._models.failures else _EMPTY_S
             self._retry_at = time.monotonic() + wait
@@ -324,6 +332,15 @@ class Follower:
             self._models.switch(
                 bundle, step.generation, previous, self._experiment(noted), self._collections(noted)
             )
+
+    def _lacks(self, state: ActiveState) -> bool:
+        """Return whether this worker serves a state without all of its collections or its experiment."""
+        serving = self._models.serving
+        if state.version is None or state.version != serving.active:
+            return False
+        if state.generation != serving.generation:
+            return False
+        return (serving.collections, serving.experiment) != (state.collections, state.experiment)
 
     def _experiment(self, own: ActiveState | Active | None) -> Experiment | None:
         """Return an experiment, its candidate loaded; None if it cannot be: the active version serves."""
