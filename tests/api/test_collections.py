@@ -125,6 +125,10 @@ async def test_each_collection_has_its_own_active_version(root: Root) -> None:
         assert (await search(client, "/v1", "copy"))["model"] == root.learned
         await activated(client, "/v1", newer)
         assert (await search(client, BM25, "copy"))["model"] == newer
+        await activated(client, "/v1", root.bm25)  # a rollback
+        for prefix in ("/v1", BM25):
+            assert (await search(client, prefix, "copy", model="bm25"))["model"] == root.bm25
+        await activated(client, "/v1", newer)
         assert (await search(client, LEARNED, "copy"))["model"] == root.learned
         await activated(client, "/v1", root.learned)
         assert (await search(client, BM25, "copy"))["model"] == newer

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from fullrank.bundle import Bundle
 from fullrank_service.base import errors
 from fullrank_service.base.errors import Invalid
-from fullrank_service.base.experiment import Active, Experiment
+from fullrank_service.base.experiment import Active, Experiment, name_of
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.access import BOUND, Access
@@ -71,8 +71,8 @@ class Serving:
             return self.models[self.active]
         if model in self.models:
             return self.models[model]
-        if (own := self.collections.get(model)) is not None and own.version is not None:
-            return self.models[own.version]
+        if (own := self.active_of(model).version) is not None:
+            return self.models[own]
         named = [bundle for bundle in self.models.values() if bundle.name == model]
         if not named:
             raise errors.ModelNotFound(
@@ -125,8 +125,8 @@ class RequestModel:
         return self.serving.active
 
     def sees(self, version: str) -> bool:
-        """Return whether the path and the key of the request let it see the documents of a loaded version."""
-        name = self.serving.models[version].name
+        """Return whether the path and the key of the request let it see the documents of a version."""
+        name = name_of(version)
         names = None if self.key is None else self.key.collections
         return self.collection in (None, name) and (names is None or name in names)
 
