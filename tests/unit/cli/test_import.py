@@ -91,6 +91,8 @@ def test_columns_are_mapped_by_options(run: Run, tmp_path: Path) -> None:
         ("id;id\n", ":1: the header needs different names of columns"),
         ("color;size\nred;1\n", ": name the column of the id with --id: color, size"),
         ("id;title\n", ": no documents"),
+        ("", ":1: no header with names of columns"),
+        ('id;title\na;"x\nb;y\n', ":2: a quotation mark that nothing closes"),
     ],
 )
 def test_a_bad_row_is_named_and_nothing_is_written(
@@ -133,6 +135,72 @@ def test_bad_rows_are_set_aside(
     assert [line["place"] for line in skipped] == [f"{source}:{n}" for n in bad]
     assert [line["row"].get("content") for line in skipped] == contents
     assert run("train", tmp_path / "out", "--out", tmp_path / "b", "--name", "x").code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('"text"', "1: not a JSON object"),
+        ('{"_id": ["a"]}', "1: the id is neither text nor a number: ['a']"),
+        ('{"_id": "a", "_source": null}', "1: no document: _source is null"),
+        ('{"update": {"_id": "a"}}\n{"doc": null}', "2: an update without a document"),
+        ('{"index": {"_id": "a"}}', "1: an action without a document"),
+    ],
+)
+def test_a_line_without_a_document_is_bad(
+    run: Run, tmp_path: Path, content: str, problem: str
+) -> None:
+    (tmp_path / "t.jsonl").write_text(content, "utf-8")
+    got = run("import", tmp_path / "t.jsonl", tmp_path / "new/out", "--dry-run")
+    assert (got.code, got.err.count("\n")) == (1, 1)
+    assert f"t.jsonl:{problem}" in got.err
+    got = run("import", tmp_path / "t.jsonl", tmp_path / "new/out", "--skip-bad")
+    assert f"no documents; the first bad row: {tmp_path}/t.jsonl:{problem}" in got.err
+    assert {path.name for path in tmp_path.iterdir()} == {"t.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("t.csv.gz", gzip.compress(b"")[:10] + b"\xff" * 9, "t.csv.gz: cannot be read: Error -3"),
+        ("trec/t.gz", gzip.compress(b"<DOC>")[:12], "trec/t.gz: cannot be read: Compressed"),
+        ("trec/t", b"<DOC>\n<DOC><DOCNO>a</DOCNO></DOC>", "trec/t:1: no </DOC> ends"),
+        ("site/a.html", b"<![x <p>", "site/a.html: cannot be read: unknown status"),
+        ("site/a.md", b"\xff", "name its encoding"),
+        ("t.xml", b"<url>\n<loc>http://[</loc></url>", "t.xml:1: no address in <loc>: 'http://["),
+    ],
+)
+def test_a_damaged_file_is_named(
+    run: Run, tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    source = path if path.parent == tmp_path else path.parent
+    got = run("import", source, tmp_path / "out")
+    assert (got.code, got.err.count("\n")) == (1, 1)
+    assert problem in got.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_quoted_headers_may_have_two_lines(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,"in\nstock",x\na,1,\nb,2,y"y\nb,3,\n', "utf-8")
+    got = run("import", tmp_path / "t.csv", tmp_path / "out")
+    assert "t.csv:5: the id 'b' occurs twice" in got.err
+
+
+def test_pages_with_strange_names_and_links(run: Run, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "a#ü b.md").write_text("---\n_id: x\n---\n# A\n\n<a href='http://['>b</a>", "utf-8")
+    (site / "c\td.md").write_text("# C\n\n[a](https://s.example/a%23ü%20b)", "utf-8")
+    (site / "e.md").write_text("# E\n\n[a](https://s.example/a%23ü%20b)", "utf-8")
+    url = ("--url", "https://s.example/{path}")
+    assert run("import", site, tmp_path / "out", "--skip-bad", *url).code == 0
+    first, second = documents(tmp_path / "out")
+    assert (first["_id"], second["_id"]) == ("a#ü b.md", "e.md")
+    assert first["url"] == "https://s.example/a%23%C3%BC%20b"
+    assert table(tmp_path / "out/qrels/train.tsv")[1:] == [["e.md", "a#ü b.md", "1"]]
 
 
 def test_another_encoding_is_asked_for(run: Run, tmp_path: Path) -> None:
@@ -265,7 +333,7 @@ def test_damaged_front_matter_names_the_page(run: Run, tmp_path: Path) -> None:
     (tmp_path / "site/a.md").write_text("---\ntitle: [\n---\n# A", "utf-8")
     got = run("import", tmp_path / "site", tmp_path / "out")
     assert (got.code, got.err.count("\n")) == (1, 1)
-    assert "site/a.md: cannot be read: while parsing a flow node" in got.err
+    assert "site/a.md:2: cannot be read: front matter: " in got.err
 
 
 def test_a_page_that_is_set_aside_is_linked_by_none(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,7 +91,8 @@ def import_(
                 count += 1
                 stage.advance(not row.is_part)
         if not count:
-            raise FullrankError(f"{source}: no documents")
+            reason = f"; the first bad row: {checked.first_skipped}" if checked.skipped else ""
+            raise FullrankError(f"{source}: no documents{reason}")
         found |= documents.write(folder, are_judged=clicks is not None)
         if clicks is not None:
             ids = next(
@@ -121,6 +122,7 @@ def import_(
 def _new_folder(out: Path, dry_run: bool) -> Iterator[Path]:
     """A folder that becomes `out` when the block has ended well."""
     folder = temporary_name(out)
+    new_parents = [parent for parent in out.parents if not parent.exists()]
     folder.mkdir(parents=True)
     try:
         yield folder
@@ -128,6 +130,9 @@ def _new_folder(out: Path, dry_run: bool) -> Iterator[Path]:
             folder.rename(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        for parent in new_parents:
+            with suppress(OSError):  # it is not empty
+                parent.rmdir()
 
 
 def _write_clicks(

@@ -58,6 +58,8 @@ def open_source(
     Raises:
         FullrankError: It is none of these, cannot be read, or an option does not fit.
     """
+    if source.startswith(("https://", "http://")):
+        raise FullrankError(f"{source}: save the pages first, such as with `wget --mirror`")
     if "://" in source:
         if query is None:
             raise FullrankError(f"{source.partition(':')[0]}: say what to select with --query")
@@ -68,8 +70,10 @@ def open_source(
     if is_sitemap or (path.is_dir() and not is_beir(path)):
         pages = Pages(path, address, encoding)
         if pages.total:
-            if any(mapping.values()):
-                raise FullrankError(f"{source}: --id, --title and --text are for tables")
+            if any(mapping.values()) or query is not None:
+                raise FullrankError(
+                    f"{source}: --id, --title and --text are for tables, --query for databases"
+                )
             return pages
         if is_sitemap:
             raise FullrankError(f"{source}: a sitemap without a page")

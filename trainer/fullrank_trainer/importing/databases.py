@@ -42,14 +42,18 @@ def open_sql(address: str, query: str, mapping: Mapping[str, str | None]) -> Tab
         url = sqlalchemy.make_url(address)
         shown = url.render_as_string(hide_password=True)
         engine = sqlalchemy.create_engine(url)
-    except (SQLAlchemyError, ImportError) as error:
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         raise FullrankError(f"{address.partition(':')[0]}: {_line(error)}") from error
 
     def objects() -> Iterator[Object]:
         try:
-            with engine.connect().execution_options(yield_per=_BATCH) as connection:
-                rows = connection.execute(sqlalchemy.text(query)).mappings()
-                for number, row in enumerate(rows, 1):
+            # The query goes to the database as it is: ":x" and "%" stand for no parameters.
+            connected = engine.connect()
+            with connected.execution_options(yield_per=_BATCH, no_parameters=True) as connection:
+                result = connection.exec_driver_sql(query)
+                if not result.returns_rows:
+                    raise FullrankError(f"{shown}: the query selects nothing")
+                for number, row in enumerate(result.mappings(), 1):
                     yield f"{shown} row {number}", dict(row)
         except SQLAlchemyError as error:
             raise FullrankError(f"{shown}: {_line(error)}") from error

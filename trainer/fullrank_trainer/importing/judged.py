@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,8 +26,10 @@ from fullrank_trainer.importing.tables import (
     undecoded,
 )
 
+_UNENDED = "no </DOC> ends this document"
 _SPLITS = {"train": "train", "dev": "valid", "valid": "valid", "test": "test"}
 _FIELD = re.compile(r"<([a-z][\w-]*)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+_BORDER = re.compile(r"(</?DOC>)", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
 _TOPIC = re.compile(r"<top>(.*?)</top>|(<topic\b.*?)</topic>", re.DOTALL | re.IGNORECASE)
 _NUMBER = re.compile(r"<num>\s*(?:Number:)?\s*(\S+?)\s*<|\bnumber=[\"']([^\"']+)", re.IGNORECASE)
@@ -130,8 +133,11 @@ class _Beside:
 
 def _kind_of(path: Path) -> str | None:
     """Tell what a file of TREC has by its first characters; None: nothing of TREC."""
-    with open_bytes(path) as file:
-        head = file.read(4096).decode("utf-8", "replace")
+    try:
+        with open_bytes(path) as file:
+            head = file.read(4096).decode("utf-8", "replace")
+    except (EOFError, zlib.error) as error:
+        raise FullrankError(f"{path}: cannot be read: {error}") from error
     if re.search(r"<DOC>", head, re.IGNORECASE):
         return "documents"
     if re.search(r"<top>|<topic\b", head, re.IGNORECASE):
@@ -144,15 +150,20 @@ def _documents(path: Path, encoding: str | None) -> Iterator[Object]:
     first = 0
     with opened(path, encoding) as text:
         for number, line in enumerate(text, 1):
-            if (at := line.upper().find("<DOC>")) >= 0:
-                lines, first = [], number
-            if first:
-                lines.append(line[at + 5 :] if at >= 0 else line)
-                if "</DOC>" in line.upper():
+            for piece in _BORDER.split(line):
+                if piece.upper() == "<DOC>":
+                    if first:
+                        yield f"{path}:{first}", Bad(_UNENDED)
+                    lines, first = [], number
+                elif not first:
+                    continue
+                elif piece.upper() == "</DOC>":
                     yield f"{path}:{first}", _document("".join(lines))
                     first = 0
+                else:
+                    lines.append(piece)
     if first:
-        yield f"{path}:{first}", Bad("no </DOC> ends this document")
+        yield f"{path}:{first}", Bad(_UNENDED)
 
 
 def _document(content: str) -> dict[str, Any] | Bad:

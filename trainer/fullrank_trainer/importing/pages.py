@@ -6,12 +6,13 @@ import os
 import posixpath
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from xml.parsers import expat
 
 import orjson
@@ -20,6 +21,7 @@ from markdown_it import MarkdownIt
 
 from fullrank.errors import FullrankError
 from fullrank_trainer.collection.judgements import QRELS_HEADER
+from fullrank_trainer.collection.lines import id_problem
 from fullrank_trainer.importing.rows import Row
 from fullrank_trainer.importing.tables import encoding_of, opened
 
@@ -39,6 +41,13 @@ _BLOCKS = _HEADINGS | {
 }
 _EMPTY = frozenset(
     {"br", "img", "hr", "meta", "link", "input", "source", "wbr", "col", "area", "base", "embed"}
+)
+
+
+# AssertionError: what html.parser raises for "<![x".
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, LookupError, yaml.YAMLError),
+    *(AssertionError, RecursionError),
 )
 
 
@@ -85,7 +94,7 @@ class Pages:
         else:
             self._pages = [*self._saved(_read_sitemap(source))]
         self.total = len(self._pages)
-        self._by_url = {url: id for _, id, url, _ in self._pages if id and url}
+        self._by_url = {unquote(url): id for _, id, url, _ in self._pages if id and url}
         # By passage: page, anchor and text of each link.
         self._links: dict[str, list[tuple[str, str, str]]] = {}
 
@@ -108,7 +117,7 @@ class Pages:
         path, address = posixpath.splitext(id)[0], self._address
         if address.endswith("{path}/") and posixpath.basename(path).lower() in _INDEXES:
             path, address = posixpath.dirname(path), address if "/" in path else address[:-1]
-        return address.replace("{path}", path)
+        return address.replace("{path}", quote(path))
 
     def _saved(
         self, listed: list[tuple[str, str, str]]
@@ -125,18 +134,32 @@ class Pages:
         path = self._root / id
         try:
             page = self._read(path)
-        except (OSError, ValueError, TypeError, LookupError, yaml.YAMLError) as error:
-            yield Row(str(path), {"_id": id}, f"cannot be read: {' '.join(str(error).split())}")
+        except _UNREADABLE as error:
+            place = str(path)
+            reason: object = getattr(error, "strerror", None) or error
+            if isinstance(error, UnicodeDecodeError):
+                reason = f"{error}; name its encoding, such as --encoding cp1252"
+            elif isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+                place = f"{path}:{error.problem_mark.line + 2}"  # after the line "---"
+                reason = f"front matter: {error.problem}"
+            yield Row(place, {"_id": id}, f"cannot be read: {' '.join(str(reason).split())}")
             return
         title = page.title or next(iter(page.headings), "") or Path(id).stem
         for passage in page.passages:
             name = f"{id}#{passage.anchor}" if passage.anchor else id
-            self._links[name] = [
-                (*target, text)
-                for href, text in passage.links
-                if (target := self._target(id, href)) is not None and target[0] != id
-            ]
-            own = {**page.fields, **given, "title": passage.title or title, "page": title}
+            if not id_problem(name):  # else it is no document
+                self._links[name] = [
+                    (*target, text)
+                    for href, text in passage.links
+                    if (target := self._target(id, href)) is not None and target[0] != id
+                ]
+            own = {
+                **page.fields,
+                **given,
+                "_id": name,
+                "title": passage.title or title,
+                "page": title,
+            }
             own["text"] = passage.text
             if passage.anchor:
                 own.pop("description", None)
@@ -144,7 +167,7 @@ class Pages:
                     own["url"] = f"{own['url']}#{passage.anchor}"
             elif headings := [heading for heading in page.headings if heading != title]:
                 own["headings"] = headings
-            yield Row(str(path), {"_id": name, **own}, is_part=bool(passage.anchor))
+            yield Row(str(path), {"_id": name} | own, is_part=bool(passage.anchor))
 
     def _read(self, path: Path) -> Page:
         content = path.read_bytes()
@@ -156,9 +179,12 @@ class Pages:
         return read_html(text) if is_html else read_markdown(text)
 
     def _target(self, id: str, href: str) -> tuple[str, str] | None:
-        parts = urlsplit(href)
+        try:
+            parts = urlsplit(href)
+        except ValueError:  # such as http://[
+            return None
         if parts.netloc:
-            page = self._by_url.get(href.partition("#")[0])
+            page = self._by_url.get(unquote(href.partition("#")[0]))
             return None if page is None else (page, unquote(parts.fragment))
         if parts.scheme or not parts.path:
             return None
@@ -237,12 +263,18 @@ def _read_sitemap(path: Path, *, is_listed: bool = False) -> list[tuple[str, str
         raise FullrankError(f"{path}:{error.lineno}: no sitemap: {error}") from error
     pages: list[tuple[str, str, str]] = []
     for line, kind, values in found:
+        address = values.get("loc", "")
+        try:
+            name = _path_of(address).split("/")[-1]
+        except ValueError:
+            address = name = ""
+        if not address or (kind == "sitemap" and not name):
+            raise FullrankError(f"{path}:{line}: no address in <loc>: {values.get('loc', '')!r}")
         if kind == "url":
-            pages.append((f"{path}:{line}", values.get("loc", ""), values.get("lastmod", "")))
+            pages.append((f"{path}:{line}", address, values.get("lastmod", "")))
         elif is_listed:
             raise FullrankError(f"{path}:{line}: a sitemap that another lists may list pages alone")
         else:
-            name = _path_of(values.get("loc", "")).split("/")[-1]
             pages += _read_sitemap(path.with_name(name), is_listed=True)
     return pages
 
@@ -281,6 +313,7 @@ class _Reader(HTMLParser):
     def __init__(self, makes_anchors: bool) -> None:
         super().__init__(convert_charrefs=True)
         self._open: list[str] = []
+        self._depth: Counter[str] = Counter()  # how often a tag is in _open
         self._title: list[str] = []
         self._description = ""
         # The whole page, and its main part.
@@ -292,27 +325,30 @@ class _Reader(HTMLParser):
             self._description = given.get("content", "").strip()
         if tag not in _EMPTY:
             self._open.append(tag)
+            self._depth[tag] += 1
         for part in self._here():
             part.begin(tag, given)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._open:
+        if self._depth[tag]:
             for part in self._here():
                 part.end(tag)
-            while self._open.pop() != tag:
-                pass
+            closed = ""
+            while closed != tag:
+                closed = self._open.pop()
+                self._depth[closed] -= 1
 
     def handle_data(self, data: str) -> None:
-        if "title" in self._open and "svg" not in self._open:
+        if self._depth["title"] and not self._depth["svg"]:
             self._title.append(data)
             return
         for part in self._here():
             part.add(data)
 
     def _here(self) -> Iterable[_Part]:
-        if not _OUTSIDE.isdisjoint(self._open):
+        if any(self._depth[tag] for tag in _OUTSIDE):
             return ()
-        is_main = "main" in self._open or "article" in self._open
+        is_main = self._depth["main"] or self._depth["article"]
         return self._parts if is_main else self._parts[:1]
 
     def page(self) -> Page:

@@ -39,6 +39,7 @@ class Checked:
 
     skipped_to: Path | None
     skipped: int = 0
+    first_skipped: str | None = None
     _seen: set[bytes] = field(default_factory=set)
 
     def good(self, rows: Iterator[Row]) -> Iterator[Row]:
@@ -49,6 +50,7 @@ class Checked:
                 yield row
             elif self.skipped_to is not None:
                 self.skipped += 1
+                self.first_skipped = self.first_skipped or f"{row.place}: {problem}"
                 line = {"place": row.place, "problem": problem, "row": row.fields}
                 with self.skipped_to.open("a", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import TextIOWrapper
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -102,7 +103,9 @@ class Table:
                 found[name] = text_of(value) if isinstance(value, str | list) else str(value)
                 if isinstance(value, dict) or found[name] is None:
                     problem = f"field {name!r}: expected text, got {_NAMES[type(value)]}"
-            if "_id" in found:
+            if isinstance(id := found.get("_id"), bool | list | dict):
+                problem = f"the id is neither text nor a number: {id!r}"
+            elif id is not None:
                 found = {"_id": str(found.pop("_id")).strip(), **found}
             if found or not self.are_texts:  # the header has empty cells only
                 yield Row(place, found, problem)
@@ -190,7 +193,7 @@ def opened(path: Path, encoding: str | None) -> Iterator[TextIOWrapper]:
             TextIOWrapper(file, encoding, "surrogateescape", newline="") as text,
         ):
             yield text
-    except (OSError, EOFError, LookupError, UnicodeError) as error:
+    except (OSError, EOFError, zlib.error, LookupError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FullrankError(f"{path}: cannot be read: {reason}") from error
 
@@ -211,6 +214,7 @@ def undecoded(text: str) -> str | None:
 def json_rows(path: Path, lines: Iterable[str]) -> Iterator[Object]:
     """Read JSON lines, and those of dumps: {"_id", "_source"}, or actions of a bulk request and their documents."""
     action: dict[str, Any] | None = None
+    place = str(path)
     for number, line in enumerate(lines, 1):
         place = f"{path}:{number}"
         if not line.strip():
@@ -220,24 +224,31 @@ def json_rows(path: Path, lines: Iterable[str]) -> Iterator[Object]:
                 f"{place}: an array; write one document a line, as `jq -c '.[]'` does"
             )
         try:
-            found = undecoded(line) or strict_json.parse(line)
+            problem = undecoded(line)
+            found = None if problem else strict_json.parse(line)
         except JsonError as error:
-            found = str(error)
+            found, problem = None, str(error)
         if not isinstance(found, dict):
-            problem = found if isinstance(found, str) else "not a JSON object"
-            yield place, Bad(problem, line.strip())
+            yield place, Bad(problem or "not a JSON object", line.strip())
         elif action is not None:
-            source = found.get("doc", found) if "update" in action else found
+            source = found.get("doc", found.get("upsert")) if "update" in action else found
             [meta] = action.values()
-            yield place, {**_id_of(meta), **source}
+            if isinstance(source, dict):
+                yield place, {**_id_of(meta), **source}
+            else:
+                yield place, Bad("an update without a document", line.strip())
         elif len(found) == 1 and not _ACTIONS.isdisjoint(found) and _is_meta(*found.values()):
             action = None if "delete" in found else found
             continue
         elif isinstance(found.get("_source"), dict):
             yield place, {**_id_of(found), **found["_source"]}
+        elif "_source" in found and found["_source"] is None:
+            yield place, Bad("no document: _source is null", line.strip())
         else:
             yield place, found
         action = None
+    if action is not None:
+        yield place, Bad("an action without a document; the file may be cut off")
 
 
 def _is_meta(value: object) -> bool:
@@ -259,20 +270,25 @@ def separator_of(path: Path, header: str) -> str:
 def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[Object]:
     head = text.readline()
     separator = separator_of(path, head)
-    names = [name.strip() for name in next(csv.reader([head], delimiter=separator), [])]
-    problem = undecoded(head)
+    rows = csv.reader(chain([head], text), delimiter=separator, strict=True)
+    try:
+        names = [name.strip() for name in next(rows, [])]
+    except csv.Error as error:
+        raise FullrankError(f"{path}:1: header: {error}") from error
     named = [*filter(None, names)]  # a separator at the end of lines makes a column without a name
-    if problem or len(set(named)) < len(named) or not named:
+    problem = undecoded(" ".join(names)) or (None if named else "no header with names of columns")
+    if problem or len(set(named)) < len(named):
         raise FullrankError(
             f"{path}:1: {problem or f'the header needs different names of columns: {names}'}"
         )
     yield f"{path}:1", dict.fromkeys(named, "")
-    rows = csv.reader(text, delimiter=separator, strict=True)
     while True:
-        place = f"{path}:{2 + rows.line_num}"
+        place = f"{path}:{1 + rows.line_num}"
         try:
             cells = next(rows, None)
         except csv.Error as error:
+            if "unexpected end" in str(error):  # all further rows are in this cell
+                raise FullrankError(f"{place}: a quotation mark that nothing closes") from error
             yield place, Bad(str(error))
             continue
         if cells is None:
