@@ -273,6 +273,17 @@ Use `apt`. Back to the [start](/).
 }
 
 
+def test_clicks_on_unknown_documents_are_counted(run: Run, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "p.csv", "id title", [("a", "x")])
+    clicks = tmp_path / "clicks.csv"
+    clicks.write_text("query,document\nx,b\n", "utf-8")
+    got = run("import", source, tmp_path / "out", "--clicks", clicks)
+    assert "clicks.csv: no click is on one of the documents; one is on 'b'" in got.err
+    clicks.write_text("query,document\nx,b\nx,a\n", "utf-8")
+    got = run("import", source, tmp_path / "out", "--clicks", clicks, "--json")
+    assert json.loads(got.out)["clicks"]["unknown documents"] == 1
+
+
 def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path) -> None:
     for name, content in PAGES.items():
         (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -247,7 +247,8 @@ def format_of(path: Path) -> str:
     if '"action_name"' in head or '"user_query"' in head:
         return "ubi"
     raise FullrankError(
-        f"{path}: neither UBI nor Algolia's events nor a table (.csv, .tsv); name the format with --format"
+        f"{path}: neither UBI nor Algolia's events nor a table (.csv, .tsv);"
+        " name the format with --format of `fullrank events import`"
     )
 
 

@@ -6,7 +6,7 @@ import json as json_module
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,7 +98,7 @@ def import_(
             ids = next(
                 (name for name, use in documents.columns.items() if use == "_id"), "document"
             )
-            found["clicks"] = _write_clicks(folder, clicks, encoding, ids, report)
+            found["clicks"] = _write_clicks(folder, clicks, encoding, ids, checked.has, report)
     found |= {"documents": count, "skipped": checked.skipped}
     if dry_run:
         found["first"] = first
@@ -136,7 +136,12 @@ def _new_folder(out: Path, dry_run: bool) -> Iterator[Path]:
 
 
 def _write_clicks(
-    folder: Path, clicks: Path, encoding: str | None, ids: str, report: Reporter
+    folder: Path,
+    clicks: Path,
+    encoding: str | None,
+    ids: str,
+    is_known: Callable[[str], bool],
+    report: Reporter,
 ) -> dict[str, Any]:
     """Write the queries of a log of clicks, and how often people clicked what; return the numbers of pairs."""
     from fullrank.events.records import ServedList
@@ -149,6 +154,14 @@ def _write_clicks(
     lists = [record for record in records if isinstance(record, ServedList)]
     events = [record for record in records if not isinstance(record, ServedList)]
     votes = join(lists, events)
+    clicked = {votes.documents[number] for number in votes.document[votes.clicked].tolist()}
+    unknown = sorted(id for id in clicked if not is_known(id))
+    if len(unknown) == len(clicked):
+        example = f"; one is on {unknown[0]!r}" if unknown else ""
+        error = FullrankError(f"{clicks}: no click is on one of the documents{example}")
+        for reason, count in refused.items():
+            error.add_note(f"refused rows: {count:,} ({reason})")
+        raise error
     propensities = fit_propensities(votes.coins)
     votes = rank_by_text(votes, propensities, folder, folder.parent, report)
     made = folder.with_name(f"{folder.name}-clicks")
@@ -159,4 +172,5 @@ def _write_clicks(
                 path.rename(folder / path.name)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return {**counts, **({"refused": dict(refused)} if refused else {})}
+    more = {"unknown documents": len(unknown), "refused": dict(refused)}
+    return {**counts, **{name: value for name, value in more.items() if value}}

@@ -62,9 +62,16 @@ class Checked:
             return "no id"
         if problem:
             return f"the id {problem}"
-        # Hashes, because a catalogue may have millions of ids.
-        digest = blake2b(id.encode("utf-8", "surrogatepass"), digest_size=12).digest()
-        if digest in self._seen:
+        if self.has(id):
             return f"the id {id!r} occurs twice"
-        self._seen.add(digest)
+        self._seen.add(_digest(id))
         return None
+
+    def has(self, id: str) -> bool:
+        """Return whether a document with this id was passed on."""
+        return _digest(id) in self._seen
+
+
+def _digest(id: str) -> bytes:
+    # Hashes, because a catalogue may have millions of ids.
+    return blake2b(id.encode("utf-8", "surrogatepass"), digest_size=12).digest()
