@@ -42,7 +42,7 @@ export async function complete(prefix, model, signal) {
 
 // Search, or list similar documents if `wanted.similar` is set, with one model.
 //   page  { limit, offset, panel, facetLimit, searched }: which hits, the fields whose values are counted, see facets.js,
-//         and those that the model reads; typing: whether the query may be typed on
+//         and those that the model reads; typing: whether the visitor may still be typing
 export async function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
@@ -53,7 +53,7 @@ export async function search(wanted, model, page, signal) {
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
   const { panel, facetLimit, searched, typing, ...place } = page;
-  // What is typed on counts as no search, unless nothing could tell later that it was one.
+  // A search while typing is not counted, unless the visitor may send no event that counts it later.
   const body = { ...queryOf(wanted, model), ...place, typing: typing && isHeard, explain: true, ...facetsOf(panel, facetLimit) };
   const highlight = { fields: searched.slice(0, MAX_HIGHLIGHTED) };
   try {

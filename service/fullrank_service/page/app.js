@@ -95,7 +95,7 @@ function settle() {
   for (const id of typed.ids.splice(0)) report("impression", id);
 }
 
-// Search for what is in the box; isTyping: it may be typed on.
+// Search for what is in the box; isTyping: the visitor may still be typing.
 function searchTyped(isTyping) {
   cancelTyping();
   if (query.value === wanted.q && !wanted.similar && !wanted.view) {

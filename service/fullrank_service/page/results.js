@@ -22,7 +22,7 @@ let facetLimit = FEW_VALUES;
 //   wanted   see address.js
 //   menus    see models.js
 //   shown    how many hits to show
-//   typing   whether the query may be typed on
+//   typing   whether the visitor may still be typing
 //   visit    goes to an address with some wishes changed
 // Returns the answers, or null if they came too late. Raises ServiceError.
 export async function showAnswers(wanted, menus, shown, typing, visit, signal) {
