@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 from fullrank.events.log import EventLog
 from tests.api.support import KEY
@@ -84,6 +84,11 @@ def test_searches_and_completions_are_those_of_the_service(
     ]
     assert [len(reply["hits"]) for reply in found[1:3]] == [8, 2]
     assert {"text": "rain", "kind": "word"} in found[3]
+    asked = f"return await client.search({json.dumps(body)})"
+    of_collection = run(asked, model=None, collection="shop")
+    assert of_collection["hits"] == same["hits"]
+    with pytest.raises(Error, match="404"):
+        run(asked, model=None, collection="no shop")
 
 
 def test_clicks_and_impressions_arrive_once(run: Callable[..., Any], service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from fullrank.events.log import EventLog
 from tests.javascript.conftest import ROOT, Service, wait_until
@@ -245,7 +246,7 @@ def test_clicks_and_views_become_events(visit: Visit, service: Service, address:
         ]
         return [event.object_id for event in events if event.action == action]
 
-    wait_until(lambda: stored("impression") == shown)
+    wait_until(lambda: stored("impression") == [*shown, None])  # the last one once the query stays
     page.route("**/products/*.html", lambda route: route.fulfill(body="a product"))
     page.locator(".ais-Hits h3 a").nth(1).click()
     page.wait_for_url("**/products/*.html")
@@ -258,3 +259,22 @@ def test_clicks_and_views_become_events(visit: Visit, service: Service, address:
         if event.is_click and event.texts.get("query_id") == served.query_id
     ]
     assert click.person == served.person is not None
+
+
+@BOTH
+def test_only_a_query_that_stays_counts(visit: Visit, service: Service, address: str) -> None:
+    page = visit(address)
+    text = f"lamp{address.count('j')}"
+
+    def settles(request: Request) -> bool:
+        return request.url.endswith("/v1/events") and "object_id" not in (request.post_data or "")
+
+    with page.expect_request(settles) as settled:
+        page.locator(".ais-SearchBox-input").first.press_sequentially(text, delay=200)
+    (event,) = json.loads(settled.value.post_data or "")
+    log = EventLog(service.events)
+    wait_until(lambda: any(one.query_id == event["query_id"] for one in log.lists()))
+    typed = [one for one in log.lists() if text.startswith(one.text)]
+    assert all(one.typing for one in typed)
+    assert len(typed) > 1
+    assert [one.text for one in typed if one.query_id == event["query_id"]] == [text]

@@ -34,6 +34,8 @@ export interface Options extends Person {
   url: string;
   /** API key with the scopes `search` and `events` alone: everybody can read it. */
   key?: string;
+  /** Collection of a service that has several; by default that of the active version. */
+  collection?: string;
   /** Bundle name, version or alias that searches and completions use. */
   model?: string;
   /** Longest wait for an answer, 10,000 by default. */
@@ -133,7 +135,7 @@ export class FullrankClient {
   }
 
   private async request<Reply>(path: string, init: RequestInit, { signal, group }: CallOptions = {}): Promise<Reply> {
-    const { url, key, timeoutMs = 10_000, fetch: fetched = fetch } = this.options;
+    const { url, key, collection, timeoutMs = 10_000, fetch: fetched = fetch } = this.options;
     const controller = new AbortController();
     const abort = () => controller.abort();
     if (signal?.aborted) abort();
@@ -147,7 +149,8 @@ export class FullrankClient {
       isLate = true;
       abort();
     }, timeoutMs);
-    const address = url.replace(/\/+$/, "") + path;
+    const place = collection === undefined ? path : path.replace("/v1", `/v1/collections/${encodeURIComponent(collection)}`);
+    const address = url.replace(/\/+$/, "") + place;
     const headers = { ...init.headers, ...(key && { Authorization: `Bearer ${key}` }) };
     try {
       const response = await fetched(address, { ...init, headers, signal: controller.signal });

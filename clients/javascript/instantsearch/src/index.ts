@@ -1,4 +1,4 @@
-import { browserId, FullrankClient, type Options } from "fullrank-client";
+import { browserId, FullrankClient, FullrankError, type Options } from "fullrank-client";
 import { type Params, type Learned, learn, searchOf, uncertain } from "./request.js";
 import { facetHits, MAX_FACET_VALUES, resultOf } from "./result.js";
 import { insights, type InsightsClient } from "./insights.js";
@@ -24,6 +24,7 @@ export interface Adapter {
   client: FullrankClient;
 }
 
+const SETTLED_MS = 1_500; // under its results before a query counts as a search
 // The longest text that the service completes.
 const MAX_PREFIX_CHARS = 256;
 
@@ -33,6 +34,9 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
   const learned = new Map<string, Learned>();
   // InstantSearch reports views without the query. The answer that showed a document last is the one that is seen.
   const shown = new Map<string, string>();
+
+  let settled: ReturnType<typeof setTimeout> | undefined;
+  let typing = true; // false where the service takes no events: then every answer counts as a search
 
   function knownOf(model: string): Learned {
     let known = learned.get(model);
@@ -44,23 +48,37 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
     const asked = requests.map(({ indexName, params = {} }) => ({ ...parsed(indexName), indexName, params }));
     const searches = asked.filter(({ isCompletion }) => !isCompletion);
     await Promise.all([...new Set(searches.map(({ model }) => model))].map((model) => prepare(model, searches)));
-    const sent = searches.map(({ model, sort, params }) => searchOf(model, sort, params, knownOf(model)));
+    clearTimeout(settled);
+    const sent = searches.map(({ model, sort, params }) => ({
+      ...searchOf(model, sort, params, knownOf(model)),
+      typing,
+    }));
     const [replies, ...completions] = await Promise.all([
       sent.length ? client.searchBatch(sent) : [],
       ...asked.filter(({ isCompletion }) => isCompletion).map(({ model, params }) => complete(model, params)),
     ]);
+    const logged: string[] = [];
     replies.forEach((reply, i) => {
       learn(knownOf(searches[i]!.model), reply);
       // The service logs no list of an empty query.
-      const isLogged = sent[i]!.record && sent[i]!.query.trim();
-      for (const { id } of reply.hits) if (isLogged) shown.set(id, reply.query_id);
+      if (!sent[i]!.record || !sent[i]!.limit || !sent[i]!.query.trim()) return;
+      logged.push(reply.query_id);
+      for (const { id } of reply.hits) shown.set(id, reply.query_id);
     });
+    if (logged.length) settled = setTimeout(() => settle(logged), SETTLED_MS);
     const results = asked.map(({ isCompletion, indexName, params }) =>
       isCompletion
         ? { ...completions.shift(), index: indexName }
         : resultOf(indexName, params, replies.shift()!),
     );
     return { results };
+  }
+
+  // Nobody typed on, so that the answers count as searches.
+  function settle(queryIds: string[]): void {
+    client.report(queryIds.map((query_id) => ({ action_name: "impression", query_id }))).catch((error) => {
+      if (error instanceof FullrankError && [401, 403].includes(error.status)) typing = false;
+    });
   }
 
   // A page may open with refinements, which are text also where fields have numbers, and with a query whose words are
