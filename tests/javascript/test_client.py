@@ -28,7 +28,8 @@ def run(visit: Callable[..., Page], service: Service) -> Callable[..., Any]:
     page = visit("/tests/javascript/blank.html")
 
     def run(body: str, **options: Any) -> Any:
-        given = json.dumps({"url": service.url, "model": "shop", **options})
+        asked = {"url": service.url, "model": "shop", **options}
+        given = json.dumps({name: value for name, value in asked.items() if value is not None})
         return page.evaluate(
             f"""async () => {{
                 const {{ FullrankClient, FullrankError, isAborted, browserId }} = await import("{CLIENT}");
@@ -71,6 +72,8 @@ def test_searches_and_completions_are_those_of_the_service(
     run: Callable[..., Any], service: Service
 ) -> None:
     body = {"query": "wool hat", "limit": 3, "filter": {"price": {"lt": 30}}, "facets": ["brand"]}
+    # Completions are counted in the background.
+    wait_until(lambda: bool(run("return await client.complete('ra')")))
     found = run(
         f"""
         const found = await client.search({json.dumps(body)});
