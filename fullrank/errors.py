@@ -17,6 +17,7 @@ The command line prints the message as one line, and its notes below; the servic
 """
 
 import reprlib
+from pathlib import Path
 
 INTERRUPTED = 130
 """The exit code of an interrupted command: 128 + SIGINT."""
@@ -86,3 +87,9 @@ class BundleError(FullrankError):
 
 class BundleNotFound(BundleError):
     """No bundle of that name or version exists under the folder."""
+
+
+def require_new(folder: Path) -> None:
+    """Raise FullrankError if a folder to write exists."""
+    if folder.exists():
+        raise FullrankError(f"{folder}: exists already; choose another folder or delete it")

@@ -95,8 +95,13 @@ async def test_what_is_not_signed_or_over_is_unknown(root: Root, tmp_path: Path)
         f"frt_{'A' * 9000}.{signature}",
     ]
     # A program that lacks the tenant or the time must not show everything for ever.
-    empty = ({"filter": {}}, {"filter": None}, {"collections": None}, {"expires": None})
-    bounds = (*empty, {"collections": []}, {"expires": float("nan")})
+    empty: list[dict[str, Any]] = [
+        {"filter": {}},
+        {"filter": None},
+        {"collections": None},
+        {"expires": None},
+    ]
+    bounds: list[dict[str, Any]] = [*empty, {"collections": []}, {"expires": float("nan")}]
     wrong += [signed(tokens["search"], {"key": "search", **bound}) for bound in bounds]
     async with running(root.path, keys=keys, anonymous="none") as client:
         assert set(ids(await asked(client, good))) == IN_ONE

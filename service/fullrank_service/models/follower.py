@@ -89,9 +89,11 @@ class LoadedModels:
         newest = next(reversed(models), None)
         # Also what serves until the switch to a state that no longer names it.
         others = serving.collections.values()
-        tried = [one.experiment for one in (serving, *others) if one.experiment is not None]
+        tried = [serving.experiment, *(own.experiment for own in others)]
         keep = {serving.active, serving.previous, newest, *self.pinned}
-        keep |= {own.version for own in others} | {one.candidate for one in tried}
+        keep |= {own.version for own in others} | {
+            one.candidate for one in tried if one is not None
+        }
         dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old

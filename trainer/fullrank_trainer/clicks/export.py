@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, require_new
 from fullrank.storage.encoding import Int64
 from fullrank.storage.files import sync_folder, temporary_name
 from fullrank_trainer.clicks.join import Votes
@@ -148,12 +148,6 @@ def write_collection(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {split: len(pairs) for split, pairs in judged.items()}
-
-
-def require_new(folder: Path) -> None:
-    """Raise FullrankError if a folder to write exists."""
-    if folder.exists():
-        raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
 
 
 def _weighed(

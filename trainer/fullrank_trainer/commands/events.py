@@ -136,8 +136,9 @@ def export_(
     json: Json = False,
 ) -> None:
     """Write a collection of what people clicked, to train on."""
+    from fullrank.errors import require_new
     from fullrank_trainer.clicks import fit_propensities, rank_by_text, write_collection
-    from fullrank_trainer.clicks.export import require_new, split_votes
+    from fullrank_trainer.clicks.export import split_votes
 
     votes, _ = _join(_existing(log), model)
     propensities = fit_propensities(votes.coins)

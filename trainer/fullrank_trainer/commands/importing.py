@@ -69,7 +69,7 @@ def import_(
 
     Links between pages, judged queries, or clicks become training pairs.
     """
-    from fullrank_trainer.clicks.export import require_new
+    from fullrank.errors import require_new
     from fullrank_trainer.importing import open_source
     from fullrank_trainer.importing.rows import SKIPPED, Checked
 
