@@ -14,7 +14,7 @@ from tests.fleet.support import router
 from tests.unit.fleet.serving.equality import Whole, answer_of, request
 
 pytestmark = pytest.mark.anyio
-COUNT, SHARDS = 1_000, 4
+COUNT, SHARDS = 1_300, 4
 
 
 async def test_actors_answer_as_one_bundle(cluster: Any, ray: Any, tmp_path: Path) -> None:
