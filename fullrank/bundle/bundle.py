@@ -264,7 +264,8 @@ class Bundle:
         require(is_number, "min_score", min_score, "a number")
         for name, fields in (("facets", facets), ("highlight", highlight)):
             require(not isinstance(fields, str), name, fields, "a list of fields")
-        check_highlight(self.columns, highlight, "highlight")
+        if highlight:
+            check_highlight(self.columns, highlight, "highlight")
         documents, analyzer = Searchable(self.part, (), self.second_stage), self.analyzer
         matched = None if filter is None else [matching(parse_filter(filter), self.columns)]
         allowed, first = documents.deleted(matched, exclude), list[Hit]()
@@ -301,11 +302,8 @@ class Bundle:
             hits, _ = page.put(found.hits[: page.ranked_limit], length, first)
             found = replace(found, hits=hits, total=found.total + len(first))
         if explain:
-            terms, stage, learned = (
-                self.model.query_terms(text),
-                self.second_stage,
-                self.click_parts,
-            )
+            terms = self.model.query_terms(text)
+            stage, learned = self.second_stage, self.click_parts
             hits = [explained(hit, query, terms, stage, learned) for hit in found.hits]
             found = replace(found, hits=hits)
         if highlight:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.storage.encoding import Float64, Int64, Mask
+from fullrank.storage.encoding import Float64, Int32, Int64, Mask
 from fullrank.storage.strict_json import parse_time
 from fullrank.storage.strings import StringTable
 
@@ -313,15 +313,7 @@ def cut_below(column: Column, path: str) -> Column:
     part = column.parts.get("keyword")
     if part is None:
         return replace(column, parts={})
-    size = len(part.values)
-    span = part.codes_under(path)[1] if path else range(size)
-    levels = path.count(BELOW) + 2 if path else 1
-    cut = [BELOW.join(part.values[code].split(BELOW, levels)[:levels]) for code in span]
-    values = sorted({*cut})
-    place = {value: code for code, value in enumerate(values)}
-    # Code −1 reads the last entry.
-    table = np.full(size + 1, -1, np.int32)
-    table[span.start : span.stop] = [place[value] for value in cut]
+    values, table = _values_below(part, path)
     codes: Codes = table[part.codes]
     indptr = part.indptr
     if indptr is not None:
@@ -330,6 +322,30 @@ def cut_below(column: Column, path: str) -> Column:
         rows, codes = np.divmod(own, max(1, len(values)))
         indptr = np.searchsorted(rows, np.arange(column.documents + 1))
     return replace(column, parts={"keyword": ColumnPart(values, codes, indptr)})
+
+
+# Parts never change, so what a path makes of a dictionary is kept until its bundle or segment is unloaded.
+_below: WeakKeyDictionary[ColumnPart, dict[str, tuple[list[str], Int32]]] = WeakKeyDictionary()
+_MOST_PATHS = 64
+
+
+def _values_below(part: ColumnPart, path: str) -> tuple[list[str], Int32]:
+    """Return the paths one level below a path, ascending, and the code of each value among them, −1 for others."""
+    known = _below.setdefault(part, {})
+    found = known.get(path)
+    if found is None:
+        span = part.codes_under(path)[1] if path else range(len(part.values))
+        levels = path.count(BELOW) + 2 if path else 1
+        cut = [BELOW.join(part.values[code].split(BELOW, levels)[:levels]) for code in span]
+        values = sorted({*cut})
+        place = {value: code for code, value in enumerate(values)}
+        # Code −1 reads the last entry.
+        table = np.full(len(part.values) + 1, -1, np.int32)
+        table[span.start : span.stop] = [place[value] for value in cut]
+        if len(known) >= _MOST_PATHS:
+            known.clear()
+        found = known[path] = values, table
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
+from fullrank.filters.columns import aligned, columns_of
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import View
 from fullrank_service.base import errors
@@ -61,16 +62,14 @@ class Documents(Protocol):
 def fields_of(view: View, id: str, only: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the stored fields of a document; None without one, or if it does not match a filter."""
     try:
-        found, row = view.find(id)
-        if only is None:
-            return found.store.fields(row)
-        condition = parse_filter(only, "key.filter")
-        for part, columns in zip(view.parts, view.columns, strict=True):
-            if part is found and matching(condition, columns)[row]:
-                return found.store.fields(row)
+        fields = view.fields(id)
     except KeyError:
-        pass
-    return None
+        return None
+    if only is None:
+        return fields
+    # As a document beside the others, whose fields a filter may name.
+    [own, _] = aligned([columns_of([fields]), view.columns[0]])
+    return fields if matching(parse_filter(only, "key.filter"), own)[0] else None
 
 
 DocumentsDep = Annotated[Documents, part("documents")]

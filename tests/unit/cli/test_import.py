@@ -174,6 +174,7 @@ def test_a_line_without_a_document_is_bad(
         ),
         ("trec/t", b"<DOC>\n<DOC><DOCNO>a</DOCNO></DOC>", "trec/t:1: no </DOC> ends"),
         ("site/a.md", b"\xff", "name its encoding"),
+        ("site/a.md", b"---\ntitle: [\n---\n", "site/a.md:2: cannot be read: front matter: "),
         ("t.xml", b"<url>\n<loc>http://[</loc></url>", "t.xml:1: no address in <loc>: 'http://["),
     ],
 )
@@ -354,14 +355,6 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
         ["start", "index.md"],
         ["how to install it", "guide/install.md#on-linux"],
     ]
-
-
-def test_damaged_front_matter_names_the_page(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/a.md").write_text("---\ntitle: [\n---\n# A", "utf-8")
-    got = run("import", tmp_path / "site", tmp_path / "out")
-    assert (got.code, got.err.count("\n")) == (1, 1)
-    assert "site/a.md:2: cannot be read: front matter: " in got.err
 
 
 def test_a_page_that_is_set_aside_is_linked_by_none(run: Run, tmp_path: Path) -> None:

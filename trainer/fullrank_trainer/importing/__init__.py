@@ -56,7 +56,7 @@ def open_source(
         advance: Called for each row of a table that is looked at before it is read.
 
     Raises:
-        FullrankError: It is none of these, cannot be read, or an option does not fit.
+        FullrankError: The source is of no known kind or cannot be read, or an option does not fit it.
     """
     if source.startswith(("https://", "http://")):
         raise FullrankError(f"{source}: save the pages first, such as with `wget --mirror`")

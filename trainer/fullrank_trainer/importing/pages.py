@@ -383,7 +383,7 @@ class _Part:
             is_own = href is not None and href.startswith("#")
             self._anchor = self._anchor or anchor or (href[1:] if is_own and href else "")
         elif anchor:
-            # Of the section that a heading begins, or of an empty link before it.
+            # A section has it around its heading, or an empty link before it.
             self._anchor = anchor
         if href is not None:
             self._link = (href, [])
