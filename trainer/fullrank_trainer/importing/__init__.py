@@ -1,4 +1,4 @@
-"""From what people have to a collection: tables, databases, folders of pages, judged collections of other formats."""
+"""From what people have to a collection: tables, databases, folders of pages, judged collections of other kinds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fullrank.errors import FullrankError
-from fullrank_trainer.importing.databases import open_parquet, open_sql
 from fullrank_trainer.importing.judged import is_beir, open_judged
 from fullrank_trainer.importing.pages import Pages
 from fullrank_trainer.importing.rows import Row
-from fullrank_trainer.importing.tables import ENDINGS, open_file
+from fullrank_trainer.importing.tables import ENDINGS, open_file, open_parquet, open_sql
 
 
 class Source(Protocol):

@@ -1,4 +1,4 @@
-"""Read documents row by row from tables: CSV, TSV, JSON lines and bulk dumps of search engines, plain or gzipped."""
+"""Read documents row by row: CSV, TSV, JSON lines, bulk dumps of search engines, Parquet files and SQL databases."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import TextIOWrapper
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from fullrank.cli.commands import needs
 from fullrank.errors import FullrankError
 from fullrank.storage import strict_json
 from fullrank.storage.documents import text_of
@@ -43,6 +44,8 @@ _NAMES = {
     date: "date", datetime: "date", list: "list", dict: "object",
 }  # fmt: skip
 _ACTIONS = {"index", "create", "update", "delete"}
+_EXTRA = "import"
+_BATCH = 1_000  # rows in memory
 _LOOKED_AT = 1_000  # rows of a table whose values have types
 csv.field_size_limit(1 << 30)
 
@@ -350,3 +353,59 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [_plain(one) for one in value]
     raise ValueError(f"{type(value).__name__} has no form in JSON; leave the column out")
+
+
+# Parquet files and databases need the extra ``fullrank[import]``.
+
+
+def open_parquet(path: Path, mapping: Mapping[str, str | None]) -> Table:
+    """Look at the first rows of a Parquet file. Raises FullrankError if it cannot be read."""
+    with needs(_EXTRA):
+        import pyarrow
+        import pyarrow.parquet
+
+    def objects() -> Iterator[Object]:
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                number = count(1)
+                for batch in file.iter_batches(_BATCH):
+                    yield from ((f"{path}:{next(number)}", row) for row in batch.to_pylist())
+        except (OSError, pyarrow.ArrowException) as error:
+            raise FullrankError(f"{path}: cannot be read: {_first_line(error)}") from error
+
+    return open_table(path, objects, mapping)
+
+
+def open_sql(address: str, query: str, mapping: Mapping[str, str | None]) -> Table:
+    """Look at the first rows that a query selects. Raises FullrankError if the database refuses it."""
+    with needs(_EXTRA):
+        import sqlalchemy
+        from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        url = sqlalchemy.make_url(address)
+        shown = url.render_as_string(hide_password=True)
+        engine = sqlalchemy.create_engine(url)
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        raise FullrankError(f"{address.partition(':')[0]}: {_first_line(error)}") from error
+
+    def objects() -> Iterator[Object]:
+        try:
+            # The query goes to the database as it is: ":x" and "%" stand for no parameters.
+            connected = engine.connect()
+            with connected.execution_options(yield_per=_BATCH, no_parameters=True) as connection:
+                result = connection.exec_driver_sql(query)
+                if not result.returns_rows:
+                    raise FullrankError(f"{shown}: the query selects nothing")
+                for number, row in enumerate(result.mappings(), 1):
+                    yield f"{shown} row {number}", dict(row)
+        except SQLAlchemyError as error:
+            raise FullrankError(f"{shown}: {_first_line(error)}") from error
+        finally:
+            engine.dispose()
+
+    return open_table(shown, objects, mapping)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", maxsplit=1)[0]
