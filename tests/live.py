@@ -15,8 +15,9 @@ from fullrank.bundle.manifest import Manifest
 from fullrank.live import View
 from fullrank.models.contract import Model
 from fullrank.retrieval import Retriever
-from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Encoded, concatenate
+from fullrank.storage.strings import DocumentStore
 
 Stored = Mapping[str, Mapping[str, Any]]
 

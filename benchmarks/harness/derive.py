@@ -13,9 +13,10 @@ import orjson
 
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
-from fullrank_trainer.collection import QRELS_HEADER, Collection, relevant
+from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.collection.pairs import falls_into
 from fullrank_trainer.features.corpus import text_fields
+from fullrank_trainer.lines import QRELS_HEADER
 
 Link = tuple[str, str]
 """Query id, id of a relevant document."""

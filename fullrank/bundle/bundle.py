@@ -44,10 +44,10 @@ from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.search.rerank.stage import DEPTH, Reordered, SecondStage, first_of
 from fullrank.search.rules.places import Page
 from fullrank.search.searchable import Hit, Hits, Searchable, explained, highlighted
-from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Encoded
 from fullrank.storage.files import replacing
 from fullrank.storage.records import Documents, used_columns
+from fullrank.storage.strings import DocumentStore
 
 # Documents whose sparse entries are counted.
 _SAMPLED = 64

@@ -26,9 +26,8 @@ from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import check_index, open_index
 from fullrank.search.rerank.stage import SecondStage
 from fullrank.storage.checks import check_finite, check_ids, check_strings
-from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Encoded
-from fullrank.storage.strings import Lexicon, StringTable
+from fullrank.storage.strings import DocumentStore, Lexicon, StringTable
 
 _MODEL = "model/"
 

@@ -33,10 +33,10 @@ from fullrank.search.part import Part
 from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.search.rerank.stage import SecondStage
 from fullrank.search.searchable import Selection, gather, gather_facts, gather_in_model_features
-from fullrank.storage.documents import DocumentStore, fields_line
+from fullrank.storage.documents import fields_line
 from fullrank.storage.encoding import Encoded, Int64, distinct
 from fullrank.storage.records import Documents
-from fullrank.storage.strings import StringTable
+from fullrank.storage.strings import DocumentStore, StringTable
 
 # Copy documents of several parts into one: encodings, facts and columns.
 #

@@ -25,10 +25,9 @@ from fullrank.retrieval.ranking import Choice
 from fullrank.retrieval.retriever import Explanation, explain, largest
 from fullrank.retrieval.scoring import InnerProduct, TermShare, WordScore
 from fullrank.search.rerank.facts import DocumentFacts
-from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.storage.records import used_columns
-from fullrank.storage.strings import Lexicon, Names
+from fullrank.storage.strings import DocumentStore, Lexicon, Names
 
 # A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.
 _MAX_EXTRA_HITS = 64

@@ -3,6 +3,7 @@
 encoding.py     Rows, Encoded: texts as a dense vector, a sparse vector and a bias
 records.py      encoded documents that stay in a file
 checks.py       describe and check stored arrays
-strings.py      tables of strings; documents.py: stored fields
+strings.py      tables of strings, and of documents
+documents.py    a document, and the line that stores its fields
 strict_json.py  JSON and times from outside; files.py: locks, replacing files
 """

@@ -1,20 +1,15 @@
-"""Documents of a corpus, and the mapped store from which a bundle returns them."""
+"""Documents of a corpus, and their stored form; `strings.DocumentStore` holds those of a bundle."""
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import orjson
 
 from fullrank.errors import BundleError
-from fullrank.kernels.arrays import Int32
-from fullrank.kernels.words import find_ascending
-from fullrank.storage.strings import Names, StringTable
 
 # Levels of a document, its outer object included. orjson, which formats responses, refuses more than 254 levels, and
 # the depth that json accepts differs between Python versions.
@@ -106,70 +101,3 @@ def _checked(id: str, fields: Mapping[str, Any], line: str) -> str:
             f"document {id!r} cannot be stored: it nests deeper than {MAX_NESTING} levels"
         )
     return line + "\n"
-
-
-class DocumentStore:
-    """Stored fields by row, and rows by id; rows are in ascending order of id.
-
-    Ids ascend by code point, which is also the order of their UTF-8 bytes, so "ties by id" and "ties by row" are the
-    same rule. A row is found by binary search over the mapped ids: nothing is built at load, and worker processes
-    share the pages.
-    """
-
-    def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
-        self.ids, self.lines = ids, lines
-
-    @classmethod
-    def of(cls, documents: Sequence[Document]) -> DocumentStore:
-        """Make a store in memory from documents in ascending order of id."""
-        return cls(
-            StringTable.of(document.id for document in documents),
-            StringTable.of(fields_line(document.id, document.fields) for document in documents),
-        )
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def row(self, id: str) -> int:
-        """Find the row of a document. Raises KeyError for an unknown id."""
-        row = bisect_left(self.ids, id)
-        if row == len(self.ids) or self.ids[row] != id:
-            raise KeyError(id)
-        return row
-
-    def rows(self, ids: Sequence[str]) -> Int32:
-        """Return the row of each id, int32, -1 for unknown ones."""
-        return find_ascending(self._table.blob, self._table.offsets, *Names.of(ids).packed)
-
-    @cached_property
-    def _table(self) -> StringTable:
-        return StringTable.of(self.ids)
-
-    def line(self, row: int) -> str:
-        """Return the stored fields of one row as a line of JSON."""
-        return self.lines[row]
-
-    def json(self, row: int) -> bytes:
-        """Return the stored fields of one row as the bytes of a JSON object."""
-        lines = self.lines
-        line = lines.utf8(row) if isinstance(lines, StringTable) else lines[row].encode()
-        return line.rstrip()
-
-    def corpus_line(self, row: int) -> str:
-        """Return one row as a line of a corpus.jsonl: its id as _id, then its fields."""
-        id, line = json.dumps(self.ids[row], ensure_ascii=False), self.lines[row]
-        return f'{{"_id":{id}}}\n' if line.rstrip() == "{}" else f'{{"_id":{id},{line[1:]}'
-
-    def fields(self, row: int) -> dict[str, Any]:
-        """Return the stored fields of one row. Raises IndexError, or BundleError for a damaged line."""
-        try:
-            fields = json.loads(self.lines[row])
-        except ValueError as error:
-            raise BundleError(f"documents/fields.jsonl: row {row}: {error}") from error
-        if not isinstance(fields, dict):
-            raise BundleError(f"documents/fields.jsonl: row {row} is not a JSON object")
-        return fields
-
-    def document(self, row: int) -> Document:
-        """Return one row as a Document."""
-        return Document(self.ids[row], self.fields(row))

@@ -1,4 +1,4 @@
-"""A list of strings in two arrays that can be mapped: their UTF-8 bytes, and where each string begins.
+"""Strings in two arrays that can be mapped, their UTF-8 bytes and where each begins; and documents stored so.
 
     blob     uint8 (bytes,)   the strings one after another, nothing between them
     offsets  int64 (n + 1,)   string i is blob[offsets[i]:offsets[i + 1]]
@@ -9,6 +9,8 @@ A string is decoded when it is read, so a table of millions opens at once and wo
 from __future__ import annotations
 
 import codecs
+import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -16,9 +18,11 @@ from typing import Any, cast, overload
 
 import numpy as np
 
+from fullrank.errors import BundleError
 from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
 from fullrank.kernels.records import copy_strings
-from fullrank.kernels.words import find_string, find_strings, hash_strings
+from fullrank.kernels.words import find_ascending, find_string, find_strings, hash_strings
+from fullrank.storage.documents import Document, fields_line
 
 _CHUNK = 4096
 _PIECE = 1 << 20  # offsets, or bytes, checked in one step
@@ -287,3 +291,70 @@ def unknown_to(names: Names | NameTable, lexicons: Iterable[Lexicon]) -> list[in
             return missing
         places = missing if places is None else sorted({*places}.intersection(missing))
     return [*range(len(names))] if places is None else places
+
+
+class DocumentStore:
+    """Stored fields by row, and rows by id; rows are in ascending order of id.
+
+    Ids ascend by code point, which is also the order of their UTF-8 bytes, so "ties by id" and "ties by row" are the
+    same rule. A row is found by binary search over the mapped ids: nothing is built at load, and worker processes
+    share the pages.
+    """
+
+    def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
+        self.ids, self.lines = ids, lines
+
+    @classmethod
+    def of(cls, documents: Sequence[Document]) -> DocumentStore:
+        """Make a store in memory from documents in ascending order of id."""
+        return cls(
+            StringTable.of(document.id for document in documents),
+            StringTable.of(fields_line(document.id, document.fields) for document in documents),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def row(self, id: str) -> int:
+        """Find the row of a document. Raises KeyError for an unknown id."""
+        row = bisect_left(self.ids, id)
+        if row == len(self.ids) or self.ids[row] != id:
+            raise KeyError(id)
+        return row
+
+    def rows(self, ids: Sequence[str]) -> Int32:
+        """Return the row of each id, int32, -1 for unknown ones."""
+        return find_ascending(self._table.blob, self._table.offsets, *Names.of(ids).packed)
+
+    @cached_property
+    def _table(self) -> StringTable:
+        return StringTable.of(self.ids)
+
+    def line(self, row: int) -> str:
+        """Return the stored fields of one row as a line of JSON."""
+        return self.lines[row]
+
+    def json(self, row: int) -> bytes:
+        """Return the stored fields of one row as the bytes of a JSON object."""
+        lines = self.lines
+        line = lines.utf8(row) if isinstance(lines, StringTable) else lines[row].encode()
+        return line.rstrip()
+
+    def corpus_line(self, row: int) -> str:
+        """Return one row as a line of a corpus.jsonl: its id as _id, then its fields."""
+        id, line = json.dumps(self.ids[row], ensure_ascii=False), self.lines[row]
+        return f'{{"_id":{id}}}\n' if line.rstrip() == "{}" else f'{{"_id":{id},{line[1:]}'
+
+    def fields(self, row: int) -> dict[str, Any]:
+        """Return the stored fields of one row. Raises IndexError, or BundleError for a damaged line."""
+        try:
+            fields = json.loads(self.lines[row])
+        except ValueError as error:
+            raise BundleError(f"documents/fields.jsonl: row {row}: {error}") from error
+        if not isinstance(fields, dict):
+            raise BundleError(f"documents/fields.jsonl: row {row} is not a JSON object")
+        return fields
+
+    def document(self, row: int) -> Document:
+        """Return one row as a Document."""
+        return Document(self.ids[row], self.fields(row))

@@ -193,6 +193,7 @@ def test_a_public_import_passes(source: str) -> None:
     assert private_imports("service/fullrank_service/app.py", source) == []
 
 
-def test_a_catalog_is_read_without_compiled_kernels() -> None:
-    code = "import sys, fullrank.bundle.catalog; sys.exit('numba' in sys.modules)"
+@pytest.mark.parametrize("module", ["fullrank.bundle.catalog", "fullrank_trainer.importing"])
+def test_catalogs_and_sources_are_read_without_compiled_kernels(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -17,7 +17,7 @@ from fullrank.errors import CollectionError, TrainingError
 from fullrank.storage import strict_json
 from fullrank.storage.encoding import Float32
 from fullrank.storage.strict_json import JsonError
-from fullrank_trainer.collection.lines import Lines
+from fullrank_trainer.lines import Lines
 
 # Tensors of a safetensors file.
 #

@@ -34,7 +34,7 @@ from fullrank_fleet.jobs.tasks import Runner, run_all
 from fullrank_fleet.remote import Folder
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.collection.corpus import find_corpus
-from fullrank_trainer.collection.lines import find_file
+from fullrank_trainer.lines import find_file
 
 # Merge the words of all pieces, and number them.
 

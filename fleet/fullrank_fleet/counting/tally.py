@@ -24,9 +24,9 @@ from fullrank_fleet.jobs.pieces import Piece
 from fullrank_fleet.remote import Folder, RemoteError
 from fullrank_fleet.remote.folder import write_as_file
 from fullrank_trainer.collection.corpus import Anchors, read_anchors, to_document
-from fullrank_trainer.collection.lines import Lines, ReadReport, read_objects
 from fullrank_trainer.collection.store import query_text
 from fullrank_trainer.features.corpus import phrases_in
+from fullrank_trainer.lines import Lines, ReadReport, read_objects
 
 # Arrays and words of one object.
 

@@ -17,8 +17,9 @@ from fullrank.live import Operation, View
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
 from fullrank.search.part import Part
-from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Encoded, Rows
+from fullrank.storage.strings import DocumentStore
 from fullrank_fleet.remote import BundleCache, Folder
 from fullrank_fleet.sets.manifest import SetManifest, fetch_shard, model_id, shard_folder
 from fullrank_fleet.sets.words import SetTitles, SetWords, read_titles, read_words

@@ -28,9 +28,9 @@ from fullrank.errors import FieldError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.search.part import Part
-from fullrank.storage.documents import DocumentStore
 from fullrank.storage.encoding import Int32, Int64
 from fullrank.storage.strict_json import parse_time
+from fullrank.storage.strings import DocumentStore
 
 # The field of a document that holds its ad.
 FIELD = "ad"

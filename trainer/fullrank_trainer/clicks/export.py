@@ -41,9 +41,10 @@ from fullrank_trainer.clicks.weights import (
     weigh,
 )
 from fullrank_trainer.collection.corpus import find_corpus
-from fullrank_trainer.collection.judgements import COLUMNS, PEOPLE, QRELS_HEADER, WEIGHTS
+from fullrank_trainer.collection.judgements import COLUMNS, PEOPLE, WEIGHTS
 from fullrank_trainer.collection.pairs import falls_into, hashed
 from fullrank_trainer.collection.schema import SCHEMA
+from fullrank_trainer.lines import QRELS_HEADER
 
 RECENT_SHARE = 0.2
 MAX_PASSED_OVER = 4

@@ -37,8 +37,8 @@ from fullrank.events.segments import (
     write_sealed,
 )
 from fullrank.storage.strict_json import JsonError, parse_items, parse_time
-from fullrank_trainer.collection.lines import open_bytes
 from fullrank_trainer.importing.tables import opened, separator_of, undecoded
+from fullrank_trainer.lines import open_bytes
 
 # Read tables of clicks: CSV or TSV with a header.
 #

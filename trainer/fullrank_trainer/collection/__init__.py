@@ -1,13 +1,12 @@
 """Read collections: corpora, queries and judgements; write the demo collection."""
 
-from fullrank_trainer.collection.judgements import QRELS_HEADER, Qrels, count_answered, relevant
-from fullrank_trainer.collection.lines import ReadReport
+from fullrank_trainer.collection.judgements import Qrels, count_answered, relevant
 from fullrank_trainer.collection.reader import Collection, read_collection
 from fullrank_trainer.collection.schema import FieldVerdict
 from fullrank_trainer.collection.store import Query, read_queries
+from fullrank_trainer.lines import ReadReport
 
 __all__ = [
-    "QRELS_HEADER",
     "Collection",
     "FieldVerdict",
     "Qrels",

@@ -26,7 +26,8 @@ import orjson
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Int64
-from fullrank_trainer.collection.lines import (
+from fullrank_trainer.collection.pairs import falls_into
+from fullrank_trainer.lines import (
     Lines,
     ReadReport,
     find_file,
@@ -34,7 +35,6 @@ from fullrank_trainer.collection.lines import (
     read_objects,
     string_field,
 )
-from fullrank_trainer.collection.pairs import falls_into
 
 _TAG = r"</?(?:{})(?:\s[^<>]*)?/?>"
 # Without an end of an element, <p> may be a key to press.

@@ -27,7 +27,8 @@ from types import ModuleType
 
 import orjson
 
-from fullrank_trainer.collection.judgements import QRELS_HEADER, Qrels
+from fullrank_trainer.collection.judgements import Qrels
+from fullrank_trainer.lines import QRELS_HEADER
 
 PACKAGES = ("numpy", "scipy")
 OWN_GRADE = 2

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from fullrank.errors import CollectionError
-from fullrank_trainer.collection.lines import Lines, ReadReport, find_file, read_pairs
 from fullrank_trainer.collection.pairs import ById, Ids, PairReader, Pairs
+from fullrank_trainer.lines import QRELS_HEADER, Lines, ReadReport, find_file, read_pairs
 
 Qrels = Mapping[str, Mapping[str, int]]
 """query id → document id → grade; a grade above zero means relevant."""
 
-QRELS_HEADER = ("query-id", "corpus-id", "score")
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _KNOWN_SPLITS = ("train", "valid", "test")

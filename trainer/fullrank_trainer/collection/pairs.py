@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from fullrank.errors import TrainingError
 from fullrank.storage.encoding import Float32, Int32, Int64
-from fullrank_trainer.collection.lines import Lines
+from fullrank_trainer.lines import Lines
 
 Bool = npt.NDArray[np.bool_]
 

@@ -46,7 +46,6 @@ from fullrank_trainer.collection.judgements import (
     read_qrels,
     read_values,
 )
-from fullrank_trainer.collection.lines import Lines, ReadReport, find_file
 from fullrank_trainer.collection.pairs import ById, Ids, Pairs
 from fullrank_trainer.collection.schema import (
     SCHEMA,
@@ -56,6 +55,7 @@ from fullrank_trainer.collection.schema import (
     parse_schema,
 )
 from fullrank_trainer.collection.store import Query, StoredDocuments, StoredQueries
+from fullrank_trainer.lines import Lines, ReadReport, find_file
 
 
 @dataclass(frozen=True)

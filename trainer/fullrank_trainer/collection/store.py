@@ -20,7 +20,8 @@ from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Int64
 from fullrank.text.sequences import StoredTexts
-from fullrank_trainer.collection.lines import (
+from fullrank_trainer.collection.pairs import Ids
+from fullrank_trainer.lines import (
     Lines,
     ReadReport,
     find_file,
@@ -28,7 +29,6 @@ from fullrank_trainer.collection.lines import (
     read_objects,
     string_field,
 )
-from fullrank_trainer.collection.pairs import Ids
 
 Item = TypeVar("Item")
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank_trainer.collection.judgements import QRELS_HEADER
-from fullrank_trainer.collection.lines import find_file, open_bytes
 from fullrank_trainer.importing.tables import (
     Bad,
     Object,
@@ -25,6 +23,7 @@ from fullrank_trainer.importing.tables import (
     opened,
     undecoded,
 )
+from fullrank_trainer.lines import QRELS_HEADER, find_file, open_bytes
 
 _UNENDED = "no </DOC> ends this document"
 _SPLITS = {"train": "train", "dev": "valid", "valid": "valid", "test": "test"}

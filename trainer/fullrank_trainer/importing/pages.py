@@ -20,10 +20,9 @@ import yaml
 from markdown_it import MarkdownIt
 
 from fullrank.errors import FullrankError
-from fullrank_trainer.collection.judgements import QRELS_HEADER
-from fullrank_trainer.collection.lines import id_problem
 from fullrank_trainer.importing.rows import Row
 from fullrank_trainer.importing.tables import encoding_of, opened
+from fullrank_trainer.lines import QRELS_HEADER, id_problem
 
 ENDINGS = (".md", ".markdown", ".html", ".htm")
 _INDEXES = frozenset({"index", "readme", "_index"})

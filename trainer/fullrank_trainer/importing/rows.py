@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank_trainer.collection.lines import id_problem
+from fullrank_trainer.lines import id_problem
 
 SKIPPED = "skipped.jsonl"
 

@@ -21,8 +21,8 @@ from fullrank.errors import FullrankError
 from fullrank.storage import strict_json
 from fullrank.storage.documents import text_of
 from fullrank.storage.strict_json import JsonError
-from fullrank_trainer.collection.lines import open_bytes
 from fullrank_trainer.importing.rows import Row
+from fullrank_trainer.lines import open_bytes
 
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 ENDINGS = (".csv", ".tsv", *JSON_ENDINGS)

@@ -23,8 +23,9 @@ from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.search import part as part_module
 from fullrank.search.part import Part, Query
-from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.documents import Document
 from fullrank.storage.encoding import concatenate
+from fullrank.storage.strings import DocumentStore
 from tests.bundles import CORPUS, CORPUS_WORDS, linear_model
 from tests.live import brute_force, bundle_of, flat
 from tests.random_cases import cases

@@ -23,7 +23,7 @@ from fullrank.errors import BundleError
 from fullrank.kernels.words import EMPTY
 from fullrank.storage import strings as module
 from fullrank.storage.checks import ascends, check_ascending
-from fullrank.storage.documents import Document, DocumentStore, fields_line
+from fullrank.storage.documents import Document, fields_line
 from fullrank.storage.files import locked, replacing
 from fullrank.storage.strict_json import (
     MAX_INTEGER,
@@ -33,7 +33,14 @@ from fullrank.storage.strict_json import (
     parse_items,
     parse_object,
 )
-from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable, unknown_to
+from fullrank.storage.strings import (
+    DocumentStore,
+    Lexicon,
+    Names,
+    NameTable,
+    StringTable,
+    unknown_to,
+)
 
 NASTY = ["", "a", "çedilla", "日本語", "🙂", "line\nbreak", "nul\0inside", "\u2028"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.documents import Document
+from fullrank.storage.strings import DocumentStore
 from fullrank_service.ads.rules import (
     REASONS,
     AdRules,

@@ -23,8 +23,9 @@ from fullrank.errors import CollectionError
 from fullrank.measures import MEASURES, estimates
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
-from fullrank.storage.documents import Document, DocumentStore
+from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Encoded, Rows
+from fullrank.storage.strings import DocumentStore
 from fullrank_trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
 from fullrank_trainer.collection.pairs import Ids, PairReader
 from fullrank_trainer.columns import measure_columns

@@ -17,6 +17,7 @@ from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
 from fullrank.storage.strict_json import JsonError
 
+QRELS_HEADER = ("query-id", "corpus-id", "score")
 _MAX_EXAMPLES = 3
 
 _REMARKS = {
