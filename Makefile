@@ -8,7 +8,8 @@ BUNDLES ?= bundles
 PORT_OPTION = $(if $(PORT),--port $(PORT))
 # A pytest worker for each processor; more threads in each would only compete with the other workers.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal
+# A worker that hangs where no signal reaches it is ended; another runs what is left.
+PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal -o faulthandler_exit_on_timeout=true
 # Otherwise each of the many processes that the tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
@@ -71,7 +72,7 @@ coverage: $(VENV)/.dev-installed ## `make test` and `make test-long` with the li
 
 test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and twenty times as many random cases
 	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
-	$(PYTEST) -q -m "sweep or hypothesis" --hypothesis-profile thorough tests/unit tests/contract
+	$(PYTEST) -q -m "sweep or hypothesis" --hypothesis-profile thorough --timeout 3600 -o faulthandler_timeout=0 tests/unit tests/contract
 
 test-portable: $(VENV)/.dev-installed ## the kernels as compiled for a processor without special instructions
 	NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= $(PYTEST) -q tests/unit/fullrank/kernels tests/unit/fullrank/retrieval

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pytest_timeout import Settings
 
 from tests.random_cases import FEW, MANY, THOROUGH, UNTIMED
 
@@ -92,8 +93,23 @@ def data_dir() -> Path:
     return shared_data()
 
 
+_SLOW_S = 7200.0
+_TEARDOWN_S = 120.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Bound the teardown on its own: pytest-timeout stops its clock where a test fails."""
+    item.ihook.pytest_timeout_set_timer(
+        item=item, settings=Settings(_TEARDOWN_S, "signal", False, False)
+    )
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip, by name, what reads the shared collections where they are absent."""
+    """Give slow tests their time, and skip, by name, what reads the shared collections where they are absent."""
+    for item in items:
+        if "slow" in item.keywords and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_SLOW_S))
     folder = shared_data()
     if folder.is_dir():
         return

@@ -128,6 +128,7 @@ def test_a_generated_python_client_covers_every_operation(url: str, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_generated_typescript_client_compiles_and_works(url: str, tmp_path: Path) -> None:
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -138,13 +139,13 @@ def supervised(
         return start(descriptor, number)
 
     supervisor = Supervisor(counted, 1, **options)
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), stop))
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), stop))
+    timer.start()
     try:
         return supervisor.run(), count
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        timer.cancel()
+        timer.join()
 
 
 def test_a_service_that_cannot_start_ends(caplog: pytest.LogCaptureFixture) -> None:

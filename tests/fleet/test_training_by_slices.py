@@ -19,7 +19,7 @@ from fullrank_trainer.train import train
 from tests.fleet.deaths import node_dies_at
 from tests.planted import write_planted
 
-pytestmark = pytest.mark.slow  # .ci/run runs it
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # .ci/run runs it
 
 TINY = [
     "dimension=8",
