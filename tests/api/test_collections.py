@@ -136,6 +136,37 @@ async def test_each_collection_has_its_own_active_version(root: Root) -> None:
     assert {info.version for info in superseded_of(root)} == set()
 
 
+async def test_what_was_the_default_stays_active_in_its_collection(root: Root) -> None:
+    newer = make_bundle(root.path, "bm25", created=at(3))
+    async with running(root.path, default_model="learned") as client:
+        await activated(client, "/v1", newer)
+        await activated(client, "/v1", root.bm25)
+        await activated(client, "/v1", root.learned)
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        assert (await search(client, "/v1", "copy", model="bm25"))["model"] == root.bm25
+    async with running(root.path) as client:
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        listed = ok(await client.get(f"{BM25}/models", headers=AUTH))
+        assert (listed["aliases"], listed["previous"]) == ({"default": root.bm25}, newer)
+        # A rollback of the default, then one of the rollback.
+        await activated(client, "/v1", root.bm25)
+        assert (await search(client, LEARNED, "copy"))["model"] == root.learned
+        await activated(client, "/v1", root.learned)
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+
+
+async def test_a_default_that_nobody_activated_stays_active_in_its_collection(root: Root) -> None:
+    async with running(root.path, default_model="bm25") as client:
+        assert (await search(client, "/v1", "copy"))["model"] == root.bm25
+        await activated(client, "/v1", root.learned)
+        newer = make_bundle(root.path, "bm25", created=at(3))
+        ok(await client.post(f"/v1/models/{newer}:load", headers=AUTH))
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+    async with running(root.path) as client:
+        assert (await search(client, BM25, "copy"))["model"] == root.bm25
+        assert (await search(client, BM25, "copy", model=newer))["model"] == newer
+
+
 async def test_each_collection_has_its_own_experiment(root: Root) -> None:
     newer = make_bundle(root.path, "bm25", created=at(3))
     async with running(root.path, default_model="learned") as client:

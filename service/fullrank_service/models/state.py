@@ -173,12 +173,19 @@ def lock(root: Path) -> Iterator[None]:
 def activated(
     state: ActiveState, version: str, sha256: str, generation: int, before: str | None
 ) -> ActiveState:
-    """Make a version the default, in place of the one that serves; this ends an experiment."""
+    """Make a version the default, in place of the one that serves (before); this ends an experiment."""
     if (state.version, state.manifest_sha256) == (version, sha256):
         return state
     previous = before if before != version else state.previous
+    name, others = name_of(version), dict(state.collections)
+    if before is not None and name_of(before) != name:
+        # It stays active in its own collection.
+        older = state.previous
+        is_own = older is not None and name_of(older) == name_of(before)
+        kept = Active(before, state.manifest_sha256, older if is_own else None)
+        others[name_of(before)] = kept
     # The collection of the default version has no other active one.
-    others = {name: own for name, own in state.collections.items() if name != name_of(version)}
+    others.pop(name, None)
     return ActiveState(generation, version, sha256, state.loaded, previous, None, others)
 
 

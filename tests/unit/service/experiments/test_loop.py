@@ -334,7 +334,8 @@ def test_one_process_runs_the_loop(case: Case) -> None:
     assert case.step()["did"] == "began an experiment"
 
 
-def test_another_model_that_serves_is_left_alone(case: Case) -> None:
+def test_another_model_that_serves_is_left_alone(tmp_path: Path) -> None:
+    case = Case(tmp_path, is_pinned=False)
     other = make_bundle(case.root, "other", created=at(3))
     case.swap.activate(other)
     with pytest.raises(BundleNotFound, match="no version of shop"):
@@ -344,7 +345,6 @@ def test_another_model_that_serves_is_left_alone(case: Case) -> None:
 def test_the_loop_of_another_collection_leaves_the_default_alone(case: Case) -> None:
     other = make_bundle(case.root, "other", created=at(3))
     case.swap.activate(other)
-    case.swap.activate(case.old, "shop")
     assert case.step()["did"] == "began an experiment"
     state = read_state(case.root)
     assert state is not None
