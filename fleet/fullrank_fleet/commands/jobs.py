@@ -78,7 +78,7 @@ def compact(bundle: str, *, address: str | None, activate: bool) -> dict[str, An
                 check_same(log, before.log)
             made = compact_set(str(parent), place, runner=OnRay(ray), reporter=Reporter())
             if activate and before is not None:
-                generation = _activated(made, root)
+                generation = _activated(made, root, name)
     removed = trim_log(Folder(root), name, place)
     return {**made.as_dict(), "generation": generation, "removed": removed}
 
@@ -89,7 +89,7 @@ def _found(address: str) -> Folder:
     if folder.has(SET):
         return folder
     root, _, name = folder.address.rpartition("/")
-    active = active_of(Folder(root))
+    active = active_of(Folder(root), name)
     if active is not None and (folder / active).has(SET):
         return folder / active
     return find_set(Folder(root), name)
@@ -105,12 +105,12 @@ def _served(root: str) -> Snapshot | None:
     return found if found.version is not None and serves(found, root) else None
 
 
-def _activated(made: CompactedSet, root: str) -> int | None:
+def _activated(made: CompactedSet, root: str, name: str) -> int | None:
     """Serve a new version, unless another one than its parent is active by now; return the generation."""
     now = _served(root)
-    if now is None or now.version != made.parent:
+    if now is None or now.of(name).version != made.parent:
         return None
-    return changed("activate", made.version).generation
+    return changed("activate", made.version, name).generation
 
 
 def train(

@@ -51,13 +51,19 @@ def check_replicas(served: Snapshot, replicas: int) -> None:
         )
 
 
-def bundle_of(served: Snapshot, address: str) -> str:
-    """Return the version that an address in the folder of the fleet names, or the name. Raises FullrankError."""
+def bundle_of(served: Snapshot, address: str) -> tuple[str, str]:
+    """Return the name of a bundle at an address in the folder of the fleet, and its version, or the name again.
+
+    Raises:
+        FullrankError: The fleet serves another folder.
+    """
     found = absolute(address.rstrip("/"))
     parent, _, last = found.rpartition("/")
-    if not serves(served, parent):
-        check_root(served, parent.rpartition("/")[0])
-    return last
+    if serves(served, parent):
+        return last, last
+    root, _, name = parent.rpartition("/")
+    check_root(served, root)
+    return name, last
 
 
 # Ask the coordinator of the joined cluster.
@@ -124,23 +130,34 @@ def _doubt(method: str) -> str:
     return "" if change is None else f" during the {change}, which is done or has changed nothing"
 
 
-def activate(bundle: str, *, address: str) -> Snapshot:
+def activate(bundle: str, is_collection: bool = False, *, address: str) -> Snapshot:
     """Serve a sharded bundle, <root>/<name>/<version>, or <root>/<name> for the newest, from the fleet of a cluster.
+
+    Args:
+        is_collection: Whether it serves in its collection alone, whose snapshot is returned then.
 
     Raises:
         FullrankError: No cluster answers, its fleet serves another folder, or the version cannot serve; nothing was
             changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
     with joined(address):
-        return changed("activate", bundle_of(served(), bundle))
+        name, version = bundle_of(served(), bundle)
+        return _changed_in(name if is_collection else None, "activate", version)
 
 
-def rollback(bundles: str, *, address: str) -> Snapshot:
+def rollback(bundles: str, collection: str | None = None, *, address: str) -> Snapshot:
     """Serve the version before the present one again. Raises as ``activate``, or if there was none."""
     with fleet_of(bundles, address) as found:
-        if found.previous is None:
+        previous = found.of(collection).previous
+        if previous is None:
             raise BundleNotFound(f"{bundles}: no previous version was served before this one")
-        return changed("activate", found.previous)
+        return _changed_in(collection, "activate", previous)
+
+
+def _changed_in(collection: str | None, change: str, *arguments: Any) -> Snapshot:
+    """Change what serves in a collection, None: by default, and return its snapshot."""
+    more = () if collection is None else (collection,)
+    return changed(change, *arguments, *more).of(collection)
 
 
 def served(coordinator: Any = None, *, is_starting: bool = False) -> Snapshot:
@@ -164,21 +181,21 @@ def fleet_of(bundles: str, address: str) -> Iterator[Snapshot]:
         yield found
 
 
-def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
-    """Interleave a sharded bundle with the one that a fleet serves. Raises as ``activate``."""
-    root, version = _placed(absolute(bundle.rstrip("/")))
+def start(
+    bundle: str, share: float, max_days: float, is_collection: bool = False, *, address: str
+) -> Snapshot:
+    """Interleave a sharded bundle with the one that a fleet serves. Arguments and errors are those of ``activate``."""
+    found = absolute(bundle.rstrip("/"))
+    if not Folder(found).has(SET):
+        parent, _, name = found.rpartition("/")
+        found = find_set(Folder(parent), name).address
+    root, name, version = found.rsplit("/", 2)
     with fleet_of(root, address):
-        return changed("start_experiment", version, share, max_days)
+        collection = name if is_collection else None
+        return _changed_in(collection, "start_experiment", version, share, max_days)
 
 
-def stop(bundles: str, *, address: str) -> Snapshot:
+def stop(bundles: str, collection: str | None = None, *, address: str) -> Snapshot:
     """End the experiment of the fleet that serves a folder. Raises as ``activate``."""
     with fleet_of(bundles, address):
-        return changed("stop_experiment")
-
-
-def _placed(bundle: str) -> tuple[str, str]:
-    parent, _, name = bundle.rpartition("/")
-    if Folder(bundle).has(SET):
-        return parent.rpartition("/")[0], name
-    return parent, find_set(Folder(parent), name).address.rpartition("/")[2]
+        return _changed_in(collection, "stop_experiment")

@@ -206,10 +206,8 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
         LogError: The log cannot be read or written.
         RemoteError: The folder cannot be read.
     """
-    active = active_of(root)
-    if active is not None and all(
-        (root / own / active).read(SET) is None for own in root.folders()
-    ):
+    active = active_of(root, name)
+    if active is not None and (root / name / active).read(SET) is None:
         return 0
     log = place.existing()
     if log is None:
@@ -221,10 +219,14 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
         log.close()
 
 
-def active_of(root: Folder) -> str | None:
-    """Return the version that a fleet serves from a folder of sharded bundles. Raises StateDamaged, RemoteError."""
+def active_of(root: Folder, name: str) -> str | None:
+    """Return the version of a name that a fleet serves from a folder of sharded bundles; None if it serves none.
+
+    Raises:
+        StateDamaged, RemoteError: active.json cannot be read.
+    """
     content = root.read(STATE)
-    return None if content is None else parse_state(content, f"{root}/{STATE}").version
+    return None if content is None else parse_state(content, f"{root}/{STATE}").of(name).version
 
 
 def _fixed(folder: Folder, parent: SetManifest, log: Log) -> tuple[str, dict[str, Any]]:

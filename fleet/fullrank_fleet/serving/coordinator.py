@@ -16,11 +16,10 @@ This module does not name Ray: ``fullrank_fleet.serving.actors`` runs it as an a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from logging import getLogger
 from typing import Any
 
@@ -36,7 +35,7 @@ from fullrank_fleet.serving.tracking import (
     SwapRefused,
 )
 from fullrank_fleet.sets.manifest import find_set, find_version, newest_set, read_set
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment, name_of
 from fullrank_service.models.policy import pinned
 from fullrank_service.models.state import (
     STATE,
@@ -62,7 +61,7 @@ CHANGE_S = 2 * (START_S + LOAD_S)
 """The longest time of a change: a coordinator that was started again lets replicas load what serves first."""
 MAX_LOADED = 2
 """Sets that routers, and so all replicas, keep loaded at least: the active one, and the one before, which requests and
-the cursors of pages may name. A candidate, and the one that was loaded last, stay loaded as well."""
+the cursors of pages may name. Those of other collections, candidates and the one that was loaded last stay as well."""
 _log = getLogger(__name__)
 
 
@@ -79,7 +78,9 @@ class Snapshot:
         generation: Counts activations, and starts and ends of experiments; 0: nothing was activated.
         replicas: By shard, those that have loaded the version and answer; all that have loaded it where none answers.
         log: Fingerprint of the log that shards follow; None: they follow none.
-        further: Other versions that every router loads, each with its address; the candidate is one of them.
+        further: Other versions that every router loads, each with its address; candidates and what other collections
+            serve are among them.
+        collections: What other collections than that of the version serve, by bundle name.
         root: Address of the folder of sharded bundles.
         per_shard: Replicas that the fleet was started with.
     """
@@ -93,6 +94,7 @@ class Snapshot:
     previous: str | None = None
     further: tuple[tuple[str, str], ...] = ()
     experiment: Experiment | None = None
+    collections: Mapping[str, Active] = field(default_factory=dict)
     root: str = ""
     per_shard: int = 0
 
@@ -100,6 +102,13 @@ class Snapshot:
     def versions(self) -> tuple[str, ...]:
         active = () if self.version is None else (self.version,)
         return (*active, *(version for version, _ in self.further))
+
+    def of(self, collection: str | None) -> Snapshot:
+        """Return the snapshot with version, previous version and experiment of a collection; None: the default one."""
+        if collection is None or (self.version is not None and name_of(self.version) == collection):
+            return self
+        own = self.collections.get(collection, Active())
+        return replace(self, version=own.version, previous=own.previous, experiment=own.experiment)
 
 
 class Coordinator:
@@ -126,8 +135,9 @@ class Coordinator:
         self._changed = asyncio.Condition()
         # A coordinator that is started again must not give a number that a router has.
         self._snapshot = Snapshot(time.time_ns(), log=log, root=root, per_shard=replicas)
-        # What routers load, the active one first.
+        # What routers load, the active one first, and whether the state names more, which could not be read.
         self._sets: list[PlacedSet] = []
+        self._lacks = False
         # The version of the swap in progress: replicas may have it open before anything serves it.
         self._proposed: str | None = None
         self._started: asyncio.Task[None] | None = None
@@ -152,12 +162,14 @@ class Coordinator:
         async with self._swap:
             state = await asyncio.to_thread(self._read_state)
             if state.version is not None:
-                sets = await asyncio.to_thread(self._placed, state)
-                for wanted in sets:
-                    await self._replicas.load(wanted)
-                await self._publish(state, sets)
+                await self._serve(state, await asyncio.to_thread(self._placed, state))
                 self._routers.expect()
         self._watcher = asyncio.ensure_future(self._watch_always())
+
+    async def _serve(self, state: ActiveState, sets: list[PlacedSet]) -> None:
+        for wanted in sets:
+            await self._replicas.load(wanted)
+        await self._publish(state, sets)
 
     async def ping(self) -> None:
         """Return at once, whatever else the coordinator waits for."""
@@ -166,11 +178,14 @@ class Coordinator:
         if self._watcher is not None:
             self._watcher.cancel()
 
-    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
+    async def activate(
+        self, name_or_version: str, collection: str | None = None, *, is_version: bool = False
+    ) -> Snapshot:
         """Make a version the one that serves, which ends an experiment: propose, commit.
 
         Args:
             name_or_version: A version, or a name for its newest version.
+            collection: Bundle name for whose searches alone it becomes the default.
             is_version: Whether it must be a version.
 
         Raises:
@@ -178,41 +193,46 @@ class Coordinator:
         """
         find = find_version if is_version else find_set
 
-        def change(state: ActiveState, found: PlacedSet, sha256: str) -> ActiveState:
-            return activated(state, found.version, sha256, state.generation + 1, state.version)
+        def change(state: ActiveState, found: PlacedSet) -> ActiveState:
+            served = self._served(state, collection)
+            before = state.version or (None if served is None else served.version)
+            return activated(state, found.version, found.sha256, state.generation + 1, before)
 
-        return await self._run(lambda: find(self._root, name_or_version), change)
+        return await self._run(lambda: find(self._root, name_or_version), change, collection)
 
     async def load(self, version: str) -> Snapshot:
         """Load a version in every replica and router; the one that serves stays. Raises as ``activate``."""
 
-        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
+        def change(state: ActiveState, found: PlacedSet) -> ActiveState:
             if state.version is None:
                 raise SwapRefused(f"{found.version}: no version serves yet; activate one")
             return loading(state, found.version, self._snapshot.versions)
 
         return await self._run(lambda: find_version(self._root, version), change)
 
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
+    async def start_experiment(
+        self, candidate: str, share: float, max_days: float, collection: str | None = None
+    ) -> Snapshot:
         """Interleave a version with the one that serves, in a share of the searches. Raises as ``activate``."""
 
-        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
-            if state.version in (None, found.version) or state.manifest_sha256 is None:
+        def change(state: ActiveState, found: PlacedSet) -> ActiveState:
+            served = self._served(state, collection)
+            if served is None or served.version == found.version:
                 raise SwapRefused(f"{found.version}: there is no other version to compare it with")
             experiment = Experiment(found.version, share, time.time(), max_days)
-            return experimenting(
-                state, state.version, state.manifest_sha256, state.generation + 1, experiment
-            )
+            generation = state.generation + 1
+            return experimenting(state, served.version, served.sha256, generation, experiment)
 
-        return await self._run(lambda: find_version(self._root, candidate), change)
+        return await self._run(lambda: find_version(self._root, candidate), change, collection)
 
-    async def stop_experiment(self) -> Snapshot:
+    async def stop_experiment(self, collection: str | None = None) -> Snapshot:
         """End the experiment, if there is one; the active version stays. Raises as ``activate``."""
         async with self._changing():
             state = await asyncio.to_thread(self._read_state)
-            after = without_experiment(state, state.generation + 1)
+            own = state.of(collection)
+            after = without_experiment(own, own.generation + 1)
             # No replica has to load anything.
-            await self._commit(state, after)
+            await self._commit(state, state if after is own else state.within(collection, after))
             return self._snapshot
 
     async def scale(self, replicas: int) -> Snapshot:
@@ -269,20 +289,26 @@ class Coordinator:
     async def _run(
         self,
         find: Callable[[], Folder],
-        change: Callable[[ActiveState, PlacedSet, str], ActiveState],
+        change: Callable[[ActiveState, PlacedSet], ActiveState],
+        collection: str | None = None,
     ) -> Snapshot:
         """Change the state in two phases.
 
         Args:
             find: Returns the folder of the set that must be loaded for it.
-            change: Given the state, the set and the sha256 of its set.json, returns the new state.
+            change: Given the state of the collection and the set, returns the new state.
         """
         async with self._changing():
             folder = await asyncio.to_thread(find)
             found = PlacedSet(await asyncio.to_thread(read_set, folder), str(folder))
             state = await asyncio.to_thread(self._read_state)
-            sha256 = hashlib.sha256(found.manifest.dump().encode()).hexdigest()
-            after = change(state, found, sha256)
+            if collection not in (None, found.manifest.name):
+                raise BundleNotFound(
+                    f"{found.version} is no version of the collection {collection}."
+                )
+            if collection is not None and state.version is None:
+                raise SwapRefused("no version serves by default yet; activate one first")
+            after = state.within(collection, change(state.of(collection), found))
             self._proposed = found.version
             try:
                 if after != state:
@@ -301,11 +327,10 @@ class Coordinator:
 
     async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
         self._sets = sets
+        self._lacks = not {*pinned(state, MAX_LOADED)} <= {one.version for one in sets}
         active, *others = sets
         further = tuple((one.version, one.address) for one in others)
-        experiment = state.experiment
-        if experiment is not None and experiment.candidate not in dict(further):
-            experiment = None  # the active version serves alone
+        experiment, collections = readable(state.experiment, state.collections, dict(further))
         self._snapshot = replace(
             self._snapshot,
             generation=state.generation,
@@ -314,6 +339,7 @@ class Coordinator:
             previous=state.previous,
             further=further,
             experiment=experiment,
+            collections=collections,
         )
         await self._refresh(is_forced=True)
 
@@ -330,6 +356,13 @@ class Coordinator:
             except (BundleError, RemoteError) as error:
                 _log.error("cannot load %s: %s", version, error)
         return found
+
+    def _served(self, state: ActiveState, collection: str | None) -> PlacedSet | None:
+        """Return what serves in a collection: its active version, else the newest loaded one."""
+        own = [one for one in self._sets if collection in (None, one.manifest.name)]
+        if state.version is not None:
+            own = [one for one in own if one.version == state.version]
+        return max(own, key=lambda one: (one.manifest.created, one.version), default=None)
 
     def _read(self, version: str) -> PlacedSet:
         folder = find_version(self._root, version)
@@ -362,6 +395,8 @@ class Coordinator:
             await self._serve_first()
             return
         await self._refresh()
+        if self._lacks:
+            await self._serve_missing()
         self._replicas.load_late(self._sets)
         if time.monotonic() > self._spread_at and not self._swap.locked():
             self._spread_at = time.monotonic() + _SPREAD_S
@@ -381,6 +416,35 @@ class Coordinator:
             newest = await asyncio.to_thread(newest_set, self._root)
             await self.activate(newest.address.rpartition("/")[2], is_version=True)
 
+    async def _serve_missing(self) -> None:
+        """Serve what could not be read before: a collection, or a candidate, should not wait for the next swap."""
+        if self._swap.locked() or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _LOOK_S
+        found = await asyncio.to_thread(lambda: self._placed(self._read_state()))
+        if len(found) > len(self._sets):
+            async with self._swap:
+                state = await asyncio.to_thread(self._read_state)
+                await self._serve(state, await asyncio.to_thread(self._placed, state))
+
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)
         return ActiveState(0) if content is None else parse_state(content, f"{self._root}/{STATE}")
+
+
+def readable(
+    experiment: Experiment | None,
+    collections: Mapping[str, Active],
+    versions: Collection[str],
+) -> tuple[Experiment | None, Mapping[str, Active]]:
+    """Leave out what needs other versions: the active version serves alone then, or the newest loaded one."""
+
+    def kept(own: Experiment | None) -> Experiment | None:
+        return own if own is not None and own.candidate in versions else None
+
+    others = {
+        name: replace(own, experiment=kept(own.experiment))
+        for name, own in collections.items()
+        if own.version in versions
+    }
+    return kept(experiment), others

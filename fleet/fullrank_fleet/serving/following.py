@@ -25,6 +25,7 @@ from fullrank_fleet.serving.coordinator import (
     Coordinator,
     Snapshot,
     SwapUnderWay,
+    readable,
 )
 from fullrank_fleet.serving.documents import LogSource, SetDocuments, check_same
 from fullrank_fleet.serving.fanout import ReplicatedShards
@@ -33,7 +34,6 @@ from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.serving.waiting import NoAnswer, answered
 from fullrank_fleet.sets.manifest import read_set
 from fullrank_service.base import errors
-from fullrank_service.base.experiment import name_of
 from fullrank_service.base.metrics import Metrics
 from fullrank_service.http.deps import Serving
 from fullrank_service.models.follower import LoadedModels
@@ -136,14 +136,14 @@ class Following:
         )
 
     async def activate(self, version: str, collection: str | None = None) -> Swapped:
-        """Make a version the one that serves in every router, once all replicas have loaded it.
+        """Make a version the one that serves in every router, once all replicas have loaded it; see ``Swap.activate``.
 
         Raises:
             ModelNotFound, BundleRefused, Conflict, Internal: Nothing was changed.
             CoordinatorUnavailable: The change is done or has changed nothing.
         """
-        self._check(collection)
-        return await self._run(self._coordinator.activate(version, is_version=True))
+        change = self._coordinator.activate(version, collection, is_version=True)
+        return await self._run(change, collection)
 
     async def load(self, version: str) -> Bundle:
         """Load a version in every replica and router. Raises as ``activate``."""
@@ -155,21 +155,13 @@ class Following:
     async def start_experiment(
         self, candidate: str, share: float, max_days: float, collection: str | None = None
     ) -> Swapped:
-        self._check(collection)
-        return await self._run(self._coordinator.start_experiment(candidate, share, max_days))
+        change = self._coordinator.start_experiment(candidate, share, max_days, collection)
+        return await self._run(change, collection)
 
     async def stop_experiment(self, collection: str | None = None) -> Swapped:
-        self._check(collection)
-        return await self._run(self._coordinator.stop_experiment())
+        return await self._run(self._coordinator.stop_experiment(collection), collection)
 
-    def _check(self, collection: str | None) -> None:
-        active = self.serving.active
-        if collection is not None and (active is None or name_of(active) != collection):
-            raise errors.BundleRefused(
-                "In a fleet, only the default collection has an active version."
-            )
-
-    async def _run(self, change: Awaitable[Snapshot]) -> Swapped:
+    async def _run(self, change: Awaitable[Snapshot], collection: str | None = None) -> Swapped:
         try:
             found = await self._answered(change, CHANGE_S)
         except SwapUnderWay:
@@ -195,7 +187,8 @@ class Following:
             routers, is_done = await self._answered(settled, _SETTLED_S)
         except ConnectionError:
             routers, is_done = 1, False
-        return Swapped(found.generation, found.version, found.previous, routers, is_done)
+        own = found.of(collection)
+        return Swapped(found.generation, own.version, own.previous, routers, is_done)
 
     async def _follows(self, epoch: int) -> None:
         with suppress(TimeoutError):
@@ -253,9 +246,10 @@ class Following:
     async def _apply(self, found: Snapshot) -> None:
         assert found.version is not None
         assert found.set_address is not None
-        self._models.pinned = found.versions
+        # Requests and the cursors of pages may name what served before, in every collection.
+        before = (own.previous for own in found.collections.values() if own.previous is not None)
+        self._models.pinned = (*found.versions, *before)
         head = await self._add(found.set_address)
-        experiment = found.experiment
         for version, address in found.further:
             try:
                 await self._add(address)
@@ -263,12 +257,12 @@ class Following:
                 if self._models.failures.get(version) != str(error):
                     _log.error("cannot load %s: %s", version, error)
                 self._models.failures[version] = str(error)
-                if experiment is not None and experiment.candidate == version:
-                    experiment = None  # the active version serves alone
         serving = self.serving
-        now = serving.generation, serving.active, serving.previous, serving.experiment
-        if now != (found.generation, found.version, found.previous, experiment):
-            self._models.switch(head, found.generation, found.previous, experiment)
+        others = readable(found.experiment, found.collections, serving.models)
+        now = serving.generation, serving.active, serving.previous
+        now_others = serving.experiment, serving.collections
+        if (now, now_others) != ((found.generation, found.version, found.previous), others):
+            self._models.switch(head, found.generation, found.previous, *others)
             self._metrics.bundle_bytes.set(head.set.bytes)
 
     async def _add(self, address: str) -> Head:

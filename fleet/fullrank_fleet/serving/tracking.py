@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -118,6 +119,11 @@ class PlacedSet:
     @property
     def version(self) -> str:
         return self.manifest.version
+
+    @property
+    def sha256(self) -> str:
+        """Of set.json (hex)."""
+        return hashlib.sha256(self.manifest.dump().encode()).hexdigest()
 
     def has(self, number: int) -> bool:
         """Return whether it has documents in a shard."""

@@ -87,8 +87,7 @@ def activate(
     If no worker runs, the bundle is verified and recorded as the active one.
     """
     if ray is not None:
-        check_whole_fleet(collection)
-        _from_fleet("bundles.activate", bundle, ray, json)
+        _from_fleet("bundles.activate", bundle, collection, ray, json)
         return
     from fullrank.bundle.catalog import resolve
 
@@ -109,8 +108,7 @@ def rollback(
 ) -> None:
     """Serve the previous version again."""
     if ray is not None:
-        check_whole_fleet(collection)
-        _from_fleet("bundles.rollback", bundles, ray, json)
+        _from_fleet("bundles.rollback", bundles, collection, ray, json)
         return
     with needs("service"):
         from fullrank_service.models.state import read_state
@@ -125,14 +123,10 @@ def rollback(
     _activate(root, state.previous, timeout, json, collection)
 
 
-def check_whole_fleet(collection: str | bool | None) -> None:
-    """Raise FullrankError for a collection: a fleet has the active version of one alone."""
-    if collection:
-        raise FullrankError("--collection: a fleet has the active version of one collection alone")
-
-
-def _from_fleet(command: str, address: str, ray: str, json: bool) -> None:
-    found = load(command, FLEET)(address, address=ray)
+def _from_fleet(
+    command: str, address: str, collection: str | bool | None, ray: str, json: bool
+) -> None:
+    found = load(command, FLEET)(address, collection, address=ray)
     facts = {"generation": found.generation, "version": found.version}
     if json:
         print_json(facts)

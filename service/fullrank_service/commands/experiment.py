@@ -11,13 +11,7 @@ from fullrank.cli.arguments import BundlesFolder, BundlesOption, EventsOption, J
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.events.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
-from fullrank_service.commands.bundles import (
-    InCollection,
-    KeepOption,
-    OfCollection,
-    check_whole_fleet,
-    prune_after,
-)
+from fullrank_service.commands.bundles import InCollection, KeepOption, OfCollection, prune_after
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[
@@ -57,9 +51,8 @@ def start(
 ) -> None:
     """Interleave a bundle with the active version in every running worker, or in the routers of a fleet."""
     if ray is not None:
-        check_whole_fleet(collection)
         on_ray = load("experiment.start", FLEET)
-        found = on_ray(candidate, share, max_days, address=ray)
+        found = on_ray(candidate, share, max_days, collection, address=ray)
         active, name, generation = found.version, found.experiment.candidate, found.generation
     else:
         from fullrank.bundle.catalog import resolve
@@ -114,8 +107,7 @@ def stop(
 ) -> None:
     """End the experiment; the active version stays."""
     if ray is not None:
-        check_whole_fleet(collection)
-        stopped = load("experiment.stop", FLEET)(bundles, address=ray)
+        stopped = load("experiment.stop", FLEET)(bundles, collection, address=ray)
     else:
         with needs("service"):
             from fullrank_service.models.swap import Swap

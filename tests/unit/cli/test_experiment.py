@@ -69,8 +69,6 @@ def test_a_collection_has_its_own_version_and_experiment(run: Run, tmp_path: Pat
     state = read_state(tmp_path)
     assert state is not None
     assert (state.version, state.collections["help"].version) == (other, first)
-    ray = run("bundles", "activate", folder, "--collection", "--ray", "auto")
-    assert "a fleet has the active version of one" in ray.err
 
 
 def test_retrain_publishes_and_an_experiment_begins(run: Run, shop: Path) -> None:

@@ -15,6 +15,7 @@ from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.commands import models, serve
 from fullrank_fleet.commands.app import app
 from fullrank_fleet.serving.coordinator import Snapshot, SwapUnderWay
+from fullrank_service.base.experiment import Active
 from tests.unit.fleet.commands.actors import RAY, Actor, joined
 from tests.unit.fleet.jobs.planted import planted_set
 
@@ -65,6 +66,22 @@ def test_the_version_before_serves_again(actor: Actor) -> None:
     actor.served = replace(actor.served, version="shop-2", previous="shop-1")
     models.rollback(f"{ROOT}/", address=RAY)
     assert actor.changes == [("activate", "shop-1")]
+
+
+def test_a_version_serves_in_its_collection(actor: Actor) -> None:
+    actor.served = replace(
+        actor.served, version="shop-1", collections={"help": Active("help-2", None, "help-1")}
+    )
+    for named in (f"{ROOT}/help/help-2", f"{ROOT}/help/"):
+        assert models.activate(named, True, address=RAY).version == "help-2"
+    assert models.rollback(ROOT, "help", address=RAY).version == "help-2"
+    with pytest.raises(BundleNotFound, match="no previous version"):
+        models.rollback(ROOT, "other", address=RAY)
+    assert actor.changes == [
+        ("activate", "help-2", "help"),
+        ("activate", "help", "help"),
+        ("activate", "help-1", "help"),
+    ]
 
 
 def test_a_rollback_of_nothing_or_of_another_fleet_is_refused(actor: Actor) -> None:

@@ -14,6 +14,7 @@ from fullrank_fleet.commands import jobs as of_fleet
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.sets.manifest import read_set
+from fullrank_service.base.experiment import Active
 from fullrank_service.commands import bundles as command
 from fullrank_service.documents.compact import NothingToCompact
 from fullrank_service.documents.log import Caps, Submission, Write
@@ -71,6 +72,12 @@ def test_a_name_means_the_version_that_serves_else_the_newest(
     write(log, "d")
     assert run(name, capsys)["parent"] == first["version"]
     assert run(f"{address}/", capsys)["parent"] == version
+    # The version that serves by default is of another collection.
+    own = {"planted": Active(version, "0" * 64)}
+    active = ActiveState(1, "other-20260801t101500z-1f2e3d4c", "0" * 64, collections=own)
+    Path(name).parent.joinpath("active.json").write_text(dump_state(active))
+    write(log, "e")
+    assert run(name, capsys)["parent"] == version
 
 
 def test_an_address_of_object_storage_is_a_sharded_bundle(monkeypatch: pytest.MonkeyPatch) -> None:

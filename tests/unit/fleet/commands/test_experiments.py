@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank_fleet.commands import models
 from fullrank_fleet.serving.coordinator import Snapshot
-from fullrank_service.base.experiment import Experiment
+from fullrank_service.base.experiment import Active, Experiment
 from fullrank_service.commands import experiment as command
 from tests.unit.fleet.commands.actors import RAY, Actor, joined
 from tests.unit.fleet.jobs.planted import planted_set
@@ -43,6 +44,22 @@ def test_a_candidate_is_named_by_its_folder_or_by_its_name(
     assert actor.changes == [("start_experiment", version, 0.5, 3)] * 3
     command.start(address, 0.5, 3, ray=RAY)
     assert capsys.readouterr().out == f"generation 5: {version} against shop-1\n"
+
+
+def test_a_collection_has_an_experiment_of_its_own(
+    address: str, tmp_path: Path, actor: Actor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = address.rpartition("/")[2]
+    own = Active("planted-1", None, None, Experiment(version, 0.5, 0, 3))
+    actor.served = replace(actor.served, collections={"planted": own})
+    command.start(address, 0.5, 3, collection=True, ray=RAY)
+    assert capsys.readouterr().out == f"generation 5: {version} against planted-1\n"
+    command.stop(str(tmp_path / "sets"), "planted", ray=RAY)
+    assert capsys.readouterr().out == "generation 5: planted-1 serves alone\n"
+    assert actor.changes == [
+        ("start_experiment", version, 0.5, 3, "planted"),
+        ("stop_experiment", "planted"),
+    ]
 
 
 def test_stopping_leaves_the_active_version(

@@ -98,6 +98,7 @@ class Whole:
         floor: What a document must reach to be found; None: every document is found.
         further: Returns more fields of a document, given its number.
         make_stage: Returns the second stage of the models, given the documents; None: they have none.
+        first: Number of the first document.
     """
 
     def __init__(
@@ -108,9 +109,11 @@ class Whole:
         further: Callable[[int], Mapping[str, Any]] = lambda _: {},
         make_stage: Callable[[Sequence[Document]], SecondStage] | None = None,
         wrap: Callable[[LinearModel], Model] = lambda model: model,
+        name: str = "planted",
+        first: int = 0,
     ) -> None:
-        self.root = root
-        lines = [{**document(number), **further(number)} for number in range(count)]
+        self.root, self.name = root, name
+        lines = [{**document(number), **further(number)} for number in range(first, first + count)]
         (root / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
         documents = [
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
@@ -134,7 +137,7 @@ class Whole:
             stage = found, found.statistics.weigh(facts)
         version = make_bundle(
             folder,
-            "planted",
+            self.name,
             self._documents,
             n_dense=6,
             floor=self._floor,
@@ -142,7 +145,7 @@ class Whole:
             second_stage=stage,
             wrap=self._wrap,
         )
-        trained = folder / "planted" / version
+        trained = folder / self.name / version
         corpus, out = self.root / "corpus.jsonl", self.root / "bundles"
         self.versions.append(index(trained, corpus, out, reporter=Reporter(quiet=True)).path.name)
         return trained

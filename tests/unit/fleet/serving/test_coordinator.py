@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving import tracking, waiting
 from fullrank_fleet.serving.coordinator import Coordinator, Snapshot, SwapUnderWay
 from fullrank_fleet.serving.tracking import SwapRefused
+from fullrank_fleet.sets.manifest import read_set, write_set
 from tests.unit.fleet.serving.replicas import (
     Fake,
     Fleet,
@@ -234,6 +237,51 @@ async def test_a_coordinator_starts_although_a_replica_freezes_while_it_loads(
         await start
     assert counts(await own.follow(None, 0, 0)) == [2, 1]
     await own.close()
+
+
+async def test_a_collection_that_cannot_be_read_waits_alone(
+    root: Path,
+    versions: Versions,
+    fleet: Fleet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sets, other = tmp_path / "sets", "other-20260801t101500z-1f2e3d4c"
+    shutil.copytree(root, sets)
+    shutil.copytree(root / "planted" / versions[1], sets / "other" / other)
+    file = sets / "other" / other / "set.json"
+    file.unlink()
+    manifest = read_set(Folder(str(root / "planted" / versions[1])))
+    write_set(Folder(str(file.parent)), replace(manifest, name="other", version=other))
+    async with coordinating(sets, fleet) as own:
+        with pytest.raises(SwapRefused, match="activate one first"):
+            await own.activate("other", "other")
+        await own.activate(versions[0])
+        with pytest.raises(BundleNotFound, match="no version of the collection other"):
+            await own.activate(versions[1], "other")
+        found = await own.activate("other", "other")
+        assert (found.generation, found.version) == (2, versions[0])
+        assert found.of("other").version == other
+        assert counts(found) == [2, 2, 2]
+        assert fleet.loaded() == [{versions[0], other}] * 4 + [{versions[0]}] * 2
+        # The default one goes on without the other.
+        for one in (fleet(0, 0), fleet(0, 1)):
+            one.refused = {other}
+            one.restart()
+        await until(lambda: fleet(0, 0).loaded == fleet(0, 1).loaded == {versions[0]})
+        await heard(own, lambda one: counts(one) == [2, 2, 2])
+        fleet(0, 0).refused = fleet(0, 1).refused = set()
+        await until(lambda: fleet(0, 0).loaded == fleet(0, 1).loaded == {versions[0], other})
+    content = file.read_bytes()
+    file.unlink()
+    monkeypatch.setattr("fullrank_fleet.serving.coordinator._LOOK_S", 0.02)
+    async with coordinating(sets, fleet) as own:
+        found = await own.follow(None, 0, 0)
+        assert (found.version, found.of("other").version) == (versions[0], None)
+        assert (await own.activate(versions[1])).of("other").version is None
+        file.write_bytes(content)
+        later = await heard(own, lambda one: one.of("other").version)
+        assert (later.version, later.of("other").version) == (versions[1], other)
 
 
 async def test_a_coordinator_that_dies_while_it_proposes_has_changed_nothing(

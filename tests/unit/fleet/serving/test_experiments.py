@@ -66,6 +66,9 @@ def fleets(versions: Versions, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict
         fleet.close()
 
 
+_STAND_INS = ("@old", "@new", "@first", "@second")
+
+
 class Sides:
     """The unsharded service and routers, each with its names of the versions and its log of events."""
 
@@ -82,14 +85,14 @@ class Sides:
     async def all_equal(
         self, method: str, url: str, changing: bool = False, **arguments: Any
     ) -> tuple[int, Any]:
-        """Send a request to all, with their names for @old and @new; return the answer that they agree on."""
+        """Send a request to all, with their names for @old and so on; return the answer that they agree on."""
         answers = []
         for client, names in zip(self.clients, self.names, strict=True):
-            own = json.loads(_named(json.dumps(arguments), {"@old": names[0], "@new": names[1]}))
-            sent = _named(url, {"@old": names[0], "@new": names[1]})
+            named = dict(zip(_STAND_INS, names, strict=False))
+            own = json.loads(_named(json.dumps(arguments), named))
             random.seed(json.dumps(arguments))
-            response = await client.request(method, sent, headers=AUTH, **own)
-            text = _named(response.text, {names[0]: "@old", names[1]: "@new"})
+            response = await client.request(method, _named(url, named), headers=AUTH, **own)
+            text = _named(response.text, {name: other for other, name in named.items()})
             status, found = answer_of(httpx.Response(response.status_code, text=text))
             for name in ("generation", "workers", "started", "previous"):
                 if changing:

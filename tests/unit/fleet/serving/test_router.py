@@ -21,7 +21,7 @@ from fullrank_fleet.serving.fanout import Failure
 from fullrank_fleet.serving.merge import Merged
 from fullrank_fleet.serving.wire import Found, Scored
 from fullrank_fleet.sets.manifest import SetManifest, read_set
-from tests.api.support import AUTH, Client
+from tests.api.support import Client
 from tests.unit.fleet.serving.equality import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
@@ -58,20 +58,6 @@ async def client(whole: Whole, address: str, shards: FailingShards) -> AsyncIter
 
 def shard_of_id(manifest: SetManifest, id: str) -> int:
     return shard_of(partition_of(id), manifest.runs)
-
-
-async def test_a_router_has_the_active_version_of_one_collection(client: Client) -> None:
-    found = await client.post("/v1/collections/planted/search", json=SEARCH)
-    assert found.status_code == 200
-    refused = await client.put(
-        "/v1/collections/other/models/aliases/default",
-        json={"version": found.json()["model"]},
-        headers=AUTH,
-    )
-    assert (refused.status_code, refused.json()["type"]) == (
-        409,
-        "urn:fullrank:problem:bundle-refused",
-    )
 
 
 async def test_a_missing_shard_fails_a_search(
