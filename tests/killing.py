@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
+
+from tests.waiting import LONG_S
 
 _COUNTING = """
 import os, sys
@@ -65,6 +68,7 @@ class Killing:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{folder}\t{step}\n")
         self._process.stdin.flush()
+        assert select([self._process.stdout], [], [], LONG_S)[0], f"step {step} takes {LONG_S:g} s"
         code = int(self._process.stdout.readline())
         assert code in (0, -signal.SIGKILL)
         return code != 0

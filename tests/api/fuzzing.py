@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,9 +43,11 @@ def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
         "--generation-database", "none",
         "--no-color",
     ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:  # it leaves a folder where it runs
-        done = subprocess.run(
-            [sys.executable, "-c", _CLI, *arguments],
+    limit_s = 120 + 40 * examples
+    with (
+        tempfile.TemporaryDirectory() as folder,  # it leaves a folder where it runs
+        subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-c", _CLI, *arguments],
             cwd=folder,
             env={
                 **os.environ,
@@ -52,14 +55,20 @@ def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
                 "FULLRANK_FIT": str(int(fit)),
                 "PYTHONPATH": str(REPOSITORY),
             },
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-        )
-    output = done.stdout + done.stderr
+        ) as process,
+    ):
+        try:
+            output = "".join(process.communicate(timeout=limit_s))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it prints the stacks of its threads
+            output = "".join(process.communicate(timeout=10))
+            raise AssertionError(f"requests for {limit_s} s: {output[-20_000:]}") from None
     generated = re.search(r"([\d,]+) generated", output)
     cases = int(generated[1].replace(",", "")) if generated else 0
-    return Outcome(done.returncode, cases, output)
+    return Outcome(process.returncode, cases, output)
 
 
 def how_many() -> int:

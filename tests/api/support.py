@@ -33,6 +33,7 @@ from tests.bundles import at as at
 from tests.bundles import linear_model as linear_model
 from tests.bundles import make_bundle as make_bundle
 from tests.ports import free_port as free_port
+from tests.waiting import LONG_S
 
 KEY = f"fr_test_{'k' * 43}"
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -203,7 +204,7 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
             process.wait(15)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(LONG_S)
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
@@ -264,7 +265,7 @@ def redis_process(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]
         yield f"unix://{path}", process
     finally:
         process.kill()
-        process.wait()
+        process.wait(LONG_S)
 
 
 def answer_of(reply: Mapping[str, Any]) -> dict[str, Any]:

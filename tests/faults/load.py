@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LONG_S
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -33,6 +35,16 @@ class Connection:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """Raises OSError or EOFError when the connection breaks before the whole answer is there."""
+        try:
+            async with asyncio.timeout(LONG_S):
+                return await self._ask(method, path, body, headers)
+        except TimeoutError:
+            # It is an OSError, too, and the connection has not broken.
+            raise AssertionError(f"{method} {path}: no answer in {LONG_S:g} s") from None
+
+    async def _ask(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str] | None
+    ) -> Reply:
         if self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
             self.local_port = self._writer.get_extra_info("sockname")[1]

@@ -19,6 +19,7 @@ import httpx
 from fullrank_service.models.workers import Report, reports
 from tests.api.support import environment_for, free_port, wait_for
 from tests.faults.load import children
+from tests.waiting import LONG_S, join, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -49,7 +50,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """kill -9 of the service and all its workers at once; some may have ended already."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.wait(LONG_S)
 
 
 @contextmanager
@@ -110,22 +111,21 @@ def lives(
             started(root, workers)
             answered, enough = threading.Event(), threading.Event()
             threads = [
-                threading.Thread(target=one.run, args=(url, answered, enough)) for one in writers
+                threading.Thread(target=one.run, args=(url, answered, enough), daemon=True)
+                for one in writers
             ]
             for thread in threads:
                 thread.start()
-            assert answered.wait(30)
+            assert answered.wait(30), "no write was acknowledged within 30 s"
             time.sleep(draw.uniform(0, 0.4))
             if is_single and number % 2:
                 victim = draw.choice(children(process.pid))
                 os.kill(victim, signal.SIGKILL)
-                while victim in children(process.pid):
-                    time.sleep(0.005)
+                wait_until_replaced(process.pid, victim)
                 enough.set()
             else:
                 kill(process)
-            for thread in threads:
-                thread.join()
+            join(*threads)
             if process.poll() is not None:
                 assert not living(process.pid)
                 on_dead()
@@ -133,6 +133,12 @@ def lives(
             yield url, [report.pid for report in started(root, workers)]
     finally:
         kill(process)
+
+
+def wait_until_replaced(supervisor: int, victim: int) -> None:
+    """Wait until a supervisor has noticed the death of a worker."""
+    what = f"the supervisor has noticed that its worker {victim} is dead"
+    wait_until(lambda: victim not in children(supervisor), what, pause_s=0.005)
 
 
 def living(group: int) -> list[int]:

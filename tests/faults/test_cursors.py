@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fullrank.storage.documents import Document
 from tests.api.support import AUTH, make_bundle
 from tests.background import Background
 from tests.faults.real import service, started
+from tests.waiting import wait_until
 
 DOCUMENTS = 120
 PAGES = 8  # lists that are paged through
@@ -39,6 +39,16 @@ class Writing(Background):
         super().__init__()
         self._url, self._draw = url, random.Random(seed)
         self.written, self.count = set[str](), 0
+
+    def more(self) -> None:
+        """Wait until some more writes were acknowledged."""
+        enough = self.count + WRITES
+        wait_until(
+            lambda: self.count >= enough or not self.is_running,
+            f"{WRITES} more writes are acknowledged",
+            pause_s=0.001,
+        )
+        assert self.is_running, "a write failed"
 
     def _run(self) -> None:
         draw = self._draw
@@ -77,9 +87,7 @@ def test_pages_of_two_workers_under_writes(tmp_path: Path) -> None:
             hits = page["hits"]
             with Writing(url, number) as writing:
                 while page["cursor"] is not None:
-                    enough = writing.count + WRITES
-                    while writing.count < enough:
-                        time.sleep(0.001)
+                    writing.more()
                     cursor = {"cursor": page["cursor"]}
                     page = ask(url, "POST", "/v1/search", asked | cursor)
                     hits += page["hits"]

@@ -21,6 +21,7 @@ from tests.api.support import at, environment_for, free_port, make_bundle, wait_
 from tests.faults.load import children
 from tests.faults.real import service
 from tests.faults.test_slow_clients import HEAD, connect
+from tests.waiting import LONG_S, join, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUERY = {"query": "copy files"}
@@ -52,7 +53,7 @@ def running(root: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     yield processes
     for process in processes:
         process.kill()
-        process.wait()
+        process.wait(LONG_S)
 
 
 def start(
@@ -87,7 +88,7 @@ def test_open_requests_are_answered_and_new_clients_sent_elsewhere(
     def ask() -> None:
         statuses.append(httpx.post(f"{url}/v1/search", json=QUERY, timeout=20).status_code)
 
-    asking = [threading.Thread(target=ask) for _ in range(4)]
+    asking = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
     for thread in asking:
         thread.start()
     time.sleep(0.3)
@@ -99,8 +100,7 @@ def test_open_requests_are_answered_and_new_clients_sent_elsewhere(
     assert ready.headers["Connection"] == "close"
     # A client that has not noticed yet is still served.
     late = httpx.post(f"{url}/v1/search", json=QUERY, timeout=20)
-    for thread in asking:
-        thread.join()
+    join(*asking)
     assert late.status_code == 200
     assert statuses == [200] * 4
     assert process.wait(15) == 0
@@ -127,7 +127,8 @@ def test_no_connection_is_reset(root: Path, workers: int) -> None:
 
     def ask(number: int, pause_s: float, most: int) -> None:
         """Connect and send up to `most` requests, again and again."""
-        while True:
+        end = time.monotonic() + LONG_S
+        while time.monotonic() < end:
             try:
                 opened = socket.create_connection(("127.0.0.1", port), 20)
             except ConnectionRefusedError:
@@ -149,16 +150,19 @@ def test_no_connection_is_reset(root: Path, workers: int) -> None:
                     answered[number] += 1
                     if b"connection: close" in received:
                         break
+        failed.append(TimeoutError("the service never refused a connection"))
 
     with service(root, workers) as (supervisor, port):
         clients = [(0.0, 1), (0.0, 1), (0.02, 1), (0.0, 1_000_000)]
-        asking = [threading.Thread(target=ask, args=(i, *kind)) for i, kind in enumerate(clients)]
+        asking = [
+            threading.Thread(target=ask, args=(i, *kind), daemon=True)
+            for i, kind in enumerate(clients)
+        ]
         for thread in asking:
             thread.start()
         time.sleep(0.5)
         os.kill(supervisor, signal.SIGTERM)
-        for thread in asking:
-            thread.join()
+        join(*asking, seconds=2 * LONG_S)
     assert failed == []
     assert all(answered), answered
 
@@ -202,8 +206,12 @@ def test_stopping_is_bounded_whatever_hangs(
         wait_for(f"{url}/readyz", process)
         assert httpx.post(f"{url}/v1/search", json=QUERY, timeout=20).status_code == 503
     else:
-        while not children(process.pid) or len(threads_of(children(process.pid)[0])) < 4:
-            time.sleep(0.05)
+
+        def hangs() -> bool:
+            assert process.poll() is None, "the service has ended"
+            return bool(found := children(process.pid)) and len(threads_of(found[0])) >= 4
+
+        wait_until(hangs, "a worker has four threads")
     began = time.monotonic()
     process.terminate()
     assert process.wait(30) == 0

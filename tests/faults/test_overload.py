@@ -27,6 +27,7 @@ from fullrank.storage.documents import Document
 from tests.api.support import at, make_bundle, served
 from tests.faults.load import children
 from tests.faults.real import service
+from tests.waiting import join
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMON = ["copy", "files", "remote", "host"]
@@ -76,7 +77,7 @@ class Health(threading.Thread):
     """Ask /readyz ten times a second, on an open connection and on a new one, until the test ends."""
 
     def __init__(self, url: str) -> None:
-        super().__init__()
+        super().__init__(name="health", daemon=True)
         self.host = url.removeprefix("http://")
         self.over = threading.Event()
         self.statuses: list[int] = []
@@ -106,7 +107,7 @@ def overload(url: str, peak: float, seconds: float) -> tuple[dict[str, Any], Hea
         found = load(url, 10 * peak, seconds, 256)
     finally:
         health.over.set()
-        health.join()
+        join(health)
     return found, health
 
 

@@ -20,6 +20,7 @@ from tests.api.support import AUTH, at, make_bundle, running
 from tests.faults.dying import COORDINATOR, FILE, FOLLOWER
 from tests.faults.load import Connection, Load, Reply
 from tests.faults.real import REPOSITORY, service, started
+from tests.waiting import LONG_S
 
 TEXTS = ["copy files", "copy a file to a remote host", "list files", "rename files"]
 ALIAS = "/v1/models/aliases/default"
@@ -272,6 +273,7 @@ async def test_the_command_line_dies_in_a_swap(tmp_path: Path, moment: str) -> N
             [sys.executable, "-m", "tests.faults.dying", "--activate", str(tmp_path), old],
             cwd=REPOSITORY,
             env={**os.environ, FILE: str(mark)},
+            timeout=LONG_S,
         )
         assert died.returncode == -signal.SIGKILL
         wanted = (2, old) if committed(moment) else (1, new)

@@ -21,7 +21,8 @@ from fullrank_service.models.state import read_state
 from fullrank_service.process.supervisor import NOT_STARTED, Process, Start, Supervisor
 from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.load import Connection, Load, Reply, children, client_ports
-from tests.faults.real import kill, service, start, started
+from tests.faults.real import kill, service, start, started, wait_until_replaced
+from tests.waiting import LONG_S, wait_until
 
 
 async def kill_workers(root: Path, kills: int, seed: int, pause_s: float = 0.0) -> None:
@@ -52,8 +53,7 @@ async def kill_workers(root: Path, kills: int, seed: int, pause_s: float = 0.0) 
                 held = client_ports(victim)
                 excused |= held
                 os.kill(victim, signal.SIGKILL)
-                while victim in children(supervisor):
-                    await asyncio.sleep(0.005)
+                await asyncio.to_thread(wait_until_replaced, supervisor, victim)
                 if draw.random() < 0.5:
                     # While it is away: it has to come back on this one.
                     version = versions[swaps % 2]
@@ -104,11 +104,12 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         workers = children(process.pid)
         assert len(workers) == 2
         process.kill()
-        process.wait()
-        end = time.monotonic() + 15
-        while any(Path(f"/proc/{worker}").exists() for worker in workers):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        process.wait(LONG_S)
+        wait_until(
+            lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers),
+            f"the workers {workers} end",
+            seconds=15,
+        )
     finally:
         kill(process)
     assert not list((tmp_path / ".workers").glob("*.json"))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import LONG_S, join
+
 _DEADLINE_S = 120.0
 
 
@@ -27,10 +29,10 @@ def node_dies_at(cluster: Any, folder: Path, pattern: str) -> Iterator[None]:
             time.sleep(0.01)
         cluster.remove_node(node, allow_graceful=False)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, name=f"kills a node at {pattern}", daemon=True)
     killer.start()
     try:
         yield
     finally:
-        killer.join()
+        join(killer, seconds=_DEADLINE_S + LONG_S)
     assert is_seen, f"no {pattern} in {folder}"

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Self
 
+from tests.waiting import join
+
 # linux/if_tun.h, linux/if_packet.h
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
@@ -39,7 +41,7 @@ class Delay:
         flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
         fcntl.ioctl(self._tap, _TUNSETIFF, struct.pack("16sH22x", tap.encode(), flags))
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"delay-{device}")
+        self._thread = threading.Thread(target=self._run, name=f"delay-{device}", daemon=True)
         self.frames = 0
         """How many were carried."""
 
@@ -49,7 +51,7 @@ class Delay:
 
     def __exit__(self, *error: object) -> None:
         self._stopped.set()
-        self._thread.join()
+        join(self._thread)
         self._socket.close()
         os.close(self._tap)
 

@@ -17,6 +17,7 @@ import pytest
 
 from fullrank_fleet.cluster import worker_environment
 from tests.fleet.delay import Delay
+from tests.waiting import LONG_S
 
 BRIDGE, SUBNET, HOST = "frkbr0", "10.231.77", 254
 _PORT = 6379
@@ -173,7 +174,7 @@ class Nodes:
         process = self._processes.pop(number)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.wait(LONG_S)
         _kill_all(number)
 
     def kill_replicas(self, number: int) -> None:
@@ -207,7 +208,11 @@ def _kill_all(number: int) -> None:
 
 def _processes(number: int) -> list[int]:
     found = subprocess.run(
-        ["ip", "netns", "pids", f"frk{number}"], capture_output=True, text=True, check=False
+        ["ip", "netns", "pids", f"frk{number}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG_S,
     )
     return [*map(int, found.stdout.split())]
 
@@ -217,4 +222,4 @@ def _ip(*arguments: str, check: bool = True) -> None:
 
 
 def _run(command: Sequence[str], *, check: bool = True) -> None:
-    subprocess.run(command, check=check, capture_output=True, text=True)
+    subprocess.run(command, check=check, capture_output=True, text=True, timeout=LONG_S)

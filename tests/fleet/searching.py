@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
+
+from tests.waiting import join, wait_until
 
 Hits = Sequence[tuple[str, float]]
 Expected = Mapping[str, Hits]
@@ -37,7 +39,8 @@ class Searches:
         self._texts = list(next(iter(expected.values())))
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(number,)) for number in range(clients)
+            threading.Thread(target=self._run, args=(number,), daemon=True)
+            for number in range(clients)
         ]
         self.statuses: Counter[int] = Counter()
         self.problems: Counter[str] = Counter()
@@ -52,13 +55,12 @@ class Searches:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        join(*self._threads)
 
     def more(self, count: int = 50) -> None:
         """Wait until so many more searches were answered."""
         enough = self.statuses[200] + count
-        wait_until(lambda: self.statuses[200] >= enough, 300)
+        wait_until(lambda: self.statuses[200] >= enough, f"{count} more searches are answered", 300)
 
     def check(self) -> None:
         assert self.wrong == [], self.wrong[:1]
@@ -95,10 +97,3 @@ class Searches:
 
 def hits_of(body: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(hit["id"], hit["score"]) for hit in body["hits"]]
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -21,10 +21,10 @@ from fullrank_fleet.serving.actors import stop_fleet
 from fullrank_trainer.indexing import index
 from tests.api.support import ANONYMOUS, wait_for
 from tests.fleet.searching import Expected, Searches
-from tests.fleet.searching import wait_until as wait_until
 from tests.golden.test_golden import WORDS
 from tests.ports import free_port
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARDS, COUNT, LIMIT = 2, 90, 20
@@ -133,6 +133,7 @@ def command(*arguments: str, inside: Sequence[str] = ()) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
 
 
@@ -141,7 +142,7 @@ def wait_until_served(url: str, version: str) -> None:
         found = httpx.get(f"{url}/v1/search", params={"q": WORDS[0]})
         return found.is_success and bool(found.json()["model"] == version)
 
-    wait_until(serves)
+    wait_until(serves, f"{url} serves {version}")
 
 
 def searches(url: str, sets: Sets) -> Searches:

@@ -22,9 +22,10 @@ from fullrank_fleet.serving.documents import LogSource
 from fullrank_fleet.sets.manifest import read_set
 from tests.databases import NewDatabase
 from tests.fleet.deaths import node_dies_at
-from tests.fleet.support import REPOSITORY, Sets, activate, router, wait_until, wait_until_served
+from tests.fleet.support import REPOSITORY, Sets, activate, router, wait_until_served
 from tests.fleet.writing import Writer, check_all_there
 from tests.unit.fleet.jobs.test_compact import Place, some_writes
+from tests.waiting import LONG_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -78,9 +79,11 @@ def test_a_fleet_is_compacted_under_writes_and_searches(
             with Writer(url) as writer:
                 writer.more()
                 killed = compaction(cluster.address, sets, database)
-                wait_until(lambda: list(folder.glob(".compact-*/job.json")))
+                wait_until(
+                    lambda: list(folder.glob(".compact-*/job.json")), "a compaction has begun"
+                )
                 killed.kill()
-                killed.communicate()
+                killed.communicate(timeout=60)
                 [job] = folder.glob(".compact-*/job.json")
                 position = json.loads(job.read_text())
                 assert not (folder / position["version"] / "set.json").exists()
@@ -106,13 +109,13 @@ def test_a_fleet_is_compacted_under_writes_and_searches(
             assert trim_log(Folder(str(sets.root)), "planted", place, -1) > 0
             for place_of in range(2):
                 actor = ray.get_actor(f"shard-00000-{place_of}")
-                os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+                os.kill(ray.get(actor.pid.remote(), timeout=LONG_S), signal.SIGKILL)
 
             def is_back() -> bool:
                 reply = httpx.post(f"{url}/v1/search", json={"query": "zebra"}, timeout=10)
                 return reply.is_success and bool(reply.json()["certified"])
 
-            wait_until(is_back)
+            wait_until(is_back, "searches are certified again")
             check_all_there(url, writer)
         # A new router too has only the compacted set and the rest of the log.
         with router(cluster.address, sets.root, tmp_path, **environment) as (url, _):

@@ -10,7 +10,8 @@ import pytest
 
 from fullrank_fleet.serving.actors import stop_fleet
 from tests.fleet import dying
-from tests.fleet.support import Sets, activate, router, searches, wait_until, wait_until_served
+from tests.fleet.support import Sets, activate, router, searches, wait_until_served
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,9 @@ def test_a_swap_is_done_or_has_changed_nothing(cluster: Any, ray: Any, tmp_path:
                     assert activate(cluster.address, sets, version).returncode == 0
                     assert active(sets) == (generation, version)
                     wait_until_served(url, version)
-                wait_until(lambda: generation in load.generations)
+                wait_until(
+                    lambda: generation in load.generations, f"generation {generation} answers"
+                )
             load.check()
             assert sorted(load.generations) == list(range(1, generation + 1))
     finally:

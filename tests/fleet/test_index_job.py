@@ -20,8 +20,8 @@ from fullrank_fleet.jobs.tasks import InProcess, OnRay
 from fullrank_fleet.remote import Folder
 from fullrank_fleet.sets.manifest import read_set
 from tests.fleet.deaths import node_dies_at
-from tests.fleet.searching import wait_until
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+from tests.waiting import wait_until
 
 SHARDS = 6
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,10 @@ def resize(cluster: Any, ray: Any, count: int) -> None:
         cluster.remove_node(node)
     for _ in range(count - len(alive(ray))):
         cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-    wait_until(lambda: [node["Resources"]["CPU"] for node in alive(ray)] == [1.0] * count)
+    wait_until(
+        lambda: [node["Resources"]["CPU"] for node in alive(ray)] == [1.0] * count,
+        f"the cluster has {count} nodes",
+    )
 
 
 def alive(ray: Any) -> list[Any]:
@@ -129,6 +132,12 @@ def test_paths_of_the_command_mean_the_same_on_every_node(
     command = ["-m", "fullrank", "index", os.path.relpath(bundle, tmp_path), "corpus"]
     options = ["--out", "sets", "--ray", cluster.address, "--shards", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, *command, *options], cwd=tmp_path, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, *command, *options],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        timeout=240,
+    )
     assert len(list(tmp_path.glob("sets/planted/*/shard-*/manifest.json"))) == 2
     assert len(list(tmp_path.glob("sets/planted/*/set.json"))) == 1

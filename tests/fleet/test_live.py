@@ -12,8 +12,9 @@ import pytest
 
 from fullrank_fleet.serving.actors import running_coordinator, stop_fleet
 from tests.databases import NewDatabase
-from tests.fleet.support import Sets, activate, router, wait_until, wait_until_served
+from tests.fleet.support import Sets, activate, router, wait_until_served
 from tests.fleet.writing import Writer, check_all_there
+from tests.waiting import LONG_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -32,11 +33,11 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
 
     def kill(name: str) -> None:
         actor = running_coordinator() if name == "coordinator" else ray.get_actor(name)
-        os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+        os.kill(ray.get(actor.pid.remote(), timeout=LONG_S), signal.SIGKILL)
 
     def is_whole() -> bool:
         """Whether no replica is away: one that moves to another node has no process for a moment."""
-        found = ray.get(running_coordinator().follow.remote(None, 0, 0.0))
+        found = ray.get(running_coordinator().follow.remote(None, 0, 0.0), timeout=LONG_S)
         return [len(replicas) for replicas in found.replicas] == [2, 2]
 
     sets.forget_active()
@@ -47,7 +48,7 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
             with Writer(url) as writer:
                 writer.more()
                 for name in ("shard-00000-0", "shard-00001-1"):
-                    wait_until(is_whole, 120)
+                    wait_until(is_whole, "each shard has two replicas", 120)
                     kill(name)
                     writer.more(200)
                 assert activate(cluster.address, sets, second).returncode == 0
@@ -66,7 +67,7 @@ def test_no_acknowledged_write_is_lost_when_processes_are_killed(
                 reply = httpx.post(f"{url}/v1/search", json={"query": "zebra"}, timeout=10)
                 return reply.is_success and bool(reply.json()["certified"])
 
-            wait_until(is_back)
+            wait_until(is_back, "searches are certified again")
             check_all_there(url, writer)
             with Writer(url) as last:
                 last.more()

@@ -18,8 +18,9 @@ import pytest
 
 from tests.api.support import AUTH, find_redis_server, keys_beside
 from tests.fleet.network import HOST, SUBNET, Network, Nodes, address_of, network
-from tests.fleet.support import Sets, activate, router, searches, wait_until, wait_until_served
+from tests.fleet.support import Sets, activate, router, searches, wait_until_served
 from tests.ports import free_port
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROUTER = 2
@@ -42,8 +43,10 @@ class Running:
 
     def wait_for_all(self) -> None:
         """Wait until the router may ask every replica, and until all answer it if searches run meanwhile."""
-        wait_until(lambda: self.metric("fullrank_shard_replicas") == 4)
-        wait_until(self._is_quiet, 180)
+        wait_until(
+            lambda: self.metric("fullrank_shard_replicas") == 4, "the router knows four replicas"
+        )
+        wait_until(self._is_quiet, "the network is quiet", 180)
 
     def swap(self, version: str) -> subprocess.CompletedProcess[str]:
         return activate(self.nodes.address, self.sets, version, self.nodes.inside(ROUTER))
@@ -182,9 +185,9 @@ def test_searches_go_on_while_the_head_is_dead_and_swaps_afterwards(running: Run
         time.sleep(CUT_S)
         assert running.swap(second).returncode != 0
         running.nodes.start(1)
-        wait_until(lambda: running.swap(second).returncode == 0, 120)
+        wait_until(lambda: running.swap(second).returncode == 0, f"{second} can be activated", 120)
         wait_until_served(running.url, second)
-        wait_until(lambda: second in load.generations.values())
+        wait_until(lambda: second in load.generations.values(), f"{second} answers")
     load.check()
 
 
@@ -192,6 +195,9 @@ def test_replicas_that_are_started_after_the_head_was_are_asked_again(running: R
     with searches(running.url, running.sets) as load:
         for number in (3, 4):
             running.nodes.kill_replicas(number)
-            wait_until(lambda: running.metric("fullrank_shard_replicas") == 2)
+            wait_until(
+                lambda: running.metric("fullrank_shard_replicas") == 2,
+                "the router knows two replicas",
+            )
             running.wait_for_all()
     load.check()

@@ -24,10 +24,10 @@ from tests.fleet.support import (
     router,
     searches,
     served,
-    wait_until,
     wait_until_served,
 )
 from tests.golden.test_golden import WORDS
+from tests.waiting import LONG_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def frozen(*pids: int) -> Iterator[None]:
 
 
 def pid_of(ray: Any, name: str) -> int:
-    found: int = ray.get(ray.get_actor(name).pid.remote())
+    found: int = ray.get(ray.get_actor(name).pid.remote(), timeout=LONG_S)
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
             for version in [second, first] * 3:
                 assert activate(cluster.address, sets, version).returncode == 0
                 wait_until_served(url, version)
-            os.kill(ray.get(running_coordinator().pid.remote()), signal.SIGKILL)
+            os.kill(ray.get(running_coordinator().pid.remote(), timeout=LONG_S), signal.SIGKILL)
             load.more()
             os.kill(pid_of(ray, "shard-00000-0"), signal.SIGKILL)
             load.more(150)
@@ -132,18 +132,21 @@ def test_an_experiment_begins_and_ends_in_every_router(
             bundle = f"{sets.root}/planted/{second}"
             begun = command("experiment", "start", bundle, "--share", "1", "--ray", cluster.address)
             assert begun.returncode == 0, begun.stderr
-            wait_until(lambda: names() == [(first, second)] * 2)
+            wait_until(lambda: names() == [(first, second)] * 2, "both have an experiment")
             # Both go on after a coordinator that dies.
-            os.kill(ray.get(running_coordinator().pid.remote()), signal.SIGKILL)
+            os.kill(ray.get(running_coordinator().pid.remote(), timeout=LONG_S), signal.SIGKILL)
             assert names() == [(first, second)] * 2
-            wait_until(lambda: httpx.delete(f"{b}{experiment}", headers=key, timeout=60).is_success)
+            wait_until(
+                lambda: httpx.delete(f"{b}{experiment}", headers=key, timeout=60).is_success,
+                "the experiment can be stopped",
+            )
             assert names() == [(first, None)] * 2
             body = {"candidate": second, "share": 1}
             assert httpx.put(f"{b}{experiment}", json=body, headers=key, timeout=60).is_success
             assert names() == [(first, second)] * 2
             stopped = command("experiment", "stop", str(sets.root), "--ray", cluster.address)
             assert stopped.returncode == 0, stopped.stderr
-            wait_until(lambda: names() == [(first, None)] * 2)
+            wait_until(lambda: names() == [(first, None)] * 2, "neither has an experiment")
     finally:
         stop_fleet()
 
@@ -166,7 +169,7 @@ def test_a_shard_whose_replicas_are_killed_fails_searches_until_it_is_back(
             load.more()
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: all(map(is_back, names)))
+            wait_until(lambda: all(map(is_back, names)), "the replicas are back")
             load.more()
         assert load.wrong == [], load.wrong[:1]
         assert set(load.statuses) <= {200, 503}, load.statuses
@@ -197,6 +200,9 @@ def test_a_lost_shard_is_an_error_or_a_partial_answer(
                     waiting = pool.submit(httpx.post, f"{other}/v1/search", json=asked, timeout=10)
                     time.sleep(0.3)
                     process.terminate()
-                    assert waiting.result().status_code == 503
+                    assert waiting.result(60).status_code == 503
                     process.wait(15)
-        wait_until(lambda: client.post("/v1/search", json={"query": WORDS[0]}).is_success)
+        wait_until(
+            lambda: client.post("/v1/search", json={"query": WORDS[0]}).is_success,
+            "searches are answered again",
+        )

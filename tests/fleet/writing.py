@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.background import Background
-from tests.fleet.searching import wait_until
+from tests.waiting import wait_until
 
 
 class Writer(Background):
@@ -30,7 +30,12 @@ class Writer(Background):
     def more(self, count: int = 100) -> None:
         """Wait until so many more writes were acknowledged."""
         enough = self.statuses[200] + count
-        wait_until(lambda: self.statuses[200] >= enough, 300)
+        wait_until(
+            lambda: self.statuses[200] >= enough or not self.is_running,
+            f"{count} more writes are acknowledged",
+            300,
+        )
+        assert self.is_running, "the writer has ended"
 
     def _run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=10) as client:

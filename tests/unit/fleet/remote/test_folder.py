@@ -162,7 +162,7 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(target: Path, sou
     assert process.stdout is not None
     process.stdout.readline()
     process.kill()
-    process.wait()
+    process.wait(60)
     process.stdout.close()
     (target / ".keep").write_bytes(OLD)
     assert len(files(target)) == 3

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from fullrank.events.decisions import read_decisions
 from fullrank_service.experiments.loop import LoopRuns
 from tests.bundles import make_bundle
 from tests.unit.service.experiments.test_loop import Case
+from tests.waiting import LONG_S, wait_until
 
 # Stands for `fullrank retrain`: notes its process id, publishes a version that lies ready, and prints the report.
 TRAINING = """
@@ -114,16 +114,16 @@ def killed(tmp_path: Path) -> Iterator[Killed]:
 
 def test_a_training_outlives_its_loop_and_keeps_others_out(killed: Killed) -> None:
     loop = killed.begin("Loop._try")
-    _until(lambda: bool(killed.trainings))
+    wait_until(lambda: killed.trainings, "a training has begun")
     loop.send_signal(signal.SIGKILL)
-    assert loop.wait() == -signal.SIGKILL
+    assert loop.wait(LONG_S) == -signal.SIGKILL
     # The training runs; another one would remove its folder.
     for _ in range(3):
         with pytest.raises(LoopRuns):
             killed.step()
     assert killed.done == []
     killed.go()
-    _until(lambda: _has_ended(killed))
+    wait_until(lambda: _has_ended(killed), "the loop can go on")
     assert killed.experiment is not None
     assert killed.experiment.candidate == killed.new
     assert killed.done == ["trained", "began an experiment"]
@@ -149,7 +149,7 @@ def _has_ended(killed: Killed) -> bool:
 )
 def test_the_next_loop_takes_up_what_was_published(killed: Killed, call: str, left: int) -> None:
     killed.go()
-    assert killed.begin(call, left).wait() == -signal.SIGKILL
+    assert killed.begin(call, left).wait(LONG_S) == -signal.SIGKILL
     assert (killed.root / "shop" / killed.new).is_dir()
     killed.step()
     assert killed.step()["because"] == "an experiment is open"
@@ -166,7 +166,7 @@ def test_the_next_loop_takes_up_what_was_published(killed: Killed, call: str, le
 def test_a_version_whose_training_was_killed_after_it_is_taken_up(killed: Killed) -> None:
     (killed.folder / "kill-both").touch()
     killed.go()
-    assert killed.begin("Loop._try").wait() == -signal.SIGKILL
+    assert killed.begin("Loop._try").wait(LONG_S) == -signal.SIGKILL
     assert killed.step()["did"] == "began an experiment"
     assert killed.done == ["trained", "began an experiment"]
     assert (len(killed.trainings), killed.asked) == (1, [])
@@ -175,7 +175,7 @@ def test_a_version_whose_training_was_killed_after_it_is_taken_up(killed: Killed
 def test_a_training_that_published_nothing_is_not_repeated(killed: Killed) -> None:
     killed.report(None)
     killed.go()
-    assert killed.begin("Loop._note").wait() == -signal.SIGKILL
+    assert killed.begin("Loop._note").wait(LONG_S) == -signal.SIGKILL
     assert killed.step()["because"] == "trained lately"
     assert killed.done == ["trained, not published"]
     assert killed.asked == []
@@ -183,17 +183,10 @@ def test_a_training_that_published_nothing_is_not_repeated(killed: Killed) -> No
 
 def test_a_training_that_was_killed_too_is_repeated(killed: Killed) -> None:
     loop = killed.begin("Loop._try")
-    _until(lambda: bool(killed.trainings))
+    wait_until(lambda: killed.trainings, "a training has begun")
     loop.send_signal(signal.SIGKILL)
-    loop.wait()
+    loop.wait(LONG_S)
     os.kill(killed.trainings[0], signal.SIGKILL)
     killed.answer = 0, '{"published": null}'
-    _until(lambda: _has_ended(killed))
+    wait_until(lambda: _has_ended(killed), "the loop can go on")
     assert [arguments[:2] for arguments in killed.asked] == [["retrain", killed.old]]
-
-
-def _until(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
