@@ -15,6 +15,7 @@ pytestmark = pytest.mark.browser
 ADDRESSES = [
     "/",
     "/#q=copy+files",
+    "/#q=copy+files&filter=%7B%22section%22%3A%7B%22in%22%3A%5B1%2C8%5D%7D%7D",
     "/#q=zzzqqqxxy",
     "/#q=x&model=nosuch",
     "/console",

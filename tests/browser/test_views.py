@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.api.support import KEY, at, make_bundle, served
-from tests.browser.support import answer_searches, ask, titles
+from tests.browser.support import answer_searches, ask, titles, violations
 
 pytestmark = pytest.mark.browser
 
@@ -39,11 +42,12 @@ def test_the_side_panel_filters_by_several_values_and_back_undoes_it(tools: Page
     expect(box).to_be_focused()
     section.get_by_role("checkbox", name="mail").check()
     expect(tools.get_by_role("status")).to_contain_text("30 documents found")
-    expect(tools.locator("#limits")).to_contain_text("Filter: section: net or mail")
+    limits = tools.locator("#limits button")
+    expect(limits).to_have_text(["section: net×", "section: mail×", "Remove all"])
     tools.go_back()
     expect(tools.get_by_role("status")).to_contain_text("15 documents found")
     expect(section.get_by_role("checkbox", name="mail")).not_to_be_checked()
-    tools.get_by_role("button", name="Remove").click()
+    tools.get_by_role("button", name="Remove section: net").click()
     expect(tools.get_by_role("status")).to_contain_text("45 documents found")
 
 
@@ -62,12 +66,79 @@ def test_a_phone_filters_in_a_drawer_and_says_what_filters(phone: Page, grouped:
     box.press("Enter")
     expect(phone.locator("#heading")).to_have_text("Results for “files”")
     expect(box).not_to_be_focused()  # its keyboard would hide the results
-    expect(phone.locator("#limits")).to_contain_text("Filter: section: net")
+    expect(phone.locator("#limits button")).to_have_text(["section: net×"])
+    expect(phone.get_by_role("button", name="Filters (1)")).to_be_visible()
+    phone.get_by_role("button", name="Remove section: net").tap()
+    expect(phone.locator("#status")).to_have_text("45 documents found")
+    expect(phone.get_by_role("button", name="Filters", exact=True)).to_be_visible()
+
+
+SECTIONS = {"section": {"in": ["net", "mail"]}}
+YEARS = {"year": {"gte": 1990, "lt": 2020}}
+MANY = {**SECTIONS, "or": [{"year": {"gt": 1000 + i}} for i in range(9)], **YEARS}
+
+
+@pytest.mark.parametrize("direction", ["ltr", "rtl"])
+@pytest.mark.parametrize("filter", [SECTIONS, MANY], ids=["two", "many"])
+def test_active_filters_take_one_row_of_a_phone(
+    phone: Page, grouped: str, filter: dict[str, Any], direction: str
+) -> None:
+    phone.goto(f"{grouped}/#q=copy&filter={quote(json.dumps(filter))}")
+    expect(phone.locator(".hit").first).to_be_visible()
+    phone.evaluate("direction => document.dir = direction", direction)
     top = phone.locator(".hit").first.bounding_box()
     assert top is not None
     assert top["y"] <= 260
-    phone.get_by_role("button", name="Remove").tap()
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    # The row scrolls to its end; the button that removes all of it is always there.
+    remove = phone.get_by_role("button", name="Remove all")
+    last = phone.locator(".limit").last
+    expect(remove).to_be_in_viewport(ratio=1)
+    last.scroll_into_view_if_needed()
+    expect(last).to_be_in_viewport()
+    assert violations(phone) == []
+    remove.tap()
     expect(phone.locator("#status")).to_have_text("45 documents found")
+    expect(phone.locator("#limits")).to_be_hidden()
+
+
+def test_each_active_filter_is_taken_back_alone(tools: Page, grouped: str) -> None:
+    address = quote(json.dumps({**MANY, "title": {"exists": True}}))
+    tools.goto("about:blank")
+    tools.goto(f"{grouped}/#q=copy&filter={address}")
+    limits = tools.locator(".limit")
+    expect(limits.nth(0)).to_have_text("section: net×")
+    expect(limits.nth(1)).to_have_text("section: mail×")
+    expect(limits.nth(2)).to_contain_text('or: [{"year":{"gt":1000}}')
+    expect(limits.nth(3)).to_have_text("year: 1990 to 2020×")
+    expect(limits.nth(4)).to_have_text('title: {"exists":true}×')
+    limits.nth(2).click()
+    expect(tools.locator("#heading")).to_be_focused()
+    expect(limits).to_have_count(4)
+    limits.nth(0).click()
+    expect(limits).to_have_count(3)
+    left = {"section": "mail", **YEARS, "title": {"exists": True}}
+    kept = parse_qs(urlsplit(tools.url).fragment)["filter"]
+    assert [json.loads(text) for text in kept] == [left]
+    expect(tools.get_by_role("status")).to_have_text("10 documents found")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ({"gt": 5}, "above 5"),
+        ({"gte": 5}, "from 5"),
+        ({"lt": 5}, "below 5"),
+        ({"lte": 5}, "up to 5"),
+        ({"gte": "2026-01-30", "lt": "2026-03-01"}, "2026-01-30 to 2026-02-28"),
+        ({"lt": "2026-03-01"}, "up to 2026-02-28"),
+    ],
+)
+def test_a_range_is_said_in_words(page: Page, bounds: dict[str, Any], words: str) -> None:
+    found: list[dict[str, str]] = page.evaluate(
+        'async filter => (await import("/filters.js")).partsOf(filter)', json.dumps({"x": bounds})
+    )
+    assert found == [{"label": f"x: {words}", "rest": ""}]
 
 
 def test_numbers_are_filtered_by_a_range(tools: Page) -> None:
@@ -79,7 +150,7 @@ def test_numbers_are_filtered_by_a_range(tools: Page) -> None:
     year.get_by_label("to").fill("2004")
     tools.keyboard.press("Enter")
     expect(tools.get_by_role("status")).to_contain_text("5 documents found")
-    expect(tools.locator("#limits")).to_contain_text("Filter: year ≥ 2000, year ≤ 2004")
+    expect(tools.locator("#limits button")).to_have_text(["year: 2000 to 2004×"])
     # The section counts what is left.
     expect(tools.get_by_role("group", name="section").locator("label")).to_have_text(
         ["net2", "shells2", "mail1"]

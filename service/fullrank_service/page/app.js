@@ -7,7 +7,7 @@ import { showModels } from "./catalog.js";
 import { showClicks } from "./clicks.js";
 import { attachCompletion } from "./combobox.js";
 import { element } from "./dom.js";
-import { describe } from "./filters.js";
+import { partsOf } from "./filters.js";
 import { readForm, showMatch } from "./matching.js";
 import { choose, fillMenus, opponentOf, searchedOf } from "./models.js";
 import { addMore, clearAnswers, HITS, showAnswers } from "./results.js";
@@ -258,9 +258,28 @@ function showWanted(view) {
   $("back").hidden = !wanted.similar;
   const title = view ? TITLES[view] : similar ? heading.textContent : wanted.q.trim();
   document.title = title ? `${title} · Fullrank` : "Fullrank";
-  const limits = [wanted.mode && `Mode: ${wanted.mode}`, wanted.filter && `Filter: ${describe(wanted.filter)}`];
-  $("limits").hidden = !limits.some(Boolean);
-  $("limits").firstElementChild.textContent = limits.filter(Boolean).join(" · ");
+  showLimits();
+}
+
+// One button for each part of the filter takes it back, one at the end all of them.
+function showLimits() {
+  const parts = partsOf(wanted.filter);
+  $("show-facets").textContent = parts.length ? `Filters (${parts.length})` : "Filters";
+  const limits = parts.map(({ label, rest }) => limitOf(label, { filter: rest }));
+  if (wanted.mode) limits.unshift(limitOf(`Mode: ${wanted.mode}`, { mode: "" }));
+  if (limits.length > 1) limits.push(remover({ id: "no-limits" }, { mode: "", filter: "" }, "Remove all"));
+  $("limits").hidden = !limits.length;
+  $("limits").replaceChildren(...limits);
+}
+
+function limitOf(label, changes) {
+  const attributes = { className: "limit", "aria-label": `Remove ${label}` };
+  return remover(attributes, changes, element("span", { dir: "auto" }, label), element("i", { ariaHidden: "true" }, "×"));
+}
+
+function remover(attributes, changes, ...children) {
+  const onclick = () => visit(changes, { focusHeading: true });
+  return element("button", { type: "button", ...attributes, onclick }, ...children);
 }
 
 function showExamples() {
@@ -353,7 +372,6 @@ $("back").addEventListener("click", () => {
   if (history.state?.fromResults) history.back();
   else visit({ similar: "" }, { focusHeading: true });
 });
-$("no-limits").addEventListener("click", () => visit({ mode: "", filter: "" }, { focusHeading: true }));
 $("more").addEventListener("click", async () => {
   const { signal } = running;
   try {

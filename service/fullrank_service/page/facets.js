@@ -85,7 +85,7 @@ function rangesGroup({ name, outline, ranges }, counts, bounds, onBounds) {
       type: "button", className: "choice", "aria-pressed": isPressed, "data-key": JSON.stringify([name, range.label]),
       onclick: () => onBounds(isPressed ? {} : boundsFor(range)),
     };
-    return element("button", button, element("span", range.label), " ", element("small", whole.format(counts[i].count)));
+    return element("button", button, element("span", { dir: "auto" }, range.label), " ", element("small", whole.format(counts[i].count)));
   });
   return groupOf(name, ...buttons, formOf(name, outline, chosen ? {} : bounds, onBounds));
 }

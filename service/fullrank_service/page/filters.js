@@ -1,6 +1,8 @@
 // Filters of a search as the side panel reads and writes them: conditions on fields, as JSON in the address.
 
-const SIGNS = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
+import { dayAfter } from "./ranges.js";
+
+const BOUNDS = new Set(["gt", "gte", "lt", "lte"]);
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 // Return the conditions of a filter by field; none if the text is not a filter.
@@ -17,8 +19,8 @@ function conditionsOf(text) {
 export function valuesOf(text, field) {
   const condition = conditionsOf(text)[field];
   if (condition === undefined) return [];
-  if (!isObject(condition)) return [condition];
-  return Array.isArray(condition.in) ? condition.in : [];
+  if (isObject(condition)) return Array.isArray(condition.in) ? condition.in : [];
+  return Array.isArray(condition) ? [] : [condition]; // "and" and "or" have a list of filters
 }
 
 // Return the bounds of a field: { gte, gt, lte, lt }, each of which may be missing.
@@ -41,21 +43,30 @@ export const without = (text, field) => withCondition(text, field, undefined);
 
 export const hasCondition = (text, field) => Object.hasOwn(conditionsOf(text), field);
 
-// Say a filter in words; as JSON where it has more than conditions on fields.
-export function describe(text) {
+// Return the parts of a filter that a visitor can take back: [{ label, rest }], each in words and the filter without it.
+// What is more than values and bounds of a field is said as JSON.
+export function partsOf(text) {
   const conditions = Object.entries(conditionsOf(text));
-  if (!conditions.length) return text;
-  return conditions.map(([field, condition]) => describeOne(field, condition)).join(", ");
+  if (!conditions.length) return text ? [{ label: text, rest: "" }] : [];
+  return conditions.flatMap(([field, condition]) => {
+    const values = valuesOf(text, field);
+    if (!values.length) return [{ label: `${field}: ${describe(condition)}`, rest: without(text, field) }];
+    return values.map((value) => {
+      const others = values.filter((other) => other !== value);
+      return { label: `${field}: ${value}`, rest: withValues(text, field, others) };
+    });
+  });
 }
 
-function describeOne(field, condition) {
-  if (!isObject(condition)) return `${field}: ${condition}`;
-  if (Array.isArray(condition.in)) return `${field}: ${condition.in.join(" or ")}`;
-  const bounds = Object.entries(condition);
-  if (bounds.length && bounds.every(([name]) => name in SIGNS)) {
-    return bounds.map(([name, value]) => `${field} ${SIGNS[name]} ${value}`).join(", ");
-  }
-  return `${field}: ${JSON.stringify(condition)}`;
+function describe(condition) {
+  const { gt, gte = gt, lt, lte } = condition;
+  const names = Object.keys(condition);
+  if (!names.length || !names.every((name) => BOUNDS.has(name))) return JSON.stringify(condition);
+  // A day that is left out ends the range the day before.
+  const to = lte ?? (/^\d{4}-\d\d-\d\d$/.test(lt) ? dayAfter(lt, -1) : lt);
+  if (gte === undefined) return to === lt ? `below ${to}` : `up to ${to}`;
+  if (to === undefined) return gt === undefined ? `from ${gte}` : `above ${gt}`;
+  return `${gte} to ${to}`;
 }
 
 function withCondition(text, field, condition) {
