@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect
 
-from tests.browser.support import answer_searches, ask, explain, hit
+from tests.browser.support import answer_searches, ask, explain, hit, violations
 
 pytestmark = pytest.mark.browser
 
@@ -56,6 +58,104 @@ def test_words_near_in_meaning_are_marked_with_the_reasons_only(site: Page) -> N
     assert "underline" not in meaning.evaluate("mark => getComputedStyle(mark).textDecoration")
     explain(site)
     assert "underline" in meaning.evaluate("mark => getComputedStyle(mark).textDecoration")
+
+
+def marked(id: str, words: str = "", related: str = "", **more: Any) -> dict[str, Any]:
+    """A hit whose text is these words, marked; more: fields of the hit, and the number of clicks on it."""
+    kinds = [
+        *((word, "word") for word in words.split()),
+        *((word, "meaning") for word in related.split()),
+    ]
+    text = " ".join(word for word, _ in kinds)
+    ends = list(accumulate(len(word) + 1 for word, _ in kinds))
+    spans = [
+        [end - len(word) - 1, end - 1, kind] for end, (word, kind) in zip(ends, kinds, strict=True)
+    ]
+    clicks = {
+        "after_query": more.pop("after", 0),
+        "lexical": more.pop("lexical", 1.5),
+        "in_all": more.pop("in_all", 0),
+        "bias": more.pop("bias", 0.5),
+    }
+    made = hit(id, 3.0, dense=more.pop("dense", 1.0), title=f"Title {id}", text=text)
+    made["explanation"]["clicks"] = clicks
+    return {
+        **made,
+        "highlight": {"text": {"snippet": text, "spans": spans}} if spans else None,
+        **more,
+    }
+
+
+def reasons(page: Page, id: str) -> list[str]:
+    page.get_by_role("button", name=f"Why this? Title {id}").click()
+    return page.locator(f'[data-id="{id}"] .plain li').all_inner_texts()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (marked("d", "camera Bag CAMERA"), ["Contains: camera, Bag"]),
+        (marked("d", related="satchel"), ["Related to your words: satchel"]),
+        (marked("d", "bag", "of 360 satchel"), ["Contains: bag", "Related to your words: satchel"]),
+        (marked("d", "a b c d e f"), ["Contains: a, b, c, d, e"]),
+        (marked("d", "bag", in_all=812), ["Contains: bag", "Often chosen by others"]),
+        (marked("d", in_all=812, bias=-0.1), ["Related to your words"]),
+        (marked("d", after=656, in_all=812), ["Often chosen by others after the same search"]),
+        (marked("d", after=1, in_all=1), ["Chosen before after the same search"]),
+        (marked("d", in_all=1), ["Related to your words"]),
+        (
+            marked("d", "bag", "satchel", in_all=9, rule="summer"),
+            ["Placed here by this site", "Contains: bag", "Related to your words: satchel"],
+        ),
+    ],
+    ids=[
+        "words",
+        "related",
+        "telling",
+        "five",
+        "clicks",
+        "clicks-against",
+        "same-search",
+        "once",
+        "dense",
+        "pinned",
+    ],
+)
+def test_a_visitor_is_told_why_in_plain_words(
+    site: Page, found: dict[str, Any], said: list[str]
+) -> None:
+    answer_searches(site, {"bags": [found]})
+    ask(site, "bags")
+    assert reasons(site, "d") == said
+    text = site.locator(".reasons").inner_text()
+    assert text.split("\n") == said
+    assert violations(site) == []
+
+
+def test_words_that_most_hits_have_are_no_reason(site: Page) -> None:
+    several = [marked(str(i), "halo", f"Xbox edition{i}") for i in range(5)]
+    answer_searches(site, {"halo": several, "few": several[:2]})
+    ask(site, "halo")
+    assert reasons(site, "0") == ["Contains: halo", "Related to your words: edition0"]
+    ask(site, "few")
+    assert reasons(site, "0") == ["Contains: halo", "Related to your words: Xbox, edition0"]
+
+
+def test_without_a_reason_nobody_is_asked_to_look_for_one(site: Page) -> None:
+    answer_searches(site, {"x": [marked("d", dense=0.0), {**hit("e"), "explanation": None}]})
+    ask(site, "x")
+    expect(site.locator(".why:visible")).to_have_count(0)
+
+
+def test_the_service_itself_gives_reasons(site: Page) -> None:
+    ask(site, "copy files")
+    for button in site.locator(".why").all():
+        button.click()
+    shown = site.locator(".hit").filter(has=site.get_by_text("cp", exact=True))
+    expect(shown.locator(".plain li").first).to_have_text("Contains: Copy, files")
+    assert not re.search(
+        r"[\d.]|dense|lexical|bias|score", site.locator(".reasons").first.inner_text(), re.I
+    )
 
 
 def test_a_page_shows_where_it_is(site: Page) -> None:
@@ -206,8 +306,12 @@ STATES = {
     "hits": "/#q=boots",
     "none": "/#q=nothing",
     "two": "/console#q=boots&with=bm25",
+    "filtered": "/#q=boots&filter=%7B%22brand%22%3A%7B%22in%22%3A%5B%22Acme%22%2C%22Polar%22%5D%7D%7D",
 }
-PLACES = ".brand, .field, .suggested, .controls, #nothing, #advice, #examples, .hit, .hit h3, .thumb, .below"
+PLACES = (
+    ".brand, .field, .suggested, .controls, #nothing, #advice, #examples, .limit, #no-limits, "
+    ".hit, .hit h3, .thumb, .below"
+)
 
 
 def test_the_layout_is_that_of_the_snapshot(browser: Browser, url: str) -> None:

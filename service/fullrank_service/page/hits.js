@@ -1,6 +1,7 @@
 // The lists of hits. Text of documents reaches the page only through textContent and text nodes.
 
 import { element } from "./dom.js";
+import { reasonsOf } from "./reasons.js";
 import { formatNumber, showAxis, showBar, showParts, showWords } from "./score.js";
 import { appendBegin, appendMarked, appendSnippet, markedWords } from "./text.js";
 
@@ -33,13 +34,14 @@ export function columnOf(reply, name, searched, rival, onSimilar, onOpen) {
 export function appendHits(column, reply, searched, rival, onSimilar, onOpen) {
   const places = rival && new Map(rival.hits.map((hit, i) => [hit.id, i + 1]));
   const open = (id) => onOpen(reply.query_id, id);
-  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, searched, places, onSimilar, open)));
+  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, searched, places, onSimilar, open, reply.hits)));
 }
 
 // Return one hit.
 //   searched  the fields that the model reads
 //   places    place by id in the other model's list, if there is one
-export function hitOf(hit, searched, places, onSimilar, onOpen) {
+//   hits      all hits of the answer
+export function hitOf(hit, searched, places, onSimilar, onOpen, hits = [hit]) {
   const item = document.getElementById("hit-template").content.firstElementChild.cloneNode(true);
   const at = (selector) => item.querySelector(selector);
   const titled = titleOf(hit.fields, searched);
@@ -63,7 +65,7 @@ export function hitOf(hit, searched, places, onSimilar, onOpen) {
   at("h3").append(open);
   showOffer(at(".offer"), hit.fields.ad);
   if (places) showPlace(at(".place"), places.get(hit.id));
-  if (hit.explanation) explain(item, hit, label);
+  explain(item, hit, hits, label);
   at(".similar").setAttribute("aria-label", `Similar to ${label}`);
   at(".similar").addEventListener("click", () => onSimilar(hit.id, label));
   return item;
@@ -75,8 +77,11 @@ function showTitle(open, label, highlight) {
   else open.textContent = label;
 }
 
-// Fold the parts of the score behind "Why this?".
-function explain(item, hit, label) {
+// Fold the reasons for a hit behind "Why this?": plain ones, or for operators the parts of its score.
+function explain(item, hit, hits, label) {
+  const isConsole = document.body.classList.contains("console");
+  const plain = isConsole ? [] : reasonsOf(hit, hits);
+  if (!(isConsole ? hit.explanation : plain.length)) return;
   const button = item.querySelector(".why");
   const reasons = item.querySelector(".reasons");
   reasons.id = `reasons-${++numbered}`;
@@ -90,6 +95,9 @@ function explain(item, hit, label) {
     if (reasons.dataset.filled) return;
     reasons.dataset.filled = true;
     const at = (selector) => reasons.querySelector(selector);
+    at(".plain").hidden = isConsole;
+    at(".plain").append(...plain.map((reason) => element("li", { dir: "auto" }, reason)));
+    if (!isConsole) return;
     at(".score").textContent = formatNumber(hit.score);
     showAxis(at(".axis"));
     showBar(at(".bar"), hit.explanation);

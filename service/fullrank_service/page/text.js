@@ -82,11 +82,11 @@ export function appendSnippet(target, text, { snippet, spans }) {
   if (at >= 0 && at + snippet.length < text.trimEnd().length) target.append(" …");
 }
 
-// Return the words of the query, as they are written in snippets.
-export function markedWords(highlight) {
+// Return the marked words of a kind, as they are written in snippets: "word", those of the query, or "meaning".
+export function markedWords(highlight, wanted = "word") {
   return Object.values(highlight ?? {}).flatMap(({ snippet, spans }) => {
     const points = [...snippet];
-    return spans.filter(([, , kind]) => kind === "word").map(([from, to]) => points.slice(from, to).join(""));
+    return spans.filter(([, , kind]) => kind === wanted).map(([from, to]) => points.slice(from, to).join(""));
   });
 }
 
