@@ -31,7 +31,7 @@ const packages = [
 const pages = [
   { entryPoints: ["../../examples/shop-page/main.js"], outdir: "../../examples/shop-page/build", format: "esm" },
   {
-    entryPoints: ["react.jsx", "autocomplete.js", "more.js"].map((name) => `../../tests/javascript/${name}`),
+    entryPoints: ["react.jsx", "autocomplete.js", "geo.js", "more.js"].map((name) => `../../tests/javascript/${name}`),
     outdir: "../../tests/javascript/build", format: "esm",
   },
 ];

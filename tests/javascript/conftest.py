@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,15 @@ from tests.browser.conftest import is_defect
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "clients/javascript/element/dist/fullrank-search.js"
+# Latitude and longitude of towns.
+TOWNS = {
+    "berlin": (52.52, 13.405),
+    "potsdam": (52.39, 13.065),
+    "leipzig": (51.34, 12.375),
+    "hamburg": (53.551, 9.993),
+    "prague": (50.088, 14.42),
+    "sydney": (-33.869, 151.209),
+}
 
 
 class Service(NamedTuple):
@@ -90,13 +100,17 @@ def service(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Iterator[Se
     if not BUILT.exists():
         pytest.skip("make test-javascript builds clients/javascript and runs these tests")
     folder = tmp_path_factory.mktemp("javascript")
+    places = folder / "places.jsonl"
+    places.write_text("".join(map(_town, TOWNS)))
     address = ["--url", "/examples/docs-site/{path}.html"]
+    examples = ROOT / "examples"
     for name, source, options in (
-        ("shop", "shop-page/products.csv", []),
-        ("docs", "docs-site", address),
+        ("shop", examples / "shop-page/products.csv", []),
+        ("docs", examples / "docs-site", address),
+        ("places", places, []),
     ):
         collection = str(folder / name)
-        _run("import", str(ROOT / "examples" / source), collection, *options)
+        _run("import", str(source), collection, *options)
         _run(
             "train",
             collection,
@@ -113,6 +127,17 @@ def service(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Iterator[Se
     ) as url:
         _Files.service = url
         yield Service(url, bundles / ".events")
+
+
+def _town(name: str) -> str:
+    lat, lon = TOWNS[name]
+    fields = {
+        "title": f"Bakery in {name}",
+        "spot": {"lat": lat, "lon": lon},
+        "_geoloc": f"{lat},{lon}",
+        "stars": len(name),
+    }
+    return json.dumps({"_id": name, **fields}) + "\n"
 
 
 def _run(*arguments: str) -> None:

@@ -1,4 +1,5 @@
 import { browserId, FullrankClient, FullrankError, type Options } from "fullrank-client";
+import { GEOLOC } from "./geo.js";
 import { type Params, type Learned, learn, searchOf, uncertain } from "./request.js";
 import { facetHits, MAX_FACET_VALUES, resultOf } from "./result.js";
 import { insights, type InsightsClient } from "./insights.js";
@@ -6,6 +7,8 @@ import { insights, type InsightsClient } from "./insights.js";
 export interface AdapterOptions extends Options {
   /** Text fields whose matching words are marked, at most 8. By default those of the hits of earlier answers. */
   highlight?: string[];
+  /** The field of places that `aroundLatLng` is about and that maps show, `_geoloc` by default. */
+  place?: string;
 }
 
 export interface Request {
@@ -29,7 +32,7 @@ const SETTLED_MS = 1_500; // under its results before a query counts as a search
 const MAX_PREFIX_CHARS = 256;
 
 /** Make InstantSearch search with a Fullrank service. */
-export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions): Adapter {
+export function fullrankInstantSearch({ highlight, place = GEOLOC, ...options }: AdapterOptions): Adapter {
   const client = new FullrankClient({ client_id: browserId(), ...options });
   const learned = new Map<string, Learned>();
   // InstantSearch reports views without the query. The answer that showed a document last is the one that is seen.
@@ -50,7 +53,7 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
     await Promise.all([...new Set(searches.map(({ model }) => model))].map((model) => prepare(model, searches)));
     clearTimeout(settled);
     const sent = searches.map(({ model, sort, params }) => ({
-      ...searchOf(model, sort, params, knownOf(model)),
+      ...searchOf(model, sort, params, knownOf(model), place),
       typing,
     }));
     const [replies, ...completions] = await Promise.all([
@@ -69,7 +72,7 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
     const results = asked.map(({ isCompletion, indexName, params }) =>
       isCompletion
         ? { ...completions.shift(), index: indexName }
-        : resultOf(indexName, params, replies.shift()!),
+        : resultOf(indexName, params, replies.shift()!, place),
     );
     return { results };
   }
@@ -89,7 +92,7 @@ export function fullrankInstantSearch({ highlight, ...options }: AdapterOptions)
     const fields = uncertain(own, known);
     if (!fields.length && (known.texts.length || !own.some(({ query }) => query))) return;
     const probe = { facets: fields, maxValuesPerFacet: 1, hitsPerPage: 1, analytics: false };
-    learn(known, await client.search(searchOf(model, [], probe, known)), fields);
+    learn(known, await client.search(searchOf(model, [], probe, known, place)), fields);
   }
 
   async function complete(model: string, { query = "", hitsPerPage = 5 }: Params): Promise<any> {

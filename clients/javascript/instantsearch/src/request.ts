@@ -1,6 +1,7 @@
 // From the parameters of a query of InstantSearch to a search.
 
 import type { SearchReply, SearchRequest } from "fullrank-client";
+import { aroundOf } from "./geo.js";
 
 /** What InstantSearch and its helper send, as far as it has a meaning here. */
 export interface Params {
@@ -26,6 +27,13 @@ export interface Params {
   facetName?: string;
   facetQuery?: string;
   maxFacetHits?: number;
+  /** A point, "latitude,longitude". */
+  aroundLatLng?: string;
+  /** Metres around it; without a number everywhere. */
+  aroundRadius?: number | "all";
+  insideBoundingBox?: unknown;
+  insidePolygon?: unknown;
+  aroundLatLngViaIP?: boolean;
   /** Fields of a search that InstantSearch has no word for, such as `boost` and `match`. */
   fullrank?: Partial<SearchRequest>;
 }
@@ -50,10 +58,12 @@ export function searchOf(
   sort: NonNullable<SearchRequest["sort"]>,
   params: Params,
   known: Learned,
+  place: string,
 ): SearchRequest {
   const { limit, offset } = pageOf(params);
   const query = params.query ?? "";
-  const conditions = conditionsOf(params, known);
+  const { within, near } = aroundOf(params, place);
+  const conditions = [...conditionsOf(params, known), ...within];
   const fields = params.attributesToRetrieve?.filter((name) => name !== "*");
   const marked = limit && query.trim() ? [...new Set([...highlighted(params, known), ...snippetsOf(params).keys()])] : [];
   return {
@@ -61,7 +71,7 @@ export function searchOf(
     query,
     limit,
     offset,
-    sort,
+    sort: [...sort, ...near],
     facets: typeof params.facets === "string" ? [params.facets] : [...(params.facets ?? [])],
     facet_limit: params.maxValuesPerFacet ?? 10,
     ...(conditions.length && { filter: { and: conditions } }),

@@ -1,6 +1,7 @@
 // From the answer of a search to a result of InstantSearch.
 
 import { type Hit, type Piece, piecesOf, type SearchReply } from "fullrank-client";
+import { GEOLOC, pointOf } from "./geo.js";
 import { pageOf, type Params, snippetsOf } from "./request.js";
 
 // The service's default for the deepest hit, FULLRANK_MAX_OFFSET.
@@ -8,7 +9,7 @@ const MAX_OFFSET = 10_000;
 // The most values that the service counts for a facet.
 export const MAX_FACET_VALUES = 1000;
 
-export function resultOf(index: string, params: Params, reply: SearchReply): any {
+export function resultOf(index: string, params: Params, reply: SearchReply, place: string): any {
   const { limit, offset } = pageOf(params);
   const nbHits = reply.total ?? reply.total_at_least ?? 0;
   const isListed = limit > 0;
@@ -17,7 +18,7 @@ export function resultOf(index: string, params: Params, reply: SearchReply): any
     index,
     query: params.query ?? "",
     params: "",
-    hits: reply.hits.map((hit) => hitOf(hit, params)),
+    hits: reply.hits.map((hit) => hitOf(hit, params, place)),
     nbHits,
     exhaustiveNbHits: reply.total !== null,
     page: isListed ? Math.floor(offset / limit) : 0,
@@ -37,7 +38,7 @@ export function resultOf(index: string, params: Params, reply: SearchReply): any
   };
 }
 
-function hitOf({ id, fields, highlight }: Hit, params: Params): any {
+function hitOf({ id, fields, highlight }: Hit, params: Params, place: string): any {
   const snippets = snippetsOf(params);
   const _highlightResult: Record<string, unknown> = {};
   const _snippetResult: Record<string, unknown> = {};
@@ -51,7 +52,8 @@ function hitOf({ id, fields, highlight }: Hit, params: Params): any {
       if (words !== undefined) _snippetResult[name] = marks(cut(pieces, words, params), params);
     }
   }
-  return { ...fields, objectID: id, _highlightResult, _snippetResult };
+  const point = pointOf(fields[place]);
+  return { ...fields, ...(point && { [GEOLOC]: point }), objectID: id, _highlightResult, _snippetResult };
 }
 
 // Split a value at the spans of its snippet.
