@@ -231,6 +231,22 @@ def test_labels_can_be_translated(inline: Callable[[str], Page]) -> None:
     expect(page.get_by_role("status")).to_have_text("5 Treffer")
 
 
+def test_only_words_of_the_query_are_marked(visit: Visit) -> None:
+    page = visit(SITE)
+    spans = [[0, 5, "meaning"], [8, 12, "word"]]
+    hit = {
+        "id": "1",
+        "score": 1,
+        "fields": {"title": "Greek 🍸 ouzo", "url": "/ouzo"},
+        "highlight": {"title": {"snippet": "Greek 🍸 ouzo", "spans": spans}},
+    }
+    reply = {"query_id": "q", "hits": [hit], "total": 1, "did_you_mean": None}
+    page.route("**/v1/search", lambda route: route.fulfill(json=reply))
+    opened(page, "ouzo")
+    expect(page.get_by_role("option")).to_contain_text("Greek 🍸 ouzo")
+    assert page.locator("fullrank-search mark").all_inner_texts() == ["ouzo"]
+
+
 def test_an_address_of_a_script_is_no_link(visit: Visit) -> None:
     page = visit(SITE)
     hit = {

@@ -6,6 +6,7 @@ import { formatNumber, showAxis, showBar, showParts, showWords } from "./score.j
 import { appendBegin, appendMarked, appendSnippet, markedWords } from "./text.js";
 
 const MAX_FULL_CHARS = 20_000;
+const NARROW_LEAD_CHARS = 20; // Half a line of a phone.
 const MAX_TITLE_CHARS = 200; // A longer value is a text.
 let numbered = 0; // Ids of elements are unique on the page.
 
@@ -53,7 +54,8 @@ export function hitOf(hit, searched, places, onSimilar, onOpen, hits = [hit]) {
   showCrumbs(at(".crumbs"), hit.fields.url);
   showPicture(item, hit.fields);
   const snippet = hit.highlight?.[textual];
-  if (snippet) appendSnippet(at(".snippet"), text, snippet);
+  const lead = matchMedia("(max-width: 30rem)").matches ? NARROW_LEAD_CHARS : Infinity;
+  if (snippet) appendSnippet(at(".snippet"), text, snippet, lead);
   else appendBegin(at(".snippet"), text);
   const open = linkOf(hit) ?? opener(item, hit, titled, text);
   showTitle(open, label, hit.highlight?.[titled]);

@@ -10,7 +10,7 @@ const FEW_HITS = 4; // Fewer say nothing about which words most hits have.
 // Return the reasons for a hit, one of the hits of an answer; [] if the answer gives none.
 export function reasonsOf(hit, hits) {
   const { rule, highlight, explanation } = hit;
-  const contained = wordsOf(highlight, "word");
+  const contained = wordsOf(highlight, "word").filter((word, i, all) => all.length === 1 || !/^[a-z]$/i.test(word));
   const related = wordsOf(highlight, "meaning").filter((word) => isTelling(word, hits));
   const reasons = [
     rule && "Placed here by this site",

@@ -110,7 +110,9 @@ function showMore() {
 
 function showPanel(panel, counts, menus, signal) {
   const { wanted, visit } = answer;
-  const shown = panel.filter(({ name }) => counts[name]);
+  // Where nothing was found, there is nothing to choose from.
+  const isEmpty = !wanted.filter && answer.replies.every(({ hits }) => !hits.length);
+  const shown = isEmpty ? [] : panel.filter(({ name }) => counts[name]);
   for (const id of ["side", "show-facets"]) $(id).hidden = !shown.length;
   if (!shown.length) $("side").close();
   showFacets($("facets"), shown, counts, wanted.filter, (filter) => visit({ filter }), () => {

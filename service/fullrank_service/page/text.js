@@ -62,7 +62,8 @@ export function appendBegin(target, text) {
 // Append a snippet of the service.
 //   snippet  a part of the text
 //   spans    [[from, to, "word" | "meaning"]], in code points of the snippet
-export function appendSnippet(target, text, { snippet, spans }) {
+//   lead     the most characters before the first word of the query, about: more would push it out of a narrow box
+export function appendSnippet(target, text, { snippet, spans }, lead = Infinity) {
   const points = [...snippet.replace(/[\uE000-\uE002]/g, "\uFFFD")];
   const pieces = [];
   let end = 0;
@@ -70,9 +71,11 @@ export function appendSnippet(target, text, { snippet, spans }) {
     pieces.push(...points.slice(end, from), STARTS[KINDS.indexOf(kind)], ...points.slice(from, to), END);
     end = to;
   }
-  const plain = plainText([...pieces, ...points.slice(end)].join(""));
+  const whole = plainText([...pieces, ...points.slice(end)].join(""));
+  const first = whole.indexOf(STARTS[0]);
+  const plain = first > 2 * lead ? whole.slice(first - lead).replace(/^\S*\s/, "") : whole;
   const at = text.indexOf(snippet);
-  if (at > 0) target.append("… ");
+  if (at > 0 || plain !== whole) target.append("… ");
   let kind = null;
   for (const piece of plain.split(/([\uE000-\uE002])/)) {
     if (piece === END) kind = null;

@@ -196,12 +196,13 @@ export interface Piece {
   isMarked: boolean;
 }
 
-/** Split a snippet at its spans, which count code points. */
+/** Split a snippet at the words of the query in it. Spans count code points. */
 export function piecesOf(snippet: string, spans: readonly (readonly [number, number, string])[]): Piece[] {
   const points = [...snippet];
   const piece = (isMarked: boolean, from: number, to?: number) => ({ text: points.slice(from, to).join(""), isMarked });
   let done = 0;
-  const pieces = spans.flatMap(([from, to]) => [piece(false, done, from), piece(true, from, (done = to))]);
+  const words = spans.filter(([, , kind]) => kind === "word");
+  const pieces = words.flatMap(([from, to]) => [piece(false, done, from), piece(true, from, (done = to))]);
   return [...pieces, piece(false, done)];
 }
 
