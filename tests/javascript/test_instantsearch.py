@@ -261,14 +261,21 @@ def test_clicks_and_views_become_events(visit: Visit, service: Service, address:
     assert click.person == served.person is not None
 
 
-# React takes a value only from the setter of the element's class.
+# Each answer comes after the next letter. React takes a value only from the setter of the element's class.
 TYPING = """async (text) => {
+    const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+    const { fetch } = window;
+    window.fetch = async (...request) => {
+        const reply = await fetch(...request);
+        await wait(300);
+        return reply;
+    };
     const box = document.querySelector(".ais-SearchBox-input");
     const { set } = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
     for (let end = 1; end <= text.length; end++) {
         set.call(box, text.slice(0, end));
         box.dispatchEvent(new Event("input", { bubbles: true }));
-        await new Promise((done) => setTimeout(done, 200));
+        await wait(200);
     }
 }"""
 
@@ -283,6 +290,7 @@ def test_only_a_query_that_stays_counts(visit: Visit, service: Service, address:
 
     with page.expect_request(settles) as settled:
         # By the clock of the page: the test itself may wait longer between two letters than a query has to stay.
+        page.locator(".ais-SearchBox-input").first.wait_for()
         page.evaluate(TYPING, text)
     (event,) = json.loads(settled.value.post_data or "")
     log = EventLog(service.events)

@@ -39,6 +39,7 @@ export function fullrankInstantSearch({ highlight, place = GEOLOC, ...options }:
   const shown = new Map<string, string>();
 
   let settled: ReturnType<typeof setTimeout> | undefined;
+  let newest = 0; // number of the last search: an answer that comes after the next search began settles nothing
   let typing = true; // false where the service takes no events: then every answer counts as a search
 
   function knownOf(model: string): Learned {
@@ -48,10 +49,11 @@ export function fullrankInstantSearch({ highlight, place = GEOLOC, ...options }:
   }
 
   async function search(requests: readonly Request[]): Promise<{ results: any[] }> {
+    clearTimeout(settled);
+    const own = ++newest;
     const asked = requests.map(({ indexName, params = {} }) => ({ ...parsed(indexName), indexName, params }));
     const searches = asked.filter(({ isCompletion }) => !isCompletion);
     await Promise.all([...new Set(searches.map(({ model }) => model))].map((model) => prepare(model, searches)));
-    clearTimeout(settled);
     const sent = searches.map(({ model, sort, params }) => ({
       ...searchOf(model, sort, params, knownOf(model), place),
       typing,
@@ -68,7 +70,7 @@ export function fullrankInstantSearch({ highlight, place = GEOLOC, ...options }:
       logged.push(reply.query_id);
       for (const { id } of reply.hits) shown.set(id, reply.query_id);
     });
-    if (logged.length) settled = setTimeout(() => settle(logged), SETTLED_MS);
+    if (logged.length && own === newest) settled = setTimeout(() => settle(logged), SETTLED_MS);
     const results = asked.map(({ isCompletion, indexName, params }) =>
       isCompletion
         ? { ...completions.shift(), index: indexName }
