@@ -388,6 +388,7 @@ class Searchable:
         deleted: Sequence[Mask | None],
         allowed: Sequence[Mask | None],
         choice: Choice | None = None,
+        hidden: Sequence[Mask | None] | None = None,
     ) -> tuple[list[Mask | None], Choice]:
         """Leave out the documents that lack required words.
 
@@ -395,16 +396,16 @@ class Searchable:
             deleted: As ``self.deleted`` returned it.
             allowed: The same, of the documents among which one must be left.
             choice: Of the words; None: that of these documents.
+            hidden: The same as deleted, of documents whose words are not required; None: those that were removed.
 
         Returns:
             ``deleted`` with those documents, and the choice.
         """
         bits = [part.words_had(required) for part in self.parts]
         if choice is None:
-            parts = zip(self.parts, bits, allowed, strict=True)
-            choice = required.together(
-                required.choice(own, part.removed, mask) for part, own, mask in parts
-            )
+            gone = [part.removed for part in self.parts] if hidden is None else hidden
+            parts = zip(gone, bits, allowed, strict=True)
+            choice = required.together(required.choice(own, out, mask) for out, own, mask in parts)
         chosen = [
             part.lacking(required, own, choice, mask, query)
             for part, own, mask in zip(self.parts, bits, deleted, strict=True)

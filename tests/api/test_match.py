@@ -17,8 +17,9 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.words import words
+from fullrank_service.http.keys import derive_key
 from fullrank_trainer.train import train
-from tests.api.support import Client, make_bundle, ok, running
+from tests.api.support import KEY, Client, make_bundle, ok, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("few_made_up_words")]
 
@@ -48,14 +49,22 @@ def document(rng: random.Random, known: list[str]) -> dict[str, Any]:
 
 
 def required(
-    bundle: Bundle, documents: Stored, query: str, match: str, shelf: str | None
+    bundle: Bundle,
+    documents: Stored,
+    query: str,
+    match: str,
+    shelf: str | None,
+    hidden: Stored | None = None,
 ) -> set[str]:
-    """Read all documents for those that a search may find."""
+    """Read all documents for those that a search may find; the caller may not see hidden ones."""
     texts = {id: {*words(f"{d['title']} {d['text']}")} for id, d in documents.items()}
-    asked = {word for word in words(query) if any(word in text for text in texts.values())}
+    known = set().union(*texts.values())
+    seen = {*words(query)} & known
+    asked = seen | {word for word in words(query) if word in str(hidden)}
     frequency = bundle.known_words.document_frequency
     if match == "auto" and bundle.floor is not None:
         asked = {word for word in asked if frequency(word) <= bundle.floor.common} or asked
+    asked &= seen
     allowed = {id for id, d in documents.items() if shelf in (None, d["shelf"])}
     if match == "any":
         return allowed
@@ -127,6 +136,44 @@ async def test_hits_totals_and_facets_are_those_of_the_required_words(
                         n_paged += 1
                     assert paged == hits
     assert (n_fewer > 8, n_paged > 60) == (True, True), (n_fewer, n_paged)
+
+
+async def test_words_of_others_are_not_required_of_a_tenant(tmp_path: Path) -> None:
+    """A word that only others have is as one that nobody has."""
+    rng = random.Random(5)
+    floor = Floor(-1e9, -1e9, -1e9, per_word=0.0, common=12.0)
+
+    def drawn(known: list[str], shelf: str) -> dict[str, Any]:
+        return {**document(rng, known), "shelf": shelf}
+
+    stored: Stored = {f"d{n:02}": drawn(WORDS, "high") for n in range(40)}
+    own: Stored = {f"d{n:02}": drawn(WORDS[:6], "low") for n in range(40, 80)}
+    make_bundle(
+        tmp_path, "m", [Document(id, fields) for id, fields in (stored | own).items()], floor=floor
+    )
+    bundle = open_bundle(find_bundle(tmp_path, "m"))
+    headers = {"Authorization": f"Bearer {derive_key(KEY, filter={'shelf': 'low'})}"}
+    n_others = 0
+    async with running(tmp_path) as client:
+        for n in range(80, 90):
+            shelf, known = ("low", WORDS[:6]) if n < 85 else ("high", [*WORDS[4:], *LATE])
+            fields = drawn(known, shelf)
+            (own if n < 85 else stored)[f"d{n:02}"] = fields
+            seq = ok(await client.put(f"/v1/documents/d{n:02}", json=fields))["seq"]
+        for _ in range(40):
+            query = " ".join(rng.choices([*WORDS, *LATE, "zzyzx"], k=rng.randint(1, 4)))
+            asked = {"query": query, "prefix": "none", "limit": 100, "min_seq": seq}
+            answers = {}
+            for match in ("any", "all", "auto"):
+                body = {**asked, "match": match, "facets": ["shelf"]}
+                answers[match] = ok(await client.post("/v1/search", json=body, headers=headers))
+            for match in ("all", "auto"):
+                wanted = required(bundle, own, query, match, None, hidden=stored)
+                n_others += wanted != required(bundle, stored | own, query, match, "low")
+                expected = [hit for hit in answers["any"]["hits"] if hit["id"] in wanted]
+                assert answers[match]["hits"] == expected, body
+                assert answers[match]["total"] == len(wanted)
+    assert n_others > 10
 
 
 async def found(client: Client, asked: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class Bitmaps(MaskCache):
 
 
 _log = getLogger(__name__)
+# The filter of a key in errors.
+_KEY = "key.filter"
 
 
 def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> list[Mask] | None:
@@ -88,7 +90,7 @@ def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> li
     if request.asked.filter is not None:
         found = _matching(view, bitmaps, request.asked.filter, request.filter_path)
     if request.key_filter is not None:
-        found = _both(found, _matching(view, bitmaps, request.key_filter, "key.filter"))
+        found = _both(found, _matching(view, bitmaps, request.key_filter, _KEY))
     for rule, condition in request.restrictions:
         try:
             found = _both(found, _matching(view, bitmaps, condition, f"rules.{rule}.filter"))
@@ -97,6 +99,15 @@ def matching_documents(view: View, bitmaps: Bitmaps, request: RankRequest) -> li
     if request.only is not None:
         found = _both(found, _rows(view, request.only, request.by_name))
     return found
+
+
+def hidden_documents(
+    view: View, bitmaps: Bitmaps, request: RankRequest
+) -> list[Mask | None] | None:
+    """Return as ``View.deleted`` what the key of a request may not see; None: it may see all."""
+    if request.key_filter is None:
+        return None
+    return view.deleted(_matching(view, bitmaps, request.key_filter, _KEY))
 
 
 def _matching(view: View, bitmaps: Bitmaps, condition: Mapping[str, Any], path: str) -> list[Mask]:

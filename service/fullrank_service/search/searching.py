@@ -18,7 +18,12 @@ from fullrank.search.part import Query
 from fullrank.search.searchable import Hits
 from fullrank.storage.encoding import Encoded
 from fullrank_service.search.request import After, RankRequest
-from fullrank_service.search.restricting import Bitmaps, Mask, matching_documents
+from fullrank_service.search.restricting import (
+    Bitmaps,
+    Mask,
+    hidden_documents,
+    matching_documents,
+)
 
 # Pages that begin after the last hit of the page before, not at an offset.
 
@@ -105,12 +110,14 @@ class Checked(NamedTuple):
         deleted: For each part the documents to leave out; None: no document.
         allowed: The same, but ids of the request are left in.
         is_restricted: Whether a filter or a list of ids leaves documents out.
+        hidden: As deleted, what the key of the caller may not see; None: it may see all.
     """
 
     order: Order | None
     deleted: Sequence[Mask | None]
     allowed: Sequence[Mask | None]
     is_restricted: bool
+    hidden: Sequence[Mask | None] | None
 
 
 def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
@@ -128,7 +135,8 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
     allowed = view.deleted(matching)
     ids = [*request.exclude, *request.pinned]
     deleted = view.deleted(matching, ids) if ids else allowed
-    return Checked(order, deleted, allowed, matching is not None or bool(request.exclude))
+    is_restricted = matching is not None or bool(request.exclude)
+    return Checked(order, deleted, allowed, is_restricted, hidden_documents(view, bitmaps, request))
 
 
 class Search(NamedTuple):
@@ -169,7 +177,9 @@ class Search(NamedTuple):
         """
         deleted, floor = checked.deleted, query.floor
         if query.required is not None:
-            deleted, choice = view.lacking(query, query.required, deleted, checked.allowed, choice)
+            deleted, choice = view.lacking(
+                query, query.required, deleted, checked.allowed, choice, checked.hidden
+            )
         if floor is not None and (request.is_counted or checked.order is not None):
             # Counting values, and any order but that of scores, needs every document with evidence.
             deleted, query = view.below(query, floor, deleted), replace(query, floor=None)
