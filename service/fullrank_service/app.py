@@ -107,8 +107,7 @@ def create_app(
     app = _Application(
         title="Fullrank",
         version=__version__,
-        description="Learned and exact matching in one score. Each path below /v1, but those of pages and of users, is "
-        "also there for each collection: /v1/collections/{name}/search is /v1/search for the bundle name.",
+        description="Learned and exact matching in one score.",
         # The interactive documentation loads scripts from other hosts, which the safety headers forbid.
         docs_url=None,
         redoc_url=None,

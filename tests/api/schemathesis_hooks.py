@@ -21,6 +21,7 @@ ORDERS = {
     "boost": [{"field": "section", "decay": {"origin": 1, "scale": 2.5}, "weight": -0.5}],
     "group_by": {"field": "section", "limit": 2},
 }
+COLLECTION = "/v1/collections/{name}/"
 HIGHLIGHT = {"fields": ["text"], "words": 2, "pre": "<b>", "post": "</b>"}
 
 
@@ -71,19 +72,23 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             asked["facet_ranges"] = {"section": [{"from": 1, "to": 2.5}]}
         for name in ORDERS.keys() & asked.keys():
             asked[name] = ORDERS[name]
-    if case.method.upper() == "PUT" and case.path.startswith("/v1/rules/"):
+    path = case.path
+    if path.startswith(COLLECTION):
+        case.path_parameters["name"] = "learned"
+        path = "/v1/" + path.removeprefix(COLLECTION)
+    if case.method.upper() == "PUT" and path.startswith("/v1/rules/"):
         # Whether a rule can ever apply depends on several of its fields.
         case.body = {"filter": FITTING, "hide": ["a"]}
-    if case.path == "/v1/match":
+    if path == "/v1/match":
         # These exclude each other, and a domain has letters.
         for name in {"acat", "wseat", "badv", "user"} & set(body):
             del body[name]
         # No text is kept for it.
         body.get("page", {}).pop("url", None)
-    for page in (body.get("page"), body if case.path == "/v1/pages" else None):
+    for page in (body.get("page"), body if path == "/v1/pages" else None):
         if isinstance(page, dict):  # text that is blank is no text
             page["text"] = "copy files"
-    if case.path == "/v1/pages":
+    if path == "/v1/pages":
         body["url"] = "https://news.example/a"
     query = case.query = plain(case.query or {})
     if "filter" in query:
@@ -95,7 +100,7 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     for place in (body, query, *searches):
         if "min_seq" in place:
             place["min_seq"] = 0
-    if case.method.upper() == "GET" and case.path.startswith("/v1/documents/"):
+    if case.method.upper() == "GET" and path.startswith("/v1/documents/"):
         # Who has written and asks for it must have it now: what was deleted is gone.
         case.query = {**query, "min_seq": written["seq"]}
     for name in [name for name in case.headers or {} if name.lower() == "idempotency-key"]:

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fullrank.bundle.manifest import is_name
 from fullrank_service.base import logs
 from fullrank_service.base.errors import (
     BadRequest,
@@ -143,7 +144,7 @@ class DirectRouteMiddleware:
         await self._app(scope, receive, send)
 
 
-_OF_COLLECTIONS = "/v1/collections/"
+OF_COLLECTIONS = "/v1/collections/"
 # What all collections share.
 _SHARED = ("/v1/collections", "/v1/events/users", "/v1/pages")
 
@@ -160,10 +161,10 @@ class CollectionMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(_OF_COLLECTIONS):
-            name, _, rest = scope["path"][len(_OF_COLLECTIONS) :].partition("/")
+        if scope["type"] == "http" and scope["path"].startswith(OF_COLLECTIONS):
+            name, _, rest = scope["path"][len(OF_COLLECTIONS) :].partition("/")
             path = f"/v1/{rest}"
-            if rest and has_collections(path):
+            if rest and is_name(name) and has_collections(path):
                 scope = {**scope, "path": path, COLLECTION: name}
         await self._app(scope, receive, send)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,6 +14,7 @@ from fullrank_service.base.errors import Invalid
 from fullrank_service.base.settings import Settings
 from fullrank_service.http.guard import SCHEME
 from fullrank_service.http.keys import SCOPES
+from fullrank_service.http.middleware import OF_COLLECTIONS, has_collections
 from fullrank_service.http.problems import documented_problems
 from fullrank_service.http.schemas import FIELD_VALUE, ProblemDocument
 from fullrank_service.http.strict import too_long
@@ -97,8 +99,35 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
             for method in route.methods or ():
                 # Generated clients call their functions by this name.
                 written["paths"][route.path_format][method.lower()]["operationId"] = route.name
+    written["paths"] |= _of_collections(written["paths"])
     app.openapi_schema = written
     return written
+
+
+_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "description": "bundle name of the collection",
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,99}$"},
+}
+
+
+def _of_collections(paths: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the paths of a collection: those that search the default one, with its name as a parameter."""
+    return {
+        path.replace("/v1/", f"{OF_COLLECTIONS}{{name}}/", 1): {
+            method: {
+                **operation,
+                "operationId": f"{operation['operationId']}_in_collection",
+                "parameters": [_NAME, *operation.get("parameters", ())],
+                "responses": {"404": documented_problems(404)[404]} | operation["responses"],
+            }
+            for method, operation in operations.items()
+        }
+        for path, operations in paths.items()
+        if has_collections(path)
+    }
 
 
 def _complete(operation: dict[str, Any], settings: Settings) -> None:
