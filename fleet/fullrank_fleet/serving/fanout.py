@@ -99,5 +99,6 @@ class ReplicatedShards:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._resumed.wait(), deadline_s)
+            async with asyncio.timeout(deadline_s):
+                await self._resumed.wait()
         return loop.time() - began

@@ -110,7 +110,8 @@ class Following:
         if self._task is not None:
             self._task.cancel()
             with suppress(Exception):
-                await asyncio.wait_for(self._coordinator.leave(self._id), _REPORTS_S)
+                async with asyncio.timeout(_REPORTS_S):
+                    await self._coordinator.leave(self._id)
 
     async def outline(self, bundle: Bundle) -> Outline:
         return _as_head(bundle).set.outline or Outline({}, ())
@@ -128,7 +129,8 @@ class Following:
         """Return the reports of all routers; that of this one alone if the coordinator does not answer."""
         own = self._report
         try:
-            found = await asyncio.wait_for(self._coordinator.routers(), _REPORTS_S)
+            async with asyncio.timeout(_REPORTS_S):
+                found = await self._coordinator.routers()
         except Exception:
             return [own]
         return sorted(

@@ -166,7 +166,8 @@ class _Tracked:
         """Find out whether the replica answers (within ``start_s`` if it never has) and was started again."""
         limit = start_s if self.instance is None else _PING_S
         try:
-            instance = await asyncio.wait_for(self.handle.ping(), limit)
+            async with asyncio.timeout(limit):
+                instance = await self.handle.ping()
         except Exception:
             self.is_up = False
             return
@@ -186,7 +187,8 @@ class _Tracked:
     async def release(self, versions: Sequence[str]) -> None:
         """Drop versions that do not count as loaded any more; those that the replica keeps count again."""
         instance = self.instance
-        kept = await asyncio.wait_for(self.handle.release(versions), _PING_S)
+        async with asyncio.timeout(_PING_S):
+            kept = await self.handle.release(versions)
         if instance == self.instance:
             self.loaded.update(set(versions).intersection(kept))
 

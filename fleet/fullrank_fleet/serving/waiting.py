@@ -61,7 +61,9 @@ async def _until_silent(ping: Callable[[], Awaitable[object]], silent_s: float) 
         # Most answers come before the first ping.
         await asyncio.sleep(min(_PAUSE_S, left))
         try:
-            await asyncio.wait_for(ping(), left)
+            # Before Python 3.12, wait_for drops a cancellation that comes together with the answer.
+            async with asyncio.timeout(left):
+                await ping()
         except Exception:
             # A process that Ray starts again refuses calls for a moment.
             continue

@@ -107,7 +107,8 @@ class LocalCoordinator(Freezable):
             if self.is_dead:
                 raise ConnectionError("died")
             await self.thawed()
-            found = await getattr(self.own, name)(*arguments, **options)
+            # A process goes on with what it was asked for if the caller gives up.
+            found = await asyncio.shield(getattr(self.own, name)(*arguments, **options))
             await self.thawed()
             return found
 

@@ -79,3 +79,28 @@ async def test_a_caller_that_gives_up_leaves_nothing_behind() -> None:
         await asyncio.wait_for(answered(later(3600), freezes, limit_s=60), 0.05)
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
+
+
+async def test_an_answer_that_comes_together_with_that_of_a_ping_ends_the_pings() -> None:
+    """The waiting for pings is cancelled between the answer of one and its own next step."""
+    before = asyncio.all_tasks()
+    pinged, both = asyncio.Event(), asyncio.get_running_loop().create_future()
+    pings = 0
+
+    async def answer() -> str:
+        return str(await both)
+
+    async def ping() -> None:
+        nonlocal pings
+        pings += 1
+        pinged.set()
+        await both
+
+    async with asyncio.timeout(5):
+        asked = asyncio.ensure_future(answered(answer(), ping, limit_s=60))
+        await pinged.wait()
+        both.set_result("done")
+        assert await asked == "done"
+        while asyncio.all_tasks() != before:
+            await asyncio.sleep(0.01)
+    assert pings == 1
