@@ -76,7 +76,8 @@ async def test_errors_of_the_answer_are_raised() -> None:
 async def test_a_caller_that_gives_up_leaves_nothing_behind() -> None:
     before = asyncio.all_tasks()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(answered(later(3600), freezes, limit_s=60), 0.05)
+        async with asyncio.timeout(0.05):
+            await answered(later(3600), freezes, limit_s=60)
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
 
