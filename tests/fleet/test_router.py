@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from fullrank_fleet.remote import Folder
 from fullrank_fleet.serving.actors import running_coordinator, stop_fleet
+from fullrank_fleet.sets.manifest import read_set, write_set
 from tests.api.support import KEY, keys_beside
 from tests.fleet.support import (
     LIMIT,
@@ -149,6 +153,49 @@ def test_an_experiment_begins_and_ends_in_every_router(
             wait_until(lambda: names() == [(first, None)] * 2, "neither has an experiment")
     finally:
         stop_fleet()
+
+
+def test_a_collection_has_its_own_active_version(
+    cluster: Any, ray: Any, sets: Sets, tmp_path: Path
+) -> None:
+    first, second = sets.versions
+    folder = sets.root / "other"
+    others = [f"other-20260801t10150{number}z-1f2e3d4c" for number in (1, 2)]
+    for version, source in zip(others, sets.versions, strict=True):
+        shutil.copytree(sets.root / "planted" / source, folder / version)
+        manifest = read_set(Folder(str(sets.root / "planted" / source)))
+        named = replace(manifest, name="other", version=version)
+        write_set(Folder(str(folder / version)), named)
+    sets.forget_active()
+    try:
+        with router(cluster.address, sets.root, tmp_path, FULLRANK_ANONYMOUS="search") as (url, _):
+
+            def names() -> list[str | None]:
+                asked = {"query": WORDS[0]}
+                paths = ("/v1/search", "/v1/collections/other/search")
+                found = [httpx.post(f"{url}{path}", json=asked).json() for path in paths]
+                return [answer.get("model") for answer in found]
+
+            def run(*arguments: str) -> None:
+                done = command("bundles", *arguments, "--ray", cluster.address)
+                assert done.returncode == 0, done.stderr
+
+            run("activate", f"{sets.root}/planted/{first}")
+            run("activate", f"{folder}/{others[0]}", "--collection")
+            wait_until(lambda: names() == [first, others[0]], "the collection is served")
+            run("activate", f"{folder}/{others[1]}", "--collection")
+            wait_until(lambda: names() == [first, others[1]], "the collection is swapped")
+            run("rollback", str(sets.root), "--collection", "other")
+            wait_until(lambda: names() == [first, others[0]], "the collection is rolled back")
+            os.kill(ray.get(running_coordinator().pid.remote(), timeout=LONG_S), signal.SIGKILL)
+            assert names() == [first, others[0]]
+            # A command that meets the dying coordinator says to run it again.
+            again = "bundles", "activate", f"{sets.root}/planted/{second}", "--ray", cluster.address
+            wait_until(lambda: not command(*again).returncode, "another coordinator is there")
+            wait_until(lambda: names() == [second, others[0]], "the collection stays")
+    finally:
+        stop_fleet()
+        shutil.rmtree(folder)
 
 
 def test_a_shard_whose_replicas_are_killed_fails_searches_until_it_is_back(
