@@ -11,11 +11,10 @@ Bundle, Hit, SearchResult, FullrankError   their types
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fullrank.bundle import Bundle, Hit, SearchResult
+    from fullrank.bundle import Bundle, Hit, SearchResult, open_bundle
     from fullrank.errors import FullrankError
 
 __version__ = "0.1.0"
@@ -26,30 +25,8 @@ _MODULES = {
     "FullrankError": "fullrank.errors",
     "Hit": "fullrank.bundle",
     "SearchResult": "fullrank.bundle",
+    "open_bundle": "fullrank.bundle",
 }
-
-
-def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
-    """Open a bundle for searching.
-
-    Args:
-        path: A bundle's folder, BUNDLES/NAME for the newest version of a name, or BUNDLES where it holds one name.
-        verify: Read and check every file first. Pass False for a folder that was verified before.
-
-    Raises:
-        BundleNotFound: There is no bundle.
-        BundleError: The bundle is damaged; the message names the file.
-
-    Example:
-        >>> from fullrank import open_bundle
-        >>> bundle = open_bundle(path)
-        >>> [hit.id for hit in bundle.search("red apple", limit=2)]
-        ['apple', 'ringo']
-    """
-    from fullrank.bundle import open_bundle as open_folder
-    from fullrank.bundle.catalog import resolve
-
-    return open_folder(resolve(Path(path)), verify=verify)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,9 @@ The command line prints the message as one line, and its notes below; the servic
 """
 
 import reprlib
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 INTERRUPTED = 130
@@ -93,3 +96,29 @@ def require_new(folder: Path) -> None:
     """Raise FullrankError if a folder to write exists."""
     if folder.exists():
         raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Turn the import error of a missing optional dependency into one line that names the package to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "fullrank":
+            raise  # Not an extra: this installation is broken.
+        raise lacks(error, extra) from error
+
+
+def lacks(error: ImportError, extra: str) -> FullrankError:
+    """Return the error that names the extra to install."""
+    return FullrankError(f"needs {error.name}; install it with: pip install 'fullrank[{extra}]'")
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended, given subprocess's return code: "exited with code 1", "was killed by SIGKILL"."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

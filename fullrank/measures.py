@@ -16,17 +16,11 @@ relevant document below them counts as not found.
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-
-from fullrank.errors import ArgumentError
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -148,43 +142,3 @@ def estimates(
 ) -> dict[str, Estimate]:
     """Return ``estimate`` of each measure."""
     return {name: estimate(values, weights) for name, values in per_query.items()}
-
-
-def read_split(folder: Path, split: str) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Read the queries and the judgements of one split: queries.jsonl and qrels/SPLIT.tsv, plain or .gz.
-
-    Returns:
-        Query id → text, and query id → document id → grade.
-
-    Raises:
-        ArgumentError: A file is missing, or a line of it is malformed.
-    """
-    queries, qrels = dict[str, str](), dict[str, dict[str, int]]()
-    for at, line in _lines(folder / "queries.jsonl"):
-        try:
-            query = json.loads(line)
-            queries[query["_id"]] = query["text"]
-        except (ValueError, TypeError, KeyError):
-            raise ArgumentError(f"{at}: is no JSON object with _id and text") from None
-    for at, line in _lines(folder / "qrels" / f"{split}.tsv"):
-        cells = line.rstrip("\r").split("\t")
-        if cells[-1] == "score":  # the header
-            continue
-        try:
-            query_id, document, grade = cells
-            qrels.setdefault(query_id, {})[document] = int(grade)
-        except ValueError:
-            reason = "has not a query id, a document id and an integer, with tabs between them"
-            raise ArgumentError(f"{at}: {reason}") from None
-    return queries, qrels
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    packed = path.with_name(f"{path.name}.gz")
-    try:
-        content = gzip.decompress(packed.read_bytes()) if packed.is_file() else path.read_bytes()
-        for number, line in enumerate(content.decode("utf-8-sig").split("\n"), 1):
-            if line.strip():
-                yield f"{path}:{number}", line
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fullrank.models.contract import field_text
+from fullrank.storage.documents import field_text
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.collection.schema import choose_fields
 from fullrank_trainer.features.fields import CLICKED

@@ -24,8 +24,9 @@ import numpy as np
 
 from benchmarks.harness.report import Table, print_tables, show
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.models.contract import Model, field_text
+from fullrank.models.contract import Model
 from fullrank.retrieval import Ranking
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Int64
 from fullrank.text.words import words
 from fullrank_trainer.collection import Collection, read_collection, relevant

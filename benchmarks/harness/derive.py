@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from fullrank.models.contract import field_text
+from fullrank.storage.documents import field_text
 from fullrank.text.words import words
 from fullrank_trainer.collection import Collection, relevant
 from fullrank_trainer.collection.pairs import falls_into

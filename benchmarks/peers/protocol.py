@@ -44,7 +44,7 @@ from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.lab import collection_folder
 from fullrank.errors import CollectionError
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, estimate, ranking_measures
-from fullrank.models.contract import field_text
+from fullrank.storage.documents import field_text
 from fullrank_trainer.collection import Collection, read_collection, relevant
 from fullrank_trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread, judge
 from fullrank_trainer.evaluation.trec import RunWriter

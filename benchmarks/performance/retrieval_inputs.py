@@ -31,8 +31,8 @@ from benchmarks.harness.processes import peak_kib
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
 from fullrank.bundle import open_bundle
-from fullrank.models.contract import field_text
 from fullrank.progress import Reporter
+from fullrank.storage.documents import field_text
 from fullrank.text.words import words
 
 RECIPE = "fielded"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from numbers import Real
@@ -25,7 +28,6 @@ from fullrank.measures import (
     Estimate,
     estimates,
     ranking_measures,
-    read_split,
 )
 from fullrank.models.clicks import ClickParts
 from fullrank.models.contract import Model
@@ -389,7 +391,7 @@ class Bundle:
         """
         if isinstance(queries, str | Path):
             require(isinstance(qrels, str), "qrels", qrels, "the name of a split")
-            queries, qrels = read_split(Path(queries), str(qrels))
+            queries, qrels = _read_split(Path(queries), str(qrels))
         if isinstance(qrels, str):
             raise ArgumentError("qrels: name a split of a folder, or give a mapping")
         require(_maps_to(queries, str), "queries", queries, "a mapping from query ids to texts")
@@ -471,3 +473,43 @@ def write_corpus(bundle: Bundle, file: Path, report: Reporter) -> int:
             lines.writelines(map(store.corpus_line, rows))
             stage.advance(len(rows))
     return len(store)
+
+
+def _read_split(folder: Path, split: str) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """Read the queries and the judgements of one split: queries.jsonl and qrels/SPLIT.tsv, plain or .gz.
+
+    Returns:
+        Query id → text, and query id → document id → grade.
+
+    Raises:
+        ArgumentError: A file is missing, or a line of it is malformed.
+    """
+    queries, qrels = dict[str, str](), dict[str, dict[str, int]]()
+    for at, line in _lines(folder / "queries.jsonl"):
+        try:
+            query = json.loads(line)
+            queries[query["_id"]] = query["text"]
+        except (ValueError, TypeError, KeyError):
+            raise ArgumentError(f"{at}: is no JSON object with _id and text") from None
+    for at, line in _lines(folder / "qrels" / f"{split}.tsv"):
+        cells = line.rstrip("\r").split("\t")
+        if cells[-1] == "score":  # the header
+            continue
+        try:
+            query_id, document, grade = cells
+            qrels.setdefault(query_id, {})[document] = int(grade)
+        except ValueError:
+            reason = "has not a query id, a document id and an integer, with tabs between them"
+            raise ArgumentError(f"{at}: {reason}") from None
+    return queries, qrels
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    packed = path.with_name(f"{path.name}.gz")
+    try:
+        content = gzip.decompress(packed.read_bytes()) if packed.is_file() else path.read_bytes()
+        for number, line in enumerate(content.decode("utf-8-sig").split("\n"), 1):
+            if line.strip():
+                yield f"{path}:{number}", line
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

@@ -60,7 +60,7 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
         if newest is not None:
             return newest.path
     raise BundleNotFound(
-        f"{root}: no bundle and no version named {wanted!r}; looked for {wanted}/*/{MANIFEST} and */{wanted}/{MANIFEST}"
+        f"{root / wanted}: no {MANIFEST}, so no bundle; looked for {wanted}/*/{MANIFEST} and */{wanted}/{MANIFEST}, too"
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.floor import Floor
+from fullrank.storage.floor import Floor
 from fullrank.storage.strict_json import JsonError, parse_object
 
 FORMAT_VERSION = 4

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fullrank.bundle import golden
 from fullrank.bundle.bundle import Bundle, Section
+from fullrank.bundle.catalog import resolve
 from fullrank.bundle.documents import check_documents, open_documents, scorer_of, stored_arrays
 from fullrank.bundle.manifest import FIELDS, GOLDEN, IDS, UNREAD, Manifest, read_manifest
 from fullrank.bundle.second_stage import OF_DOCUMENTS, StageAlone, open_second_stage
@@ -32,21 +33,27 @@ from fullrank.storage.strings import DocumentStore, Lexicon, StringTable
 _MODEL = "model/"
 
 
-def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
-    """Open a bundle folder, whose arrays are mapped.
+def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
+    """Open a bundle for searching; its arrays are mapped.
 
     The manifest, the list of files, their sizes and every array's dtype and shape are always checked.
 
     Args:
-        path: The version's folder.
+        path: A version's folder, BUNDLES/NAME for the newest version of a name, or BUNDLES where it holds one name.
         verify: Also read every file: its sha256, finite numbers, row pointers, ids, and replay the golden queries.
             Pass False only for a folder that was verified before, by this process or another.
 
     Raises:
-        BundleNotFound: The folder has no manifest.
+        BundleNotFound: There is no bundle.
         BundleError: A file is missing, damaged or of another format; the message names file and reason.
+
+    Example:
+        >>> from fullrank import open_bundle
+        >>> bundle = open_bundle(path)
+        >>> [hit.id for hit in bundle.search("red apple", limit=2)]
+        ['apple', 'ringo']
     """
-    path = Path(path)
+    path = resolve(Path(path))
     with _errors_named(path):
         return _open(path, golden.TOLERANCE if verify else None)
 

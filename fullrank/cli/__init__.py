@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
 
-from fullrank import __version__
 from fullrank.cli import bundles, commands, search
 from fullrank.errors import INTERRUPTED, FullrankError
 
@@ -49,7 +49,7 @@ def build_app() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fullrank {__version__}")
+        typer.echo(f"fullrank {version('fullrank')}")
         raise typer.Exit
 
 

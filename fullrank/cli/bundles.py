@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank import open_bundle
 from fullrank.cli.arguments import BundlePath, BundlesRoot, Json
 from fullrank.cli.output import as_json, print_json
 from fullrank.errors import BundleError, FullrankError
@@ -119,6 +118,7 @@ def export(
 
     (For Qdrant, PostgreSQL, OpenSearch or Vespa: fullrank export.)
     """
+    from fullrank.bundle import open_bundle
     from fullrank.bundle.bundle import write_corpus
 
     opened = open_bundle(bundle, verify=False)

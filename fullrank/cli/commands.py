@@ -6,14 +6,13 @@ An entry point of the group "fullrank.commands" is named as the command is typed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import typer
 
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, lacks, needs
 
 GROUP = "fullrank.commands"
 FLEET = "fullrank.fleet"
@@ -61,29 +60,14 @@ def load(name: str, group: str = GROUP) -> Callable[..., Any]:
     raise FullrankError(f"no command {name!r} is installed; reinstall fullrank")
 
 
-@contextmanager
-def needs(extra: str) -> Iterator[None]:
-    """Turn the import error of a missing optional dependency into one line that names the package to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "fullrank":
-            raise  # Not an extra: this installation is broken.
-        raise FullrankError(_advice(error, extra)) from error
-
-
 def _extra(point: EntryPoint) -> str:
     """A package's commands need one extra; other distributions name their package."""
     package = point.module.partition(".")[0]
     return _EXTRA_OF.get(package, package)
 
 
-def _advice(error: ImportError, extra: str) -> str:
-    return f"needs {error.name}; install it with: pip install 'fullrank[{extra}]'"
-
-
 def _unavailable(error: ImportError, extra: str) -> Callable[[], None]:
     def answer() -> None:
-        raise FullrankError(_advice(error, extra)) from error
+        raise lacks(error, extra) from error
 
     return answer

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import json as json_module
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank import open_bundle
 from fullrank.cli.arguments import Json
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
-from fullrank.errors import FilterError
-
-if TYPE_CHECKING:
-    from fullrank import Hit
-    from fullrank.retrieval import Match
+from fullrank.errors import FilterError, needs
 
 
 def search(
@@ -60,13 +55,13 @@ def search(
     """Search a bundle, or a service with --url."""
     if len(asked) > 2 or (len(asked) == 1 and url is None):
         raise typer.BadParameter("expected BUNDLE TEXT, or --url URL TEXT")
-    condition = None if only is None else _filter(only)
-    text = asked[-1]
-    if len(asked) == 1:
-        assert url is not None
-        answer = _answer_of_service(url, key, text, limit, condition, explain, match)
+    options: dict[str, Any] = {"limit": limit, "explain": explain, "match": match}
+    if only is not None:
+        options["filter"] = _filter(only)
+    if url is not None and len(asked) == 1:
+        answer = _answer_of_service(url, key, asked[0], options)
     else:
-        answer = _answer_of_bundle(Path(asked[0]), text, limit, condition, explain, match)
+        answer = _answer_of_bundle(Path(asked[0]), asked[-1], options)
     if json:
         print_json(answer)
         return
@@ -77,47 +72,27 @@ def search(
 
 
 def _answer_of_service(
-    url: str,
-    key: str | None,
-    text: str,
-    limit: int,
-    condition: Any,
-    explain: bool,
-    match: Match | None,
-) -> dict[str, Any]:
+    url: str, key: str | None, text: str, options: dict[str, Any]
+) -> Mapping[str, Any]:
     with needs("client"):
         from fullrank.client import Client
     with Client(url, key=key) as client:
-        found = client.search(text, limit=limit, filter=condition, explain=explain, match=match)
-    answer: dict[str, Any] = dict(found)
-    for hit in answer["hits"]:
-        hit |= hit.pop("explanation") or {}
-    return answer
+        return client.search(text, **options)
 
 
-def _answer_of_bundle(
-    bundle: Path, text: str, limit: int, condition: Any, explain: bool, match: Match | None
-) -> dict[str, Any]:
+def _answer_of_bundle(bundle: Path, text: str, options: dict[str, Any]) -> Mapping[str, Any]:
+    from fullrank.bundle import open_bundle
+
     opened = open_bundle(bundle, verify=False)
     started = time.perf_counter()
-    found = opened.search(text, limit, filter=condition, explain=explain, match=match)
-    return {
-        "bundle": opened.version,
-        "query": text,
-        "certified": found.certified,
-        "total": found.total if found.is_total else None,
-        "total_at_least": None if found.is_total else found.total,
-        "reordered": found.reordered,
-        "hits": [_hit(hit) for hit in found],
-        "took_ms": round(1000 * (time.perf_counter() - started), 3),
-    }
+    found = opened.search(text, **options).as_dict()
+    took_ms = round(1000 * (time.perf_counter() - started), 3)
+    return {"bundle": opened.version, "query": text, **found, "took_ms": took_ms}
 
 
 def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
     table = Table(box=None, pad_edge=False)
-    # A service splits scores only where it explains them.
-    parts = ("score", "dense", "lexical", "bias")
-    numbers = [part for part in parts if all(part in hit for hit in hits)]
+    numbers = ("score", *(("dense", "lexical", "bias") if explain else ()))
     for heading in numbers:
         table.add_column(heading, justify="right")
     titles = [str(hit["fields"].get("title", "")) for hit in hits]
@@ -126,14 +101,16 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
         if shown:
             table.add_column(heading, overflow="fold")
     for title, hit in zip(titles, hits, strict=True):
+        why: Mapping[str, Any] = hit["explanation"] or {}
         cells = [hit["id"]]
         if titled:
             cells.append(title)
         if explain:
-            pulls = ((word["word"], word["dense"] + word["lexical"]) for word in hit["words"])
+            pulls = ((word["word"], word["dense"] + word["lexical"]) for word in why["words"])
             reasons = [f"{word} {pull:+.2f}" for word, pull in pulls]
-            cells.append(", ".join(reasons + _clicked(hit.get("clicks"))))
-        table.add_row(*(f"{hit[part]:.3f}" for part in numbers), *map(escape, cells))
+            cells.append(", ".join(reasons + _clicked(why["clicks"])))
+        parts = {**hit, **why}
+        table.add_row(*(f"{parts[part]:.3f}" for part in numbers), *map(escape, cells))
     Console().print(table)
 
 
@@ -147,31 +124,10 @@ def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
 
 
 def _filter(text: str) -> Any:
-    from fullrank.filters.query import parse_filter
-    from fullrank.storage.strict_json import JsonError, parse
-
     try:
-        condition = parse(text)
-    except JsonError as error:
-        raise FilterError(f"filter.{error.field}".rstrip("."), error.reason) from error
-    # Bundle.search reads None as "no filter"; here null is a mistake.
-    parse_filter(condition)
+        condition = json_module.loads(text)
+    except ValueError as error:
+        raise FilterError("filter", f"is not JSON: {error}") from error
+    if condition is None:  # which a search reads as "no filter"
+        raise FilterError("filter", "is null; leave it out to search all documents")
     return condition
-
-
-def _hit(hit: Hit) -> dict[str, Any]:
-    """Return a hit as JSON values; "words" and "second_stage" only if requested."""
-    names = ("id", "score", "dense", "lexical", "bias", "fields")
-    found = {name: getattr(hit, name) for name in names}
-    if hit.words is not None:
-        found["words"] = [word._asdict() for word in hit.words]
-    if hit.clicks is not None:
-        found["clicks"] = hit.clicks._asdict()
-    if hit.second_stage is not None:
-        features = [feature._asdict() for feature in hit.second_stage.features]
-        found["second_stage"] = {
-            "score": hit.second_stage.score,
-            "base": hit.second_stage.base,
-            "features": features,
-        }
-    return found

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from fullrank import open_bundle
 from fullrank.cli.arguments import BundlePath, Json
 from fullrank.cli.output import print_json
 from fullrank.progress import Reporter
@@ -35,6 +34,7 @@ def export(
 
     (For a corpus.jsonl to train or index again: fullrank bundles export.)
     """
+    from fullrank.bundle import open_bundle
     from fullrank.engines.target import export as export_to
 
     opened = open_bundle(bundle, verify=False)

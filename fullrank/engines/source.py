@@ -16,7 +16,6 @@ import orjson
 
 from fullrank.bundle.bundle import Bundle
 from fullrank.errors import ExportError
-from fullrank.filters.columns import Kind
 from fullrank.progress import Reporter
 from fullrank.storage.encoding import Float32, Int32, Int64
 
@@ -62,7 +61,7 @@ class EncodedQuery(NamedTuple):
 class FilterField(NamedTuple):
     """A stored field that an engine can filter by: every value of it is of one kind."""
 
-    kind: Kind
+    kind: str
     is_list: bool
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fullrank.bundle.bundle import Bundle
-from fullrank.cli.commands import needs
 from fullrank.engines import opensearch, vespa
 from fullrank.engines.postgresql import export_table
 from fullrank.engines.qdrant import export_collection, export_shard
 from fullrank.engines.source import Source
-from fullrank.errors import ExportError
+from fullrank.errors import ExportError, needs
 from fullrank.progress import Reporter
 
 QDRANT_PORT = 6333

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fullrank import __version__
-from fullrank.cli.commands import needs
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, needs
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from fullrank import Bundle, open_bundle
 from fullrank.errors import FullrankError
-from fullrank.models.contract import field_text
 from fullrank.search.complete import Candidate, Completions, Kind, folded_prefix
+from fullrank.storage.documents import field_text
 
 MAX_TITLES = 100_000
 

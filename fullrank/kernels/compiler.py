@@ -95,3 +95,13 @@ def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
         return kept(function, fingerprint(folder), returns(*arguments))
 
     return compile_now
+
+
+def direct(compiled: Function) -> Function:
+    """Return the machine code of a kernel, for Python alone to call.
+
+    numba determines the types of all arguments at every call, which takes 8 µs for the tables of an index. The machine
+    code trusts that arrays have the declared type and dimensions, and no gaps: pass arrays that this package made.
+    """
+    [found] = cast(Any, compiled).overloads.values()
+    return cast(Function, found.entry_point)

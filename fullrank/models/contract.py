@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fullrank.kernels.arrays import Mask
 from fullrank.retrieval.scoring import Scorer, TermShare
-from fullrank.storage.documents import text_of
+from fullrank.storage.documents import field_text, text_of
 from fullrank.storage.encoding import Encoded, Float32, Float64
 from fullrank.text.features import Vocabulary
 from fullrank.text.forms import Forms
@@ -199,11 +199,6 @@ class Wrapper(Model):
         words: Sequence[str],
     ) -> Float64:
         return self.model.word_shares(query, documents, encoded, words)
-
-
-def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Join the named text fields by newlines; skip fields that are absent or no text."""
-    return "\n".join(text for name in names if (text := text_of(fields.get(name))) is not None)
 
 
 def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.models.contract import Model, Parts, field_text
+from fullrank.models.contract import Model, Parts
 from fullrank.retrieval.scoring import TermShare
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Encoded, Float32, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank.text.words import words

@@ -9,9 +9,9 @@ tune.py         choose the effort of the fast mode by its measured recall
 index/          the index: built with a bundle, or in memory
 """
 
-from fullrank.floor import Floor
 from fullrank.retrieval.ranking import MATCHES, Match, Ranking, Required
 from fullrank.retrieval.retriever import Retriever
 from fullrank.storage.encoding import Mask
+from fullrank.storage.floor import Floor
 
 __all__ = ["MATCHES", "Floor", "Mask", "Match", "Ranking", "Required", "Retriever"]

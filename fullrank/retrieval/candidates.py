@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.floor import Floor
+from fullrank.kernels import exact, fast
 from fullrank.kernels.arrays import rounding
+from fullrank.kernels.compiler import direct
 from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
-from fullrank.kernels.exact import rows_in_reach
-from fullrank.kernels.fast import Buffers, best_estimated
+from fullrank.kernels.fast import Buffers
 from fullrank.kernels.index import CodedQuery, Limits, Reads, Slack
 from fullrank.kernels.rows import largest_weights
 from fullrank.kernels.scan import add_weights, plan_words
@@ -21,6 +21,7 @@ from fullrank.retrieval.ranking import mask_of, remaining
 from fullrank.retrieval.scoring import InnerProduct, Ranked, Scorer
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.storage.encoding import Encoded, Float32, Float64, Int32, Int64, Mask, Rows
+from fullrank.storage.floor import Floor
 from fullrank.storage.records import Documents
 
 # Buffers that each thread keeps between queries: fresh arrays of millions of numbers cost a page fault per 4 KB.
@@ -179,6 +180,7 @@ def limits_of(floor: Floor | None, wanted: int, least: float, counted: int = -1)
 # the evidence that a floor asks for are no candidates, as far as the bounds can tell.
 
 
+rows_in_reach = direct(exact.rows_in_reach)
 # The largest contribution of words left out, as a share of the largest contribution of all words.
 _MAX_LEFT_OUT = 0.02
 # So few candidates are ranked faster than reduced further.
@@ -250,6 +252,7 @@ def index_candidates(
 # A filter that leaves a share p of the documents leaves that share of each list and cell, so more of them are read.
 # Where it leaves fewer documents than the cells of a search have, all of these are estimated.
 
+best_estimated = direct(fast.best_estimated)
 _NO_SLOTS = np.zeros(0, np.int64)
 # Estimating so many documents one by one takes as long as the rest of a search.
 _ESTIMATED = 16_384

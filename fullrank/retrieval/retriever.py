@@ -18,7 +18,6 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.floor import Floor, least_of
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.kernels.index import CodedQuery, read_only
 from fullrank.kernels.rows import with_entries
@@ -35,6 +34,7 @@ from fullrank.retrieval.ranking import Ranking, Required, remaining
 from fullrank.retrieval.scoring import Ranked, Scorer, TermShare, WordScore
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Mask
+from fullrank.storage.floor import Floor, least_of
 from fullrank.storage.records import Documents, Records
 
 # The scores of one block of queries take at most 64 MB.

@@ -13,13 +13,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from fullrank.kernels import scoring
+from fullrank.kernels.compiler import direct
 from fullrank.kernels.evidence import Evidence, reaching_in_order
 from fullrank.kernels.index import Vector
-from fullrank.kernels.scoring import rank_rows, score_rows
+from fullrank.kernels.scoring import score_rows
 from fullrank.storage.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.storage.records import Documents
 
 # So many documents are scored at once: those that are read from a file take a megabyte of memory meanwhile.
+rank_rows = direct(scoring.rank_rows)
 _AT_ONCE = 1024
 
 Ranked = tuple[Int64, Float64, Float64, Float64, Float64]

@@ -5,5 +5,6 @@ records.py      encoded documents that stay in a file
 checks.py       describe and check stored arrays
 strings.py      tables of strings, and of documents
 documents.py    a document, and the line that stores its fields
+floor.py        the evidence that a hit needs, as a manifest stores it
 strict_json.py  JSON and times from outside; files.py: locks, replacing files
 """

@@ -50,6 +50,11 @@ def text_of(value: object) -> str | None:
     return None
 
 
+def field_text(fields: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Join the named text fields by newlines; skip fields that are absent or no text."""
+    return "\n".join(text for name in names if (text := text_of(fields.get(name))) is not None)
+
+
 def has_text(fields: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Check that a search can find a document: one of the named text fields is more than white space."""
     return any((text_of(fields.get(name)) or "").strip() for name in names)

@@ -30,10 +30,10 @@ from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document, text_of
 from fullrank.storage.encoding import Encoded
-from fullrank.workers import Worker
 from fullrank_trainer.card import GOLDEN, MAX_CHARACTERS, TUNING
 from fullrank_trainer.collection import read_queries
 from fullrank_trainer.collection.corpus import CorpusFile
+from fullrank_trainer.workers import Worker
 
 BATCH = 4096
 # Of batches for each worker; this process has encoded fewer before a worker has opened the model.

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from fullrank.errors import CollectionError
 from fullrank.kernels.arrays import UInt8
-from fullrank.models.contract import field_text
 from fullrank.search.rerank.facts import word_number
+from fullrank.storage.documents import field_text
 from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, count_corpus
 from fullrank_fleet.jobs.pieces import Piece

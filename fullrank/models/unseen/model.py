@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.models.contract import Model, Parts, Wrapper, field_text
+from fullrank.models.contract import Model, Parts, Wrapper
 from fullrank.models.reading import DocumentReading, Reading
 from fullrank.models.unseen.keys import KEYS, Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, rule_of, with_feature, within
 from fullrank.retrieval.scoring import TermShare, WordScore
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Encoded, Float64, Int32, Int64, Mask, Rows
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.words import count_words

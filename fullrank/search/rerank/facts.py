@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.filters.columns.table import time_of
-from fullrank.models.contract import field_text
 from fullrank.storage.checks import ascends, misfits
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Float32, Int32, Int64
 from fullrank.text.sequences import TextCounter
 from fullrank.text.words import count_words

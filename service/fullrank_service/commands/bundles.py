@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from fullrank.cli.arguments import BundlesFolder, Json
-from fullrank.cli.commands import FLEET, load, needs
+from fullrank.cli.commands import FLEET, load
 from fullrank.cli.output import print_json
-from fullrank.errors import BundleNotFound, FullrankError
+from fullrank.errors import BundleNotFound, FullrankError, needs
 from fullrank.progress import Reporter
 from fullrank_service.commands.documents import DocumentsOption
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fullrank.cli.arguments import BundlesOption, Json
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, needs
 
 if TYPE_CHECKING:
     from fullrank_service.documents.log import Log

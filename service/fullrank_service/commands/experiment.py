@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from fullrank.cli.arguments import BundlesFolder, BundlesOption, EventsOption, Json, event_log
-from fullrank.cli.commands import FLEET, load, needs
+from fullrank.cli.commands import FLEET, load
 from fullrank.cli.output import print_json
+from fullrank.errors import needs
 from fullrank.events.decisions import LEVEL, MAX_DAYS, SHARE, moment, one_line, read_decisions
 from fullrank_service.commands.bundles import InCollection, KeepOption, OfCollection, prune_after
 

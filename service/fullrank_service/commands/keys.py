@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.arguments import BundlesOption, Json
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.errors import needs
 from fullrank.storage.strict_json import JsonError, parse
 
 File = Annotated[

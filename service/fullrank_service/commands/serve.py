@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.commands import FLEET, load, needs
-from fullrank.errors import FullrankError
+from fullrank.cli.commands import FLEET, load
+from fullrank.errors import FullrankError, needs
 
 
 def serve(

@@ -28,7 +28,7 @@ from logging import getLogger
 from types import FrameType
 from typing import NoReturn, Protocol
 
-from fullrank.workers import describe_exit
+from fullrank.errors import describe_exit
 from fullrank_service.base.sharing import DIED, HUNG
 
 # Pause between two looks at a process that is about to end, seconds.

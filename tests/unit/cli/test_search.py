@@ -26,19 +26,27 @@ def test_search_prints_json(run: Run, root: Path) -> None:
         "total": 3,
         "total_at_least": None,
         "reordered": 0,
+        "facets": {},
     }
     assert [hit["id"] for hit in hits] == ["a", "b"]
     assert hits[0] == {
         "id": "a",
         "score": 2.0,
-        "dense": 0.0,
-        "lexical": 2.0,
-        "bias": 0.0,
         "fields": {"title": "ant", "text": "ant bee"},
-        "words": [
-            {"word": "ant", "dense": 0.0, "lexical": 1.0},
-            {"word": "bee", "dense": 0.0, "lexical": 1.0},
-        ],
+        "explanation": {
+            "dense": 0.0,
+            "lexical": 2.0,
+            "bias": 0.0,
+            "boost": 0.0,
+            "words": [
+                {"word": "ant", "dense": 0.0, "lexical": 1.0},
+                {"word": "bee", "dense": 0.0, "lexical": 1.0},
+            ],
+            "clicks": None,
+            "second_stage": None,
+        },
+        "rule": None,
+        "highlight": None,
     }
 
 
@@ -93,7 +101,9 @@ def test_search_says_how_often_people_chose_a_hit(run: Run, tmp_path: Path) -> N
     votes = Counter({("red hat", "d000"): 656, ("blue", "d000"): 10})
     path = view_of(tmp_path, documents_of(np.random.default_rng(1), 5), votes).bundle.path
     got = run("search", path, "red hat", "--explain", "--json")
-    [clicks] = [hit["clicks"] for hit in json.loads(got.out)["hits"] if hit["id"] == "d000"]
+    [clicks] = [
+        hit["explanation"]["clicks"] for hit in json.loads(got.out)["hits"] if hit["id"] == "d000"
+    ]
     assert (clicks["after_query"], clicks["in_all"]) == (656, 666)
     shown = " ".join(run("search", path, "red hat", "--explain").out.split())
     assert "clicked 656 times for this query, clicked 666 times in all" in shown

@@ -18,6 +18,7 @@ import pytest
 import fullrank
 from fullrank import Bundle, open_bundle
 from fullrank.bundle import bundle as bundle_module
+from fullrank.bundle import open as open_module
 from fullrank.errors import BundleNotFound, FilterError, FullrankError
 
 BUNDLES = Path(__file__).resolve().parents[2] / "golden" / "bundles"
@@ -28,7 +29,7 @@ def bundle() -> Bundle:
     return open_bundle(BUNDLES / "planted")
 
 
-@pytest.mark.parametrize("module", [fullrank, bundle_module])
+@pytest.mark.parametrize("module", [open_module, bundle_module])
 def test_the_examples_of_the_docstrings_are_true(module: object) -> None:
     globs = {"open_bundle": open_bundle, "path": BUNDLES / "planted"}
     finder = doctest.DocTestFinder(exclude_empty=True)
@@ -70,7 +71,8 @@ def test_a_folder_that_is_no_bundle_is_one_line_of_error(
     for name in ("given/inside", "neighbour/inside"):
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(
-        BundleNotFound, match=r"'given'; looked for given/\*/manifest\.json"
+        BundleNotFound,
+        match=r"given: no manifest.json, so no bundle; looked for given/\*/manifest\.json",
     ) as found:
         open_bundle(tmp_path / "given")
     assert "\n" not in str(found.value)

@@ -28,8 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.errors import CollectionError
-from fullrank.models.contract import field_text
-from fullrank.storage.documents import Document
+from fullrank.storage.documents import Document, field_text
 from fullrank.storage.encoding import Int64
 from fullrank_trainer.collection.corpus import (
     find_corpus,

@@ -16,8 +16,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from fullrank.errors import CollectionError
-from fullrank.models.contract import field_text
-from fullrank.storage.documents import Document
+from fullrank.storage.documents import Document, field_text
 from fullrank.storage.encoding import Int64
 from fullrank.text.sequences import StoredTexts
 from fullrank_trainer.collection.pairs import Ids

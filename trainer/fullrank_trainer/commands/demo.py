@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fullrank.cli.commands import load, needs
-from fullrank.errors import BundleError, FullrankError
+from fullrank.cli.commands import load
+from fullrank.errors import BundleError, FullrankError, needs
 from fullrank.progress import Reporter
 from fullrank.storage.files import locked
 from fullrank_trainer.commands.train import print_comparison

@@ -9,10 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank import open_bundle
 from fullrank.cli.arguments import BundlePath, CollectionPath, Json, Strict
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.errors import needs
 from fullrank.progress import Reporter
 
 
@@ -35,6 +34,8 @@ def evaluate(
     A split with weights has clicks: its table shows them one by one, by whether training knew the query and the
     document, beside BM25 and BM25 with popularity.
     """
+    from fullrank.bundle import open_bundle
+
     with needs("trainer"):
         from fullrank_trainer.collection import read_collection
         from fullrank_trainer.columns import measure_columns

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from fullrank.cli.arguments import ExportedFrom, Json
-from fullrank.cli.commands import FLEET, load, needs
+from fullrank.cli.commands import FLEET, load
 from fullrank.cli.output import print_json
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, needs
 from fullrank.progress import Reporter
 
 Ray = Annotated[

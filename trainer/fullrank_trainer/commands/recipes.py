@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullrank.cli.arguments import Json
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.errors import needs
 
 
 def recipes(json: Json = False) -> None:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
-from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.errors import needs
 from fullrank_trainer.threads import let_threads_sleep
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict
-from fullrank.cli.commands import FLEET, load, needs
+from fullrank.cli.commands import FLEET, load
 from fullrank.cli.output import print_json
-from fullrank.errors import FullrankError, RecipeError
+from fullrank.errors import FullrankError, RecipeError, needs
 from fullrank.progress import Reporter
 from fullrank_trainer.threads import let_threads_sleep
 

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.errors import TrainingError
-from fullrank.models.contract import field_text
-from fullrank.storage.documents import has_text
+from fullrank.storage.documents import field_text, has_text
 from fullrank.storage.encoding import Int64, Rows
 from fullrank.storage.strings import Lexicon, StringTable
 from fullrank.text.compounds import count_compounds

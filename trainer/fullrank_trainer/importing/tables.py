@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from fullrank.cli.commands import needs
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, needs
 from fullrank.storage import strict_json
 from fullrank.storage.documents import text_of
 from fullrank.storage.strict_json import JsonError

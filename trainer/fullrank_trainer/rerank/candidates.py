@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
-from fullrank.models.contract import field_text
 from fullrank.retrieval import Ranking, Retriever
 from fullrank.search.rerank.facts import NO_DATE, DocumentFacts, FactSettings, day_of
 from fullrank.search.rerank.features import was_chosen
 from fullrank.search.rerank.stage import DEPTH, SecondStage, first_of, order_of
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Encoded, Float32, Int64, Mask
 from fullrank_trainer.evaluation.evaluate import (
     Judgement,

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank.errors import TrainingError
-from fullrank.models.contract import field_text
 from fullrank.models.mentions import MentionsModel, names_of
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Encoded, Float32, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank_trainer.features.corpus import Corpus

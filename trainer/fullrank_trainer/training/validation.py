@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates
-from fullrank.models.contract import field_text
 from fullrank.retrieval import Retriever
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Encoded, Int64
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.collection.pairs import Pairs, falls_into, hashed

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fullrank.models.contract import field_text
+from fullrank.storage.documents import field_text
 from fullrank.storage.encoding import Rows
 from fullrank.text.words import words
 from fullrank_fleet.counting.counting import DistributedCounting

@@ -26,10 +26,10 @@ from fullrank.progress import Reporter
 from fullrank.search.rerank.facts import DocumentFacts
 from fullrank.storage.documents import Document
 from fullrank.storage.encoding import Encoded
-from fullrank.workers import Worker
 from fullrank_trainer import indexing
 from fullrank_trainer import indexing as encoders
 from fullrank_trainer.indexing import encode_batches, index
+from fullrank_trainer.workers import Worker
 from tests.golden.test_golden import DOCUMENTS, WORDS, planted_model, write_planted
 from tests.reranking import stage_of
 

@@ -7,7 +7,6 @@ takes longer than a small corpus and never ends in a script without a main guard
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -15,7 +14,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from fullrank.errors import FullrankError
+from fullrank.errors import FullrankError, describe_exit
 
 # How long a process whose pipe is closed may take to end, seconds.
 _EXIT_S = 5
@@ -42,7 +41,7 @@ class Worker:
             [
                 sys.executable,
                 "-c",
-                "from fullrank.workers import main; main()",
+                "from fullrank_trainer.workers import main; main()",
                 target,
                 str(theirs.fileno()),
             ],
@@ -103,16 +102,6 @@ class Worker:
         return FullrankError(
             f"the process that {self.task} (pid {self.process.pid}) {ending}; is there enough memory?"
         )
-
-
-def describe_exit(code: int) -> str:
-    """Say how a process ended, given subprocess's return code: "exited with code 1", "was killed by SIGKILL"."""
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
 
 
 def main() -> None:
