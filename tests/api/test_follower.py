@@ -119,7 +119,7 @@ async def test_preloading_stops_at_the_limit_of_loaded_models(tmp_path: Path) ->
 
 async def test_models_beyond_the_limit_are_dropped_for_good(tmp_path: Path) -> None:
     """If each change of the state loaded it again, it would drop another model each time, and slow down rollbacks."""
-    versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
+    versions = [make_bundle(tmp_path, "m", created=at(i)) for i in range(6)]
     opened = []
 
     def opener(path: Path) -> Bundle:

@@ -279,7 +279,7 @@ async def test_long_jobs_leave_threads_to_writes_and_reads(
 
 
 async def test_old_models_are_dropped_but_never_the_active_or_the_previous(tmp_path: Path) -> None:
-    versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
+    versions = [make_bundle(tmp_path, "m", created=at(i)) for i in range(6)]
     async with running(tmp_path, preload=False, max_loaded=3) as client:
         for version in versions:
             assert (await activate(client, version)).status_code == 200
@@ -326,7 +326,7 @@ async def test_a_bundle_is_prepared_before_it_serves(root: Root) -> None:
     """The hook prepares further parts, such as documents added since the bundle was made."""
     seen: list[str] = []
     gone: list[str] = []
-    versions = [make_bundle(root.path, f"m{i}", created=at(i)) for i in range(3, 6)]
+    versions = [make_bundle(root.path, "m", created=at(i)) for i in range(3, 6)]
 
     def refuse(bundle: Bundle) -> None:
         seen.append(bundle.version)

@@ -105,7 +105,7 @@ async def test_no_worker_switches_if_one_cannot_load(
 
 
 async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> None:
-    gate = threading.Event()
+    older, gate = make_bundle(root.path, "learned", n_dense=8, created=at(0)), threading.Event()
 
     def slow(path: Path) -> Bundle:
         gate.wait(10)
@@ -114,11 +114,11 @@ async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> Non
     options = {"poll_ms": 10, "preload": False, "swap_timeout_s": 1.0}
     async with running(root.path, poll_ms=10, preload=False) as one:
         # The first holds both by now, so that it is prepared in time on the slowest of machines.
-        for version in (root.bm25, root.learned):
+        for version in (older, root.learned):
             assert (await activate(one, version)).status_code == 200
         async with running(root.path, **options) as two:
             registry(two)._loader.opener = slow
-            response = await activate(two, root.bm25)
+            response = await activate(two, older)
             assert response.status_code == 409
             assert "not prepared in time" in response.json()["detail"]
             assert registry(two)._presence.report.id in response.json()["detail"]

@@ -275,7 +275,7 @@ def test_an_unknown_name_or_version_is_named_in_the_error(
 ) -> None:
     with pytest.raises(BundleNotFound) as raised:
         find_bundle(root, wanted)
-    assert repr(wanted) in str(raised.value)
+    assert f"{root / wanted}: no manifest.json, so no bundle" in str(raised.value)
 
 
 # -- columns -----------------------------------------------------------------------------------
