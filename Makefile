@@ -18,16 +18,16 @@ CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
 	$(filter-out %/clicks %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
-# These tests kill processes, fill disks, lose nodes, compare a fleet with one machine, and send random requests to
-# every operation.
-# They are few and take a third of the time of all tests.
-LONG_TESTS := tests/faults tests/fleet $(addprefix tests/unit/fleet/,counting jobs training) \
+# Few tests that take a third of the time of all: they compare a fleet with one machine and lose its nodes, kill
+# processes, fill disks, and send random requests to every operation.
+FLEET_TESTS := tests/fleet $(addprefix tests/unit/fleet/,counting jobs training) \
 	$(wildcard tests/unit/fleet/serving/test_equal*.py) \
-	$(addprefix tests/unit/fleet/serving/,test_experiments.py test_frozen.py test_replicas.py) \
-	tests/unit/service/experiments/test_loop_killed.py tests/api/test_openapi.py tests/api/test_clients.py
+	$(addprefix tests/unit/fleet/serving/,test_experiments.py test_frozen.py test_replicas.py)
+FAULT_TESTS := tests/faults tests/unit/service/experiments/test_loop_killed.py tests/api/test_openapi.py tests/api/test_clients.py
+LONG_TESTS := $(FLEET_TESTS) $(FAULT_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-javascript test-wheel coverage check format bench pins release clean
+.PHONY: help install demo serve test test-fast test-long test-fleet test-faults test-sweeps test-slow test-portable test-browser test-javascript test-wheel coverage check format bench pins release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,8 +59,15 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on all cores
 	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
 
-test-long: $(VENV)/.dev-installed ## faults, fleets, the whole API, killed commands, research recipes, databases, hundreds of random cases
-	$(PYTEST) -m "not slow" $(LONG_TESTS)
+test-long: test-fleet test-faults test-sweeps ## fleets, faults, the whole API, killed commands, research recipes, databases, hundreds of random cases
+
+test-fleet: $(VENV)/.dev-installed ## a fleet answers as one machine does, also while nodes die
+	$(PYTEST) -m "not slow" $(FLEET_TESTS)
+
+test-faults: $(VENV)/.dev-installed ## killed processes, full disks, damaged files, random requests to every operation
+	$(PYTEST) -m "not slow" $(FAULT_TESTS)
+
+test-sweeps: $(VENV)/.dev-installed ## research recipes, databases, hundreds of random cases
 	$(PYTEST) -m "(sweep or server) and not slow and not browser" --ignore tests/browser $(addprefix --ignore ,$(LONG_TESTS))
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
