@@ -9,6 +9,8 @@ import pytest
 
 from fullrank.models import registry as kinds
 from tests.bundles import write_bundle
+from tests.databases import new_database as new_database
+from tests.databases import postgres_server as postgres_server
 from tests.unit.cli.counting import DOCUMENTS, CountingModel
 from tests.unit.cli.running import run as run
 

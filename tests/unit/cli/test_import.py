@@ -17,11 +17,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from examples.shop import products
+from tests.databases import NewDatabase
 from tests.unit.cli.running import Run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -508,6 +510,30 @@ def test_parquet_and_sql_become_documents(run: Run, tmp_path: Path) -> None:
         got = run("import", source, tmp_path / "c", *options)
         assert (got.code, got.err.count("\n")) == (1, 1), got.err
         assert problem in got.err
+
+
+@pytest.mark.server
+def test_tables_of_postgresql_become_documents(
+    run: Run, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    """With types that SQLite has not, and the marks of parameters in the query."""
+    address = new_database()
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE lamps (id int, name text, tags text[], more jsonb)")
+        connection.execute("ALTER TABLE lamps ADD price numeric(6, 2), ADD added timestamptz")
+        row = """(1, '100 % Lamp', '{red,"night light"}', '{"w": 5}', 3.50, '2026-01-02 03:04Z')"""
+        connection.execute(f"INSERT INTO lamps VALUES {row}".encode())
+        connection.execute("INSERT INTO lamps VALUES (2, 'Chair')")
+    source = address.replace("postgresql://", "postgresql+psycopg://")
+    query = "SELECT * FROM lamps WHERE name LIKE '%a%' AND 'x:y' <> name ORDER BY id"
+    got = run("import", source, tmp_path / "out", "--query", query)
+    assert got.code == 0, got.err
+    lamp, chair = documents(tmp_path / "out")
+    assert lamp.pop("added").startswith("2026-01-02T03:04:00")
+    assert lamp == {
+        "_id": "1", "title": "100 % Lamp", "tags": ["red", "night light"], "more": {"w": 5}, "price": 3.5,
+    }  # fmt: skip
+    assert chair == {"_id": "2", "title": "Chair"}
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "sqlalchemy"])
