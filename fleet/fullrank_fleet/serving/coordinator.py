@@ -138,8 +138,10 @@ class Coordinator:
         # What routers load, the active one first, and whether the state names more, which could not be read.
         self._sets: list[PlacedSet] = []
         self._lacks = False
-        # The version of the swap in progress: replicas may have it open before anything serves it.
-        self._proposed: str | None = None
+        self._unread: dict[str, str] = {}
+        # The versions of the change in progress: replicas may have them open before anything serves them.
+        self._proposed: Collection[str] = ()
+        self._late: asyncio.Task[None] | None = None
         self._started: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._look_at = time.monotonic() + _LOOK_S
@@ -175,8 +177,9 @@ class Coordinator:
         """Return at once, whatever else the coordinator waits for."""
 
     async def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
+        for task in (self._watcher, self._late):
+            if task is not None:
+                task.cancel()
 
     async def activate(
         self, name_or_version: str, collection: str | None = None, *, is_version: bool = False
@@ -309,13 +312,13 @@ class Coordinator:
             if collection is not None and state.version is None:
                 raise SwapRefused("no version serves by default yet; activate one first")
             after = state.within(collection, change(state.of(collection), found))
-            self._proposed = found.version
+            self._proposed = (found.version,)
             try:
                 if after != state:
                     await self._replicas.propose(found)
                 await self._commit(state, after, found)
             finally:
-                self._proposed = None
+                self._proposed = ()
             return self._snapshot
 
     async def _commit(self, state: ActiveState, after: ActiveState, *new: PlacedSet) -> None:
@@ -348,13 +351,17 @@ class Coordinator:
         assert state.version is not None
         known = {own.version: own for own in (*self._sets, *new)}
         found = [known.get(state.version) or self._read(state.version)]
+        unread: dict[str, str] = {}
         for version in dict.fromkeys(pinned(state, MAX_LOADED)):
             if version == state.version:
                 continue
             try:
                 found.append(known.get(version) or self._read(version))
             except (BundleError, RemoteError) as error:
-                _log.error("cannot load %s: %s", version, error)
+                unread[version] = str(error)
+                if self._unread.get(version) != str(error):  # it is tried again every few seconds
+                    _log.error("cannot load %s: %s", version, error)
+        self._unread = unread
         return found
 
     def _served(self, state: ActiveState, collection: str | None) -> PlacedSet | None:
@@ -404,8 +411,7 @@ class Coordinator:
         used = self._routers.used
         if used is not None:
             # Also while a swap runs: swaps that follow each other would let no version go.
-            proposed = () if self._proposed is None else (self._proposed,)
-            await self._replicas.release({*used, *self._snapshot.versions, *proposed})
+            await self._replicas.release({*used, *self._snapshot.versions, *self._proposed})
 
     async def _serve_first(self) -> None:
         """Activate the newest set where nothing serves yet: routers may have started before the first was written."""
@@ -423,9 +429,20 @@ class Coordinator:
         self._look_at = time.monotonic() + _LOOK_S
         found = await asyncio.to_thread(lambda: self._placed(self._read_state()))
         if len(found) > len(self._sets):
-            async with self._swap:
+            # Not here: replicas may load it for minutes, and are watched meanwhile.
+            self._late = asyncio.ensure_future(self._serve_again())
+
+    async def _serve_again(self) -> None:
+        async with self._swap:
+            try:
                 state = await asyncio.to_thread(self._read_state)
-                await self._serve(state, await asyncio.to_thread(self._placed, state))
+                sets = await asyncio.to_thread(self._placed, state)
+                self._proposed = [one.version for one in sets]
+                await self._serve(state, sets)
+            except Exception as error:
+                _log.error("cannot serve what could not be read before: %s", error)
+            finally:
+                self._proposed = ()
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)

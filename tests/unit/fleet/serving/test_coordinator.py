@@ -13,7 +13,7 @@ import pytest
 
 from fullrank.errors import BundleNotFound
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving import tracking, waiting
+from fullrank_fleet.serving import coordinator, tracking, waiting
 from fullrank_fleet.serving.coordinator import Coordinator, Snapshot, SwapUnderWay
 from fullrank_fleet.serving.tracking import SwapRefused
 from fullrank_fleet.sets.manifest import read_set, write_set
@@ -282,6 +282,44 @@ async def test_a_collection_that_cannot_be_read_waits_alone(
         file.write_bytes(content)
         later = await heard(own, lambda one: one.of("other").version)
         assert (later.version, later.of("other").version) == (versions[1], other)
+
+
+async def test_replicas_are_watched_while_they_load_what_could_not_be_read(
+    root: Path,
+    versions: Versions,
+    fleet: Fleet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sets = tmp_path / "sets"
+    shutil.copytree(root, sets)
+    async with coordinating(sets, fleet) as own:
+        await own.activate(versions[0])
+        await own.load(versions[1])
+    folder, looks = sets / "planted" / versions[1], []
+    folder.rename(tmp_path / "away")
+    find = coordinator.find_version
+
+    def counted(root: Folder, version: str) -> Folder:
+        looks.append(version)
+        return find(root, version)
+
+    monkeypatch.setattr(coordinator, "_LOOK_S", 0.02)
+    monkeypatch.setattr(coordinator, "find_version", counted)
+    for fake in fleet.fakes.values():
+        fake.restart()
+    async with coordinating(sets, fleet) as own:
+        await until(lambda: looks.count(versions[1]) > 3)
+        assert [line for line in caplog.messages if versions[1] in line] == [
+            f"cannot load {versions[1]}: No bundle has the version {versions[1]!r}."
+        ]
+        fleet(1, 0).load_s = 3600.0
+        (tmp_path / "away").rename(folder)
+        await until(lambda: versions[1] in fleet(1, 1).loaded)
+        fleet(0, 0).is_dead = True
+        found = await heard(own, lambda one: counts(one) == [1, 2, 2])
+        assert found.versions == (versions[0],)
 
 
 async def test_a_coordinator_that_dies_while_it_proposes_has_changed_nothing(
