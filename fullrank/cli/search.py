@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -124,10 +123,12 @@ def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
 
 
 def _filter(text: str) -> Any:
+    from fullrank.storage.strict_json import JsonError, parse
+
     try:
-        condition = json_module.loads(text)
-    except ValueError as error:
-        raise FilterError("filter", f"is not JSON: {error}") from error
+        condition = parse(text)
+    except JsonError as error:
+        raise FilterError(f"filter.{error.field}".rstrip("."), error.reason) from error
     if condition is None:  # which a search reads as "no filter"
         raise FilterError("filter", "is null; leave it out to search all documents")
     return condition

@@ -67,7 +67,12 @@ def test_search_applies_a_filter(run: Run, root: Path) -> None:
     kept = [hit for hit in everything["hits"] if not hit["fields"].get("title", "z") < "b"]
     assert 0 < len(kept) < len(everything["hits"])
     assert (answer["hits"], answer["total"]) == (kept, len(kept))
-    for asked, reason in (('{"title": 3}', "filter.title: this field has text"), ("{", "JSON")):
+    for asked, reason in (
+        ('{"title": 3}', "filter.title: this field has text"),
+        ("{", "JSON"),
+        ("[" * 100_000, "deep"),
+        ('{"title": "ant", "title": "bee"}', "twice"),
+    ):
         got = run("search", root, "ant", "--filter", asked)
         assert (got.code, got.out) == (1, "")
         assert reason in got.err
