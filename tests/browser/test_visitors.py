@@ -190,6 +190,17 @@ def test_on_a_phone_a_snippet_begins_near_the_first_word_of_the_query(phone: Pag
     expect(phone.locator(".snippet")).to_have_text(re.compile("^Many words stand here"))
 
 
+def test_on_a_phone_a_snippet_without_spaces_keeps_the_word_of_the_query(phone: Page) -> None:
+    before = "東" * 60 + "𠮷" * 10 + "京" * 9
+    text = f"{before}駅は広い。 次の文。"
+    spans = [[len(before), len(before) + 1, "word"]]
+    found = hit("d", title="駅", text=text, highlight={"text": {"snippet": text, "spans": spans}})
+    answer_searches(phone, {"駅": [found]})
+    phone.goto("/#q=駅")
+    expect(phone.locator(".snippet")).to_have_text(f"… {'𠮷' * 5}{'京' * 9}駅は広い。 次の文。")
+    assert phone.locator(".snippet mark").all_inner_texts() == ["駅"]
+
+
 def test_a_page_shows_where_it_is(site: Page) -> None:
     url = "https://docs.example/guide/caf%C3%A9/%zz/intro.html?x=1"
     answer_searches(site, {"intro": [hit("d", title="Intro", url=url), hit("e", title="None")]})

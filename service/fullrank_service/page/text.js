@@ -73,7 +73,9 @@ export function appendSnippet(target, text, { snippet, spans }, lead = Infinity)
   }
   const whole = plainText([...pieces, ...points.slice(end)].join(""));
   const first = whole.indexOf(STARTS[0]);
-  const plain = first > 2 * lead ? whole.slice(first - lead).replace(/^\S*\s/, "") : whole;
+  // A word that is cut goes, and half a character where nothing is between words.
+  const before = whole.slice(first - lead, first).replace(/^\S*\s|^[\uDC00-\uDFFF]/, "");
+  const plain = first > 2 * lead ? before + whole.slice(first) : whole;
   const at = text.indexOf(snippet);
   if (at > 0 || plain !== whole) target.append("… ");
   let kind = null;
