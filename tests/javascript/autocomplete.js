@@ -15,3 +15,4 @@ search.addWidgets([
 ]);
 search.on("error", ({ error }) => console.error(String(error)));
 search.start();
+window.searchClient = searchClient;

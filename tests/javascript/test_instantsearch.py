@@ -218,6 +218,11 @@ def test_a_page_opens_with_the_refinements_of_its_address(
     expect(page.locator(".ais-Stats-text")).to_contain_text(f"{len(boots)} results")
 
 
+def settles(request: Request) -> bool:
+    """Whether it tells that a query stays."""
+    return request.url.endswith("/v1/events") and "object_id" not in (request.post_data or "")
+
+
 def test_autocomplete(visit: Visit, service: Service) -> None:
     page = visit("/tests/javascript/autocomplete.html")
     page.get_by_role("combobox").fill("ra")
@@ -227,6 +232,16 @@ def test_autocomplete(visit: Visit, service: Service) -> None:
     assert len(wanted) >= 6
     rows = page.get_by_role("row")
     expect(rows).to_have_text(wanted)
+
+
+def test_completions_beside_a_search_take_nothing_from_it(visit: Visit) -> None:
+    page = visit("/tests/javascript/autocomplete.html")
+    page.get_by_role("combobox").wait_for()
+    with page.expect_request(settles):
+        page.evaluate(
+            """() => Promise.all(["shop", "shop:completions"].map((indexName) =>
+                searchClient.search([{ indexName, params: { query: "rain" } }])))"""
+        )
 
 
 @BOTH
@@ -284,9 +299,6 @@ TYPING = """async (text) => {
 def test_only_a_query_that_stays_counts(visit: Visit, service: Service, address: str) -> None:
     page = visit(address)
     text = f"lamp{address.count('j')}"
-
-    def settles(request: Request) -> bool:
-        return request.url.endswith("/v1/events") and "object_id" not in (request.post_data or "")
 
     with page.expect_request(settles) as settled:
         # By the clock of the page: the test itself may wait longer between two letters than a query has to stay.

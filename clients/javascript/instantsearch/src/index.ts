@@ -49,10 +49,11 @@ export function fullrankInstantSearch({ highlight, place = GEOLOC, ...options }:
   }
 
   async function search(requests: readonly Request[]): Promise<{ results: any[] }> {
-    clearTimeout(settled);
-    const own = ++newest;
     const asked = requests.map(({ indexName, params = {} }) => ({ ...parsed(indexName), indexName, params }));
     const searches = asked.filter(({ isCompletion }) => !isCompletion);
+    // Widgets ask for completions beside a search, which goes on.
+    if (searches.length) clearTimeout(settled);
+    const own = searches.length ? ++newest : newest;
     await Promise.all([...new Set(searches.map(({ model }) => model))].map((model) => prepare(model, searches)));
     const sent = searches.map(({ model, sort, params }) => ({
       ...searchOf(model, sort, params, knownOf(model), place),
