@@ -13,10 +13,10 @@ import pytest
 
 from fullrank.errors import BundleNotFound
 from fullrank_fleet.remote import Folder
-from fullrank_fleet.serving import coordinator, tracking, waiting
+from fullrank_fleet.serving import tracking, waiting
 from fullrank_fleet.serving.coordinator import Coordinator, Snapshot, SwapUnderWay
 from fullrank_fleet.serving.tracking import SwapRefused
-from fullrank_fleet.sets.manifest import read_set, write_set
+from fullrank_fleet.sets.manifest import find_version, read_set, write_set
 from tests.unit.fleet.serving.replicas import (
     Fake,
     Fleet,
@@ -299,14 +299,13 @@ async def test_replicas_are_watched_while_they_load_what_could_not_be_read(
         await own.load(versions[1])
     folder, looks = sets / "planted" / versions[1], []
     folder.rename(tmp_path / "away")
-    find = coordinator.find_version
 
     def counted(root: Folder, version: str) -> Folder:
         looks.append(version)
-        return find(root, version)
+        return find_version(root, version)
 
-    monkeypatch.setattr(coordinator, "_LOOK_S", 0.02)
-    monkeypatch.setattr(coordinator, "find_version", counted)
+    monkeypatch.setattr("fullrank_fleet.serving.coordinator._LOOK_S", 0.02)
+    monkeypatch.setattr("fullrank_fleet.serving.coordinator.find_version", counted)
     for fake in fleet.fakes.values():
         fake.restart()
     async with coordinating(sets, fleet) as own:
