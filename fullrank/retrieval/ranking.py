@@ -94,8 +94,8 @@ _FEW_LEFT = 20
 
 
 def mask_of(deleted: Mask | None) -> Mask:
-    """Return a mask for kernels, which take no None."""
-    return _NONE_DELETED if deleted is None else deleted
+    """Return a mask for kernels, which take no None and may check no types."""
+    return _NONE_DELETED if deleted is None else np.ascontiguousarray(deleted, np.bool_)
 
 
 def remaining(count: int, deleted: Mask | None) -> Int64:

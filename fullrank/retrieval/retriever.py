@@ -107,7 +107,9 @@ class Retriever(FullScan):
 
         Raises:
             ValueError: The mode is unknown.
+            TypeError: The arrays of the queries are not those that ``Encoded`` names.
         """
+        _check_arrays(queries)
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
         if mode == "exact" or self.index is None:
@@ -138,6 +140,7 @@ class Retriever(FullScan):
         Args:
             most: Where more documents than this reach it, any more than this many of them will do.
         """
+        _check_arrays(query)
         parts, count = partial(self.score_parts, query), len(self.documents)
         if self.index is None:
             (rows, *_), _ = self._rank(query, remaining(count, deleted), floor, 0, count)
@@ -276,6 +279,18 @@ class Retriever(FullScan):
             self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least, floor
         )  # fmt: skip
         return rows, len(rows) >= scaled.rescored
+
+
+_FLOAT32, _INT32 = np.dtype(np.float32), np.dtype(np.int32)
+
+
+def _check_arrays(queries: Encoded) -> None:
+    """Raise TypeError for arrays that kernels would misread: those that Python calls directly check nothing."""
+    dense, (_, indices, values) = queries.dense, queries.sparse.arrays
+    has_gaps = dense.shape[1] > 1 and dense.strides[1] != 4
+    has_gaps |= not (indices.flags.c_contiguous and values.flags.c_contiguous)
+    if has_gaps or (dense.dtype, indices.dtype, values.dtype) != (_FLOAT32, _INT32, _FLOAT32):
+        raise TypeError("queries must have contiguous arrays: float32, and int32 for features")
 
 
 def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) -> Int64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,38 @@ def test_search_equals_brute_force(n_dense: int, width: int, limit: int) -> None
         np.testing.assert_array_equal(
             ranking.rows, np.argsort(-(dense[i] + lexical[i] + bias), kind="stable")[:limit]
         )
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast", "floor"])
+def test_arrays_with_gaps_or_of_other_types_are_refused(mode: str) -> None:
+    """Kernels that check nothing would read past them."""
+    rng = np.random.default_rng(7)
+    documents, queries = encoded(rng, 4000, 16, 60), encoded(rng, 15, 16, 60)
+    dense, (indptr, indices, values), width = queries.dense, queries.sparse.arrays, 60
+    index = None if mode == "floor" else with_cells(documents, EVERYTHING)
+    retriever = Retriever(documents, None, index)
+    own, floor = ("exact", Floor(dense=0.0)) if mode == "floor" else (mode, None)
+    for u, words, weights in (
+        (np.asfortranarray(dense), indices, values),
+        (dense, np.repeat(indices, 2)[::2], values),
+        (dense, indices.view(np.float32), values),
+        (dense, indices, np.repeat(values, 2)[::2]),
+        (dense, indices, values.view(np.int32)),
+    ):
+        wrong: Any = Rows(indptr, words, weights, width)  # type: ignore[arg-type]
+        query = Encoded(u, wrong, queries.bias).slice(3, 4)
+        with pytest.raises(TypeError, match="contiguous"):
+            retriever.search(query, 3, mode=own, floor=floor)
+        with pytest.raises(TypeError, match="contiguous"):
+            retriever.reaching(query, Floor(dense=0.0))
+    mask = rng.random(4000) < 0.4
+    strided = np.repeat(mask, 2)[::2]
+    for one, other in zip(
+        retriever.search(queries, 9, deleted=mask, mode=own),
+        retriever.search(queries, 9, deleted=np.stack([strided] * 15, 1).T, mode=own),
+        strict=True,
+    ):
+        assert_same_bits(one, other)
 
 
 @cases(30)
