@@ -41,7 +41,7 @@ def root(two_models: Root, tmp_path: Path) -> Root:
 
 def copy_of(root: Root, folder: Path) -> Root:
     """A copy of both bundles, without what services over the originals have logged."""
-    ignore = shutil.ignore_patterns(".events*")
+    ignore = shutil.ignore_patterns(".events*", "..events*")
     shutil.copytree(root.path, folder, dirs_exist_ok=True, ignore=ignore)
     return replace(root, path=folder)
 
