@@ -26,7 +26,7 @@ FIELDS = "documents/fields"
 # Optional parts of a bundle: each has its own folder and its own field of the manifest.
 SECTIONS = ("index", "columns", "rerank", "words")
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Little-endian numbers, the same on every machine; no dtype that holds objects.
@@ -35,7 +35,7 @@ _DTYPES = frozenset(("<f4", "<f8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "|i
 
 def is_name(text: str) -> bool:
     """Check whether a text can name a bundle or a version, and so a folder."""
-    return _NAME.fullmatch(text) is not None
+    return NAME.fullmatch(text) is not None
 
 
 def is_part(text: str) -> bool:

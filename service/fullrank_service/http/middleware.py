@@ -107,6 +107,14 @@ def _listed(names: str) -> list[str]:
 OF_COLLECTIONS = "/v1/collections/"
 
 
+def _cut_collection(path: str) -> tuple[str, str]:
+    """Return the name in /v1/collections/{name}/search, and /v1/search; "" and the path for any other."""
+    if not path.startswith(OF_COLLECTIONS):
+        return "", path
+    name, _, rest = path[len(OF_COLLECTIONS) :].partition("/")
+    return name, f"/v1/{rest}"
+
+
 class CorsMiddleware:
     """Answer preflight requests, and add the headers to answers. Origins are separated by commas, or "*"."""
 
@@ -124,9 +132,8 @@ class CorsMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asks = scope["type"] == "http" and any(name == b"origin" for name, _ in scope["headers"])
-        path = scope.get("path", "")
-        if path.startswith(OF_COLLECTIONS):  # of a name that no collection can have
-            path = f"/v1/{path[len(OF_COLLECTIONS) :].partition('/')[2]}"
+        # Also with a name that no collection can have: a page should see that error.
+        path = _cut_collection(scope["path"])[1] if asks else ""
         if asks and any(pattern.match(path) for pattern in self._patterns):
             await self._open(scope, receive, send)
         else:
@@ -166,10 +173,9 @@ class CollectionMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(OF_COLLECTIONS):
-            name, _, rest = scope["path"][len(OF_COLLECTIONS) :].partition("/")
-            path = f"/v1/{rest}"
-            if rest and is_name(name) and has_collections(path):
+        if scope["type"] == "http":
+            name, path = _cut_collection(scope["path"])
+            if name and path != "/v1/" and is_name(name) and has_collections(path):
                 scope = {**scope, "path": path, COLLECTION: name}
         await self._app(scope, receive, send)
 

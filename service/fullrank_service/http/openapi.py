@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from fullrank.bundle.manifest import NAME
 from fullrank.text.words import normalised_length, words
 from fullrank_service.base.errors import Invalid
 from fullrank_service.base.settings import Settings
@@ -109,7 +110,7 @@ _NAME = {
     "in": "path",
     "required": True,
     "description": "bundle name of the collection",
-    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,99}$"},
+    "schema": {"type": "string", "pattern": f"^{NAME.pattern}$"},
 }
 
 
