@@ -32,7 +32,7 @@ from fullrank.kernels.index import (
 )
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import BLOCK, add_block, lists_of, read_block, thresholds, word_tables
-from fullrank.kernels.select import RANKED, in_order
+from fullrank.kernels.select import RANKED, in_order, push
 
 # Which words of a query each document has, as bits, the first word lowest.
 
@@ -241,6 +241,7 @@ REACHED = several(RANKED, INT64)
 @kernel(
     REACHED,
     array("int64"), array("float64"), array("float64"), array("float64"), EVIDENCE, INT64, INT64,
+    INT64,
 )  # fmt: skip
 def reaching_in_order(
     rows: Int64,
@@ -250,18 +251,29 @@ def reaching_in_order(
     evidence: Evidence,
     offset: int,
     limit: int,
+    is_counted: int,
 ) -> tuple[tuple[Int64, Float64, Float64, Float64, Float64], int]:
-    """Order the documents that have evidence, and count them; the other arguments are those of ``in_order``."""
-    slots, slot_of = evidence.slots, evidence.slot_of
+    """Order the documents that have evidence, and count them; the other arguments are those of ``in_order``.
+
+    Args:
+        is_counted: 0: documents that others keep from these places need not be counted, which takes longer.
+    """
+    slots, slot_of, wanted = evidence.slots, evidence.slot_of, offset + limit
     place, stop = lists_of(evidence.indptr, len(slots), evidence.words)
     kept, size = np.empty(len(rows), np.int64), 0
+    best, places, n_best = np.empty(wanted), np.empty(wanted, np.int64), 0
     for i in range(len(rows)):
+        score = dense[i] + lexical[i] + bias[i]
+        if n_best == wanted and score < best[0] and not is_counted:
+            continue
         has = dense[i] >= evidence.dense or lexical[i] >= evidence.lexical
-        has = has or dense[i] + lexical[i] + bias[i] >= evidence.score
+        has = has or score >= evidence.score
         if not has and len(place):
             slot = int(slot_of[rows[i]]) if len(slot_of) else int(rows[i])
             has = is_in_lists(slot, place, stop, slots)
         kept[size] = i
         size += has
+        if has and (n_best < wanted or score > best[0]):
+            n_best = push(best, places, n_best, score, i)
     kept = kept[:size]
     return in_order(rows[kept], dense[kept], lexical[kept], bias[kept], offset, limit), size

@@ -116,13 +116,20 @@ class FullScan:
         return *self.scorer.score(query, rows), bias
 
     def rank(
-        self, query: Encoded, rows: Int64, evidence: Evidence, offset: int, limit: int
+        self,
+        query: Encoded,
+        rows: Int64,
+        evidence: Evidence,
+        offset: int,
+        limit: int,
+        is_counted: bool = False,
     ) -> tuple[Ranked, int]:
         """Score rows in float64, and order those that have evidence; see ``InnerProduct.rank``."""
         if isinstance(self.scorer, InnerProduct):
-            return self.scorer.rank(query, rows, evidence, offset, limit)
+            return self.scorer.rank(query, rows, evidence, offset, limit, is_counted)
         dense, lexical, bias = self.score_parts(query, rows)
-        return reaching_in_order(rows, dense, lexical, bias, evidence, offset, limit)
+        page = offset, limit, int(is_counted)
+        return reaching_in_order(rows, dense, lexical, bias, evidence, *page)
 
     @np.errstate(over="ignore", invalid="ignore")
     def scores(self, queries: Encoded) -> Float32:

@@ -197,7 +197,8 @@ class Retriever(FullScan):
         is_plain = floor is not None and self.index is None
         if is_plain or total <= max(wanted, count // divisor):
             rows = remaining(count, deleted)
-            ranked, n_found = self._rank(one, rows, floor, offset, limit)
+            is_counted = counted is not None
+            ranked, n_found = self._rank(one, rows, floor, offset, limit, is_counted)
             return Ranking(*ranked, certified=True, total=total, found=_counted(n_found, counted))
         if scan is not None:
             error = self.error(queries, i, scan)
@@ -228,16 +229,23 @@ class Retriever(FullScan):
         return Ranking(*ranked, certified=True, total=total, found=n_found)
 
     def _rank(
-        self, query: Encoded, rows: Int64, floor: Floor | None, offset: int, limit: int
+        self,
+        query: Encoded,
+        rows: Int64,
+        floor: Floor | None,
+        offset: int,
+        limit: int,
+        is_counted: bool = False,
     ) -> tuple[Ranked, int | None]:
         """Score rows in float64, and order those that reach the floor.
 
         Returns:
-            Places offset..offset + limit of the order, and how many of the rows reach the floor; None without one.
+            Places offset..offset + limit of the order, and how many of the rows reach the floor if these are to be
+            counted; None without a floor.
         """
         if floor is None:
             return self.rank(query, rows, NOTHING_NEEDED, offset, limit)[0], None
-        return self.rank(query, rows, self._evidence(floor), offset, limit)
+        return self.rank(query, rows, self._evidence(floor), offset, limit, is_counted)
 
     def _evidence(self, floor: Floor) -> Evidence:
         dense, lexical, score = least_of(floor)

@@ -130,20 +130,28 @@ class InnerProduct:
         return dense, lexical
 
     def rank(
-        self, query: Encoded, rows: Int64, evidence: Evidence, offset: int, limit: int
+        self,
+        query: Encoded,
+        rows: Int64,
+        evidence: Evidence,
+        offset: int,
+        limit: int,
+        is_counted: bool = False,
     ) -> tuple[Ranked, int]:
         """Score the given documents, and order those that have evidence, ties by row.
 
         Returns:
-            Places offset..offset + limit of the order, and how many documents have evidence.
+            Places offset..offset + limit of the order, and how many documents have evidence; unless these are to be
+            counted, perhaps fewer.
         """
+        asked = offset, limit, int(is_counted)
         if len(rows) > _AT_ONCE:
             dense, lexical = self.score(query, rows)
             bias = self.documents.bias.take(rows).astype(np.float64)
-            return reaching_in_order(rows, dense, lexical, bias, evidence, offset, limit)
+            return reaching_in_order(rows, dense, lexical, bias, evidence, *asked)
         vector, (found, places) = _vector(query), self.documents.fetch(rows)
         with self._buffer as scratch:
-            return rank_rows(vector, found.matrix, places, rows, scratch, evidence, offset, limit)
+            return rank_rows(vector, found.matrix, places, rows, scratch, evidence, *asked)
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

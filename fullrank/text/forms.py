@@ -102,6 +102,13 @@ class FormTables:
             if len(rows) and not 0 <= rows.min() <= rows.max() < words:
                 raise ValueError("a form is not one of the known words")
 
+    @cached_property
+    def single(self) -> Lexicon:
+        """The folded keys of single words; those of compounds alone are no forms of neighbouring words."""
+        tuples = np.flatnonzero(np.diff(self.folded.ends) == 1)
+        keys = np.unique(np.searchsorted(self.folded.starts, tuples, side="right") - 1)
+        return Lexicon.of([self.folded.keys[place] for place in keys.tolist()])
+
     def of(self, row: int) -> list[tuple[int, float]]:
         first, last = self.starts[row : row + 2].tolist()
         rows, shares = self.rows[first:last].tolist(), self.shares[first:last].tolist()
@@ -212,12 +219,12 @@ class Neighbours:
         """Return the first word of neighbours that may be a form of a known word, and the one after their last."""
         if not self.sequence:
             return []
-        lexicons = (known, tables.folded.keys, tables.singulars.keys)
+        lexicons = (known, tables.single, tables.singulars.keys)
         found = self._found.get(lexicons)
         if found is None:
             plain, spelled = self._letters
-            folded, singulars = tables.folded.keys.slots, tables.singulars.keys.slots
-            slots = known.slots, folded, singulars, _IRREGULAR.slots
+            single, singulars = lexicons[1].slots, lexicons[2].slots
+            slots = known.slots, single, singulars, _IRREGULAR.slots
             found = find_joined(
                 plain.packed, spelled.packed, slots, MAX_PARTS, plain is spelled
             ).tolist()
