@@ -5,6 +5,9 @@ synced when it is finished, and hashed in chunks, so a file may be larger than m
 syncs its parent. After a failure the folder is removed. A killed writer leaves it under its temporary name, unlocked:
 ``abandoned`` finds it.
 
+A folder with a key can be resumed: ``checkpoint`` syncs the growing files and notes their sizes. The next folder with
+the same key starts with these files, cut to these sizes, and with nothing else.
+
     write_bytes, write_text, write_array   content that is in memory
     write_strings                          a string table from an iterator
     write_with                             a file that a library writes by its path
@@ -18,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -33,13 +37,15 @@ import numpy.typing as npt
 
 from fullrank.bundle.manifest import FileEntry, is_dtype
 from fullrank.bundle.verify import map_array, map_bytes
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, CollectionError
 from fullrank.storage.checks import Stored, shape_of
-from fullrank.storage.files import sync_folder
+from fullrank.storage.files import replace_file, sync_folder
 
-TEMPORARY = ".tmp-"
-ABANDONED_S = 3600.0
+TEMPORARY, RESUMABLE = ".tmp-", ".resume-"
+ABANDONED_S = {TEMPORARY: 3600.0, RESUMABLE: 7 * 86400.0}
 """How long nothing in an unlocked folder changed before it counts as abandoned: not every file system has locks."""
+
+CHECKPOINT = "checkpoint.json"
 
 _STRINGS_PER_CHUNK = 4096
 
@@ -50,17 +56,18 @@ def temporary_folder(parent: Path) -> Path:
 
 def abandoned(parent: Path) -> Iterator[Path]:
     """Yield the temporary folders under a parent whose writers are dead."""
-    for folder in sorted(parent.glob(f"{TEMPORARY}*")):
-        if folder.is_symlink() or not folder.is_dir():
-            continue
-        try:
-            changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
-            with _locked(folder, fcntl.LOCK_NB):
-                is_dead = time.time() - changed > ABANDONED_S
-        except OSError:  # it is locked, or was removed meanwhile
-            continue
-        if is_dead:
-            yield folder
+    for prefix, unchanged_s in ABANDONED_S.items():
+        for folder in sorted(parent.glob(f"{prefix}*")):
+            if folder.is_symlink() or not folder.is_dir():
+                continue
+            try:
+                changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+                with _locked(folder, fcntl.LOCK_NB):
+                    is_dead = time.time() - changed > unchanged_s
+            except OSError:  # it is locked, or was removed meanwhile
+                continue
+            if is_dead:
+                yield folder
 
 
 @contextlib.contextmanager
@@ -80,25 +87,84 @@ def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
 
 
 class StagingFolder:
-    """A new folder under ``parent``; leaving its block removes it unless published. files: those finished."""
+    """A new folder under ``parent``; leaving its block removes it unless published or kept.
 
-    def __init__(self, parent: Path) -> None:
-        self.path = temporary_folder(parent)
+    Attributes:
+        files: Those finished.
+        resumed: The note of the last checkpoint that an interrupted writer with the same key made; empty without one.
+    """
+
+    def __init__(self, parent: Path, key: str | None = None) -> None:
+        """Name a folder; with a key, one that is kept from its first checkpoint on.
+
+        Args:
+            key: Of all that its growing files depend on; part of a file name.
+        """
+        self.path = temporary_folder(parent) if key is None else parent / f"{RESUMABLE}{key}"
         self.files: dict[str, FileEntry] = {}
+        self.resumed: dict[str, Any] = {}
+        self._is_resumable = key is not None
+        self._is_kept = False
         self._names: set[str] = set()
+        # Of the last checkpoint.
+        self._sizes: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+        self._growing: dict[str, _File] = {}
+        self._arrays: dict[str, GrowingArray] = {}
         self._created: dict[str, np.memmap[Any, Any]] = {}
         self._open = contextlib.ExitStack()
         self._published = False
 
     def __enter__(self) -> StagingFolder:
+        """Make the folder. Raises BundleError where another process writes one with this key."""
         try:
-            self.path.mkdir(parents=True)
-            self._open.enter_context(_locked(self.path))
+            self.path.mkdir(parents=True, exist_ok=self._is_resumable)
+            self._open.enter_context(_locked(self.path, fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            self._open.close()
+            raise BundleError(f"{self.path}: another process is writing this bundle") from error
         except BaseException:
             self._open.close()
-            self._discard()
+            if not self._is_resumable:
+                self._discard()
             raise
+        if self._is_resumable:
+            self._resume()
         return self
+
+    def _resume(self) -> None:
+        """Cut the files of the last checkpoint to their sizes then, and remove all others."""
+        try:
+            stored = json.loads((self.path / CHECKPOINT).read_bytes())
+            sizes, rows, note = (dict(stored[name]) for name in ("sizes", "rows", "note"))
+            if any((self.path / name).stat().st_size < size for name, size in sizes.items()):
+                raise ValueError("a file is shorter than it was")
+        except (OSError, ValueError, KeyError, TypeError):
+            sizes, rows, note = {}, {}, {}
+        for path in [path for path in self.path.rglob("*") if not path.is_dir()]:
+            name = path.relative_to(self.path).as_posix()
+            if name in sizes:
+                os.truncate(path, sizes[name])
+            elif name != CHECKPOINT or not sizes:
+                path.unlink()
+        self._sizes, self._rows, self.resumed, self._is_kept = sizes, rows, note, bool(sizes)
+
+    def checkpoint(self, note: Mapping[str, Any]) -> None:
+        """Sync the growing files; the next folder with the same key starts with them as they are now, and this note."""
+        if not self._is_resumable:
+            return
+        sizes = {name: file.sync() for name, file in self._growing.items()}
+        for folder in {(self.path / name).parent for name in sizes}:
+            sync_folder(folder)
+        rows = {name: len(array) for name, array in self._arrays.items()}
+        stored = {"sizes": sizes, "rows": rows, "note": dict(note)}
+        replace_file(self.path / CHECKPOINT, json.dumps(stored))
+        self._is_kept = True
+
+    def forget(self) -> None:
+        """Remove the checkpoint, because the files that it names change from now on."""
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
+        self._is_kept = False
 
     def __exit__(
         self,
@@ -109,8 +175,15 @@ class StagingFolder:
         # Unfinished files are still buffered, and a full disk refuses even that.
         with contextlib.suppress(OSError):
             self._open.close()
-        if not self._published:
+        if self._published:
+            return
+        # The same input would be refused again.
+        if not self._is_kept or isinstance(error, BundleError | CollectionError):
             self._discard()
+        elif error is not None:
+            error.add_note(
+                f"{self.path} keeps what is done: run the same command again to go on, or delete the folder"
+            )
 
     def write_bytes(self, name: str, content: bytes | memoryview) -> None:
         file = self._file(name)
@@ -170,7 +243,10 @@ class StagingFolder:
     ) -> GrowingArray:
         """Open an .npy file of shape (unknown, *tail)."""
         kind = _storable_dtype(name, dtype)
-        return GrowingArray(self, name, self._file(name), kind, tail)
+        file = self._growing[name] = self._file(name)
+        array = GrowingArray(self, name, file, kind, tail, self._rows.get(name, 0))
+        self._arrays[name] = array
+        return array
 
     def growing_arrays(self, stem: str, stored: Stored, **sizes: int) -> GrowingArrays:
         """Open the .npy files of described arrays; the sizes are those of a row."""
@@ -182,9 +258,15 @@ class StagingFolder:
 
     def growing_strings(self, stem: str, suffix: str) -> GrowingStrings:
         """Open a string table of unknown length."""
-        text = self._file(stem + suffix)
+        text = self._growing[stem + suffix] = self._file(stem + suffix)
         offsets = self.growing_array(f"{stem}.offsets.npy", np.int64)
         return GrowingStrings(self, stem + suffix, text, offsets)
+
+    def resumed_lines(self, name: str) -> Iterator[bytes]:
+        """Yield the lines of a file of text that the last checkpoint kept."""
+        if name in self._sizes:
+            with (self.path / name).open("rb") as file:
+                yield from file
 
     def map_array(self, name: str) -> npt.NDArray[Any]:
         return map_array(self.path, name, self.files[name])
@@ -216,7 +298,7 @@ class StagingFolder:
         self._names.add(name.lower())
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = _File(path)
+        file = _File(path, is_new=name not in self._sizes)
         self._open.callback(file.close)
         return file
 
@@ -227,6 +309,8 @@ class StagingFolder:
         dtype: np.dtype[Any] | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> None:
+        self._growing.pop(name, None)
+        self._arrays.pop(name, None)
         file.sync()
         file.close()
         self._record(name, dtype, shape)
@@ -255,11 +339,20 @@ class GrowingArray:
         file: _File,
         dtype: np.dtype[Any],
         tail: tuple[int, ...],
+        rows: int = 0,
     ) -> None:
         self._folder, self._name, self._file = folder, name, file
-        self._dtype, self._tail, self._rows = dtype, tail, 0
+        self._dtype, self._tail, self._rows = dtype, tail, rows
         _write_header(file, dtype, (0, *tail))
         self._data_start = file.tell()
+        file.seek(0, os.SEEK_END)
+
+    def last(self) -> int:
+        """Return the last number of a row of them, 0 without any."""
+        return self._file.read_end(self._dtype) if self._rows else 0
+
+    def __len__(self) -> int:
+        return self._rows
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Append rows of the file's dtype and shape (any, *tail)."""
@@ -284,9 +377,10 @@ class GrowingArrays:
 
     def __init__(self, files: Mapping[str, GrowingArray]) -> None:
         self._files = files
-        self._entries = {name: 0 for name in files if name.endswith("indptr")}
+        self._entries = {n: file.last() for n, file in files.items() if n.endswith("indptr")}
         for name in self._entries:
-            files[name].append(np.zeros(1, np.int64))
+            if not len(files[name]):
+                files[name].append(np.zeros(1, np.int64))
 
     def append(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         for name, file in self._files.items():
@@ -306,8 +400,9 @@ class GrowingStrings:
         self, folder: StagingFolder, name: str, file: _File, offsets: GrowingArray
     ) -> None:
         self._folder, self._name, self._file, self._offsets = folder, name, file, offsets
-        self._bytes = 0
-        offsets.append(np.zeros(1, np.int64))
+        self._bytes = file.seek(0, os.SEEK_END)
+        if not len(offsets):
+            offsets.append(np.zeros(1, np.int64))
 
     def extend(self, strings: Iterable[str]) -> None:
         rest = iter(strings)
@@ -323,19 +418,26 @@ class GrowingStrings:
 
 
 class _File:
-    """A new file. All writes go through ``write``, except those to memory maps."""
+    """A file to write. All writes go through ``write``, except those to memory maps."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb")
+    def __init__(self, path: Path, *, is_new: bool = True) -> None:
+        self._file = path.open("xb+" if is_new else "rb+")
         self.fileno, self.seek, self.tell = self._file.fileno, self._file.seek, self._file.tell
         self.close = self._file.close
 
     def write(self, content: bytes | memoryview) -> int:
         return self._file.write(content)
 
-    def sync(self) -> None:
+    def sync(self) -> int:
+        """Sync what was written; return the size."""
         self._file.flush()
         os.fsync(self._file.fileno())
+        return os.fstat(self._file.fileno()).st_size
+
+    def read_end(self, dtype: np.dtype[Any]) -> int:
+        """Return the last number of the file, and stay at its end."""
+        self._file.seek(-dtype.itemsize, os.SEEK_END)
+        return int(np.frombuffer(self._file.read(), dtype)[0])
 
 
 def _storable_dtype(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:

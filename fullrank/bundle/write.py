@@ -10,7 +10,8 @@ most 12 bytes a short value, and each different text once). Documents are read b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,15 +56,19 @@ from fullrank.storage.strings import Lexicon, StringTable
 Batch = tuple[Sequence[Document], Encoded]
 """Documents and their encoding."""
 
+# Documents between two checkpoints of a bundle that can be resumed; some seconds of encoding.
+CHECKPOINT_EACH = 1 << 17
+
 
 def stream_bundle(
     root: Path,
     name: str,
     *,
     model: Model,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch] | Callable[[int], Iterable[Batch]],
     golden_queries: Sequence[str],
     card: Mapping[str, Any],
+    resume_key: str | None = None,
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
     log_position: LogPosition | None = None,
@@ -81,7 +86,10 @@ def stream_bundle(
         model: Stored by its ``parts()``. It is loaded again from the files and must give the golden answers bit for
             bit before the folder is published.
         batches: Distinct documents with their encodings, in ascending id order over all batches. The bundle does not
-            depend on where the batches are cut.
+            depend on where the batches are cut. With ``resume_key`` a function that returns the batches from a
+            document's row on.
+        resume_key: Of the model and the documents, part of a file name: where a writer with this key was
+            interrupted, go on from its last checkpoint. None: begin anew, and leave nothing when interrupted.
         golden_queries: Answered now and replayed at every load; a few dozen are enough.
         card: Any JSON about the training; not part of the bundle id.
         sample_queries: Queries that tune the fast mode; they should not have been trained on.
@@ -103,7 +111,7 @@ def stream_bundle(
     created = (created or datetime.now(UTC)).astimezone(UTC)
     canonical_json(card)
     parts = model.parts()
-    folder = StagingFolder(Path(root) / name)
+    folder = StagingFolder(Path(root) / name, resume_key)
     try:
         with folder:
             _write_model(folder, parts, progress)
@@ -124,12 +132,14 @@ def stream_bundle(
                 if sample_queries and len(encoded) >= FAST_FROM:
                     queries = model.encode_queries(sample_queries)
                     sections["index"]["fast"] = _tuned_effort(retriever, queries, progress)
-                if prefers_records(encoded):
-                    write_records(folder, encoded)
             folder.finish_arrays()
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.write_text(GOLDEN, golden.dump(answers))
+            if "index" in sections and prefers_records(encoded):
+                progress("records", 0, 0)
+                write_records(folder, encoded)
+            folder.forget()
             config = parts.config
             # The check maps all files again and loads a second model, so drop the arrays that made them.
             del parts, columns, encoded, ids, scorer, retriever
@@ -137,9 +147,10 @@ def stream_bundle(
             with folder.locked():
                 target = _finish(folder, name, created, config, card, sections, log_position, floor)
     except OSError as error:
-        raise BundleError(
-            f"cannot write {error.filename or folder.path}: {error.strerror}"
-        ) from error
+        refused = BundleError(f"cannot write {error.filename or folder.path}: {error.strerror}")
+        for note in getattr(error, "__notes__", ()):
+            refused.add_note(note)
+        raise refused from error
     return target
 
 
@@ -159,13 +170,20 @@ def _write_model(folder: StagingFolder, parts: Parts, progress: Progress) -> Non
 
 
 def _write_documents(
-    folder: StagingFolder, model: Model, batches: Iterable[Batch]
+    folder: StagingFolder,
+    model: Model,
+    batches: Iterable[Batch] | Callable[[int], Iterable[Batch]],
 ) -> tuple[Encoded, StringTable, ColumnsBuilder]:
     """Write the documents and map them again: their encoding and their ids; and collect their fields for filters."""
     columns = ColumnsBuilder()
     rows = folder.growing_arrays("documents/", Encoded.STORED, N=model.n_dense)
     ids, lines = folder.growing_strings(IDS, ".txt"), folder.growing_strings(FIELDS, ".jsonl")
-    n_documents, last_id = 0, None
+    n_documents, last_id = folder.resumed.get("documents", 0), folder.resumed.get("last_id")
+    if callable(batches):
+        for line in folder.resumed_lines(f"{FIELDS}.jsonl"):
+            columns.add(json.loads(line))
+        batches = batches(n_documents)
+    noted = n_documents
     for documents, encoded in batches:
         check_shapes(encoded, len(documents), model.n_dense, model.n_sparse)
         check_values(encoded)
@@ -181,6 +199,11 @@ def _write_documents(
         for document in documents:
             columns.add(document.fields)
         n_documents += len(documents)
+        if n_documents - noted >= CHECKPOINT_EACH:
+            folder.checkpoint({"documents": n_documents, "last_id": last_id})
+            noted = n_documents
+    if n_documents >= CHECKPOINT_EACH:
+        folder.checkpoint({"documents": n_documents, "last_id": last_id})
     rows.finish()
     ids.finish()
     lines.finish()

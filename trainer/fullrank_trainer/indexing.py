@@ -8,6 +8,7 @@ single documents it knows how many training queries led to those whose ids are i
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import fullrank
 from fullrank.bundle import log_position_of, open_bundle, open_model, open_stage, stream_bundle
 from fullrank.bundle.manifest import Manifest, check_name
 from fullrank.bundle.write import Batch
@@ -89,7 +91,10 @@ def index(
         BundleError: the bundle cannot be read or written.
         CollectionError: the corpus or the queries cannot be read.
         FullrankError: a worker process died.
-        On any error the partial bundle is removed.
+
+    Whatever stops the run, no part of the bundle is visible. A run that was interrupted after its first hundred
+    thousand documents keeps those that it has encoded: the same call goes on behind them. A run that is refused because
+    of its input leaves nothing.
 
     Example:
         >>> index("bundles/shop/shop-20260102t030405z-1a2b3c4d", "corpus.jsonl.gz", "bundles").documents
@@ -108,13 +113,21 @@ def index(
     with reporter or Reporter() as reporter, CorpusFile(corpus, scratch=_existing(out)) as source:
         counts = source.report.counts()
         reporter.log("read", corpus=str(source.path), **counts)
-        encoding = _encoded(source, model, bundle, batch, processes or _cores(), reporter)
-        with closing(encoding) as batches, reporter.callback() as progress:
+
+        def encoded(start: int) -> Iterator[Batch]:
+            return stack.enter_context(
+                closing(
+                    _encoded(source, model, bundle, batch, processes or _cores(), reporter, start)
+                )
+            )
+
+        with ExitStack() as stack, reporter.callback() as progress:
             path = stream_bundle(
                 out,
                 name or manifest.name,
                 model=model,
-                batches=batches,
+                batches=encoded,
+                resume_key=_key(manifest, source),
                 golden_queries=_sample(given, GOLDEN, _SEED)
                 or _make_queries(source, model, GOLDEN, _SEED),
                 sample_queries=_sample(given, TUNING, _SEED + 1)
@@ -141,13 +154,28 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
+def _key(manifest: Manifest, source: CorpusFile) -> str:
+    """Return the same for all runs whose encoded documents are the same."""
+    parts = (fullrank.__version__, manifest.bundle_id, source.fingerprint)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
 def _encoded(
-    source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, reporter: Reporter
+    source: CorpusFile,
+    model: Model,
+    bundle: Path,
+    batch: int,
+    processes: int,
+    reporter: Reporter,
+    start: int,
 ) -> Generator[Batch, None, None]:
-    batches = _batches(source.documents(), batch)
-    processes = min(processes, 1 + len(source) // (_LEAST_BATCHES * batch))
+    """Encode the documents from a row on."""
+    if start:
+        reporter.log("resumed", documents=start)
+    batches = _batches(source.documents(start), batch)
+    processes = min(processes, 1 + (len(source) - start) // (_LEAST_BATCHES * batch))
     with (
-        reporter.stage("encode", total=len(source)) as stage,
+        reporter.stage("encode", total=len(source) - start) as stage,
         closing(encode_batches(batches, model, bundle, processes)) as found,
     ):
         parent = open_bundle(bundle, verify=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fullrank.errors import CollectionError
 from fullrank.storage import strict_json
@@ -195,7 +195,17 @@ def id_problem(id: str) -> str | None:
     return f"{id!r} has a tab, newline or control character" if _CONTROL.search(id) else None
 
 
-def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
+class Seen(Protocol):
+    """The line number of each id so far, as a dict has them."""
+
+    def __contains__(self, id: str, /) -> bool: ...
+
+    def __getitem__(self, id: str, /) -> int: ...
+
+    def __setitem__(self, id: str, number: int, /) -> None: ...
+
+
+def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: Seen) -> str:
     """Return the "_id" of a line and add it to ``seen`` (id → line number). Raises CollectionError."""
     id = string_field(lines, number, item, "_id")
     if problem := id_problem(id):

@@ -1,10 +1,10 @@
 """Read a corpus that is larger than memory: check it in one pass, then read it in id order.
 
 The first pass reads every line as strictly as a collection is read and stores where each document's
-line begins. It needs about 100 bytes a document while it lasts, because it has to refuse an id that
-comes twice, and 8 bytes a document afterwards. If the ids already ascend, the second pass reads the
-file from front to back; otherwise it seeks. Gzipped input and pipes cannot seek, so they are copied
-to an anonymous temporary file, which disappears with the process.
+line begins, 8 bytes a document. It has to refuse an id that comes twice: while ids ascend it needs
+16 bytes and the id for that, else about 150 bytes a document. If all ids ascend, the second pass
+reads the file from front to back; otherwise it seeks. Gzipped input and pipes cannot seek, so they
+are copied to an anonymous temporary file, which disappears with the process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fullrank_trainer.collection.pairs import falls_into
 from fullrank_trainer.lines import (
     Lines,
     ReadReport,
+    Seen,
     find_file,
     id_field,
     read_objects,
@@ -81,9 +82,11 @@ def find_corpus(folder: Path) -> Path:
     return found.parent.resolve() / found.name if ".." in found.parts else found
 
 
-def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Document]]:
-    """Yield (line number, document) in the order of the file. Raises CollectionError."""
-    seen: dict[str, int] = {}
+def iter_documents(
+    lines: Lines, report: ReadReport, seen: Seen | None = None
+) -> Iterator[tuple[int, Document]]:
+    """Yield (line number, document) in the order of the file; note its id in ``seen``. Raises CollectionError."""
+    seen = {} if seen is None else seen
     for number, item in read_objects(lines, report):
         try:
             id_field(lines, number, item, seen)
@@ -175,9 +178,9 @@ class CorpusFile:
         except (orjson.JSONDecodeError, AttributeError, KeyError) as error:
             raise CollectionError(f"{self.path}: changed while it was read") from error
 
-    def documents(self) -> Iterator[Document]:
-        """Iterate over all documents in ascending id order."""
-        return map(self.document, range(len(self)))
+    def documents(self, start: int = 0) -> Iterator[Document]:
+        """Iterate over the documents from a row on, in ascending id order."""
+        return map(self.document, range(start, len(self)))
 
     def close(self) -> None:
         if self._file is not None:
@@ -210,18 +213,56 @@ class _PositionedLines(Lines):
             yield number, line
 
 
+class _Ids:
+    """Ids and their line numbers, as a dict; packed while they ascend, because an equal one would not."""
+
+    def __init__(self) -> None:
+        self._text, self._ends, self._numbers = bytearray(), array("q"), array("q")
+        self._last: str | None = None
+        self._known: dict[str, int] | None = None
+
+    def __contains__(self, id: str) -> bool:
+        if self._known is None and (self._last is None or id > self._last):
+            return False
+        return id in self.known
+
+    def __getitem__(self, id: str) -> int:
+        return self.known[id]
+
+    def __setitem__(self, id: str, number: int) -> None:
+        if self._known is not None:
+            self._known[id] = number
+            return
+        self._text += id.encode("utf-8", "surrogatepass")
+        self._ends.append(len(self._text))
+        self._numbers.append(number)
+        self._last = id
+
+    @property
+    def ascend(self) -> bool:
+        return self._known is None
+
+    @property
+    def known(self) -> dict[str, int]:
+        """The line number of each id, in the order of the file."""
+        if self._known is None:
+            text, start, self._known = bytes(self._text), 0, {}
+            for end, number in zip(self._ends, self._numbers, strict=True):
+                self._known[text[start:end].decode("utf-8", "surrogatepass")] = number
+                start = end
+            self._text, self._ends, self._numbers = bytearray(), array("q"), array("q")
+        return self._known
+
+
 def _line_starts(lines: _PositionedLines, report: ReadReport) -> Int64:
-    ids: list[str] = []
-    starts = array("q")
-    in_order = True
-    for _, document in iter_documents(lines, report):
-        in_order = in_order and (not ids or ids[-1] < document.id)
-        ids.append(document.id)
+    ids, starts = _Ids(), array("q")
+    for _ in iter_documents(lines, report, ids):
         starts.append(lines.line_start)
     found = np.array(starts, np.int64)
-    if in_order:
+    if ids.ascend:
         return found
-    return found[sorted(range(len(ids)), key=ids.__getitem__)]
+    in_file = list(ids.known)
+    return found[sorted(range(len(in_file)), key=in_file.__getitem__)]
 
 
 # Texts of links between documents.

@@ -79,17 +79,25 @@ def index(
     else:
         if shards is not None:
             raise FullrankError("--shards needs --ray, for example --ray local")
-        result = run_index(
-            resolve(Path(bundle)),
-            Path(corpus),
-            Path(out),
-            name,
-            queries=None if queries is None else Path(queries),
-            batch=batch,
-            processes=processes,
-            exported_from=None if exported_from is None else resolve(exported_from),
-            reporter=Reporter(as_json=json),
-        )
+        try:
+            result = run_index(
+                resolve(Path(bundle)),
+                Path(corpus),
+                Path(out),
+                name,
+                queries=None if queries is None else Path(queries),
+                batch=batch,
+                processes=processes,
+                exported_from=None if exported_from is None else resolve(exported_from),
+                reporter=Reporter(as_json=json),
+            )
+        except (
+            KeyboardInterrupt,
+            SystemError,
+        ) as stopped:  # numba may raise the second for the first
+            for note in getattr(stopped, "__notes__", ()):
+                typer.echo(note, err=True)
+            raise
     if json:
         print_json(result.as_dict())
         return

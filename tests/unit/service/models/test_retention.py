@@ -136,6 +136,16 @@ def test_only_folders_of_dead_writers_are_swept(root: Path) -> None:
     assert not left.exists()
 
 
+def test_an_interrupted_index_is_swept_after_a_week(root: Path) -> None:
+    left, fresh = root / "docs/.resume-left", root / "docs/.resume-fresh"
+    for folder, days in ((left, 8), (fresh, 6)):
+        folder.mkdir()
+        at = time.time() - days * 86400
+        os.utime(folder, (at, at))
+    assert [removed.path for removed in prune(root, keep=9)] == [left]
+    assert fresh.is_dir()
+
+
 def test_the_command_lists_before_it_removes(root: Path) -> None:
     def run(*arguments: str) -> str:
         result = CliRunner().invoke(build_app(), ["bundles", "prune", str(root), *arguments])

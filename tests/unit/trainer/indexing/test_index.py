@@ -13,6 +13,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from fullrank_trainer import indexing as encoders
 from fullrank_trainer.indexing import encode_batches, index
 from fullrank_trainer.workers import Worker
 from tests.golden.test_golden import DOCUMENTS, WORDS, planted_model, write_planted
+from tests.killing import killing
 from tests.reranking import stage_of
 
 QUIET = Reporter(quiet=True)
@@ -274,6 +276,130 @@ def test_an_interrupted_indexing_leaves_no_bundle(
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
+def stopped_after(
+    batches: int, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] = KeyboardInterrupt
+) -> list[int]:
+    """Let the next run fail after so many batches; return the rows that each later run begins at."""
+    real, begun = indexing._encoded, []
+
+    def encoded(*arguments: Any) -> Iterator[Any]:
+        begun.append(arguments[-1])
+        for done, batch in enumerate(real(*arguments)):
+            if done == batches and len(begun) == 1:
+                raise error
+            yield batch
+
+    monkeypatch.setattr(indexing, "_encoded", encoded)
+    return begun
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError, FullrankError])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupted_indexing_goes_on(
+    error: type[BaseException],
+    processes: int,
+    straight: Bundle,
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second run begins at the last checkpoint, and writes what an uninterrupted one writes."""
+    monkeypatch.setattr(publish, "CHECKPOINT_EACH", 20)
+    begun = stopped_after(5, monkeypatch, error)
+    path, out = corpus(tmp_path / "in", random.Random(3).sample(lines(), COUNT)), tmp_path / "out"
+
+    def run(batch: int) -> Bundle:
+        result = index(bundle, path, out, batch=batch, processes=processes, reporter=QUIET)
+        return open_bundle(result.path)
+
+    with pytest.raises((error, BundleError)) as raised:
+        run(10)
+    [kept] = (out / "planted").iterdir()
+    assert any(str(kept) in note for note in raised.value.__notes__)
+    assert list_bundles(out) == []
+    found = run(7)
+    assert begun == [0, 40]
+    assert found.bundle_id == straight.bundle_id
+    assert found.manifest.files == straight.manifest.files
+    assert found.manifest.columns == straight.manifest.columns
+    assert [one.name for one in (out / "planted").iterdir()] == [found.version]
+
+
+def test_other_documents_begin_anew(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish, "CHECKPOINT_EACH", 20)
+    begun = stopped_after(5, monkeypatch)
+    path, out = corpus(tmp_path / "in", lines()), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        index(bundle, path, out, batch=10, processes=1, reporter=QUIET)
+    path = corpus(tmp_path / "in", [*lines()[:-1], '{"_id": "d99999", "text": "apple"}'])
+    index(bundle, path, out, batch=10, processes=1, reporter=QUIET)
+    assert begun == [0, 0]
+
+
+def test_a_refused_document_leaves_nothing(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command would be refused again, so no checkpoint stays."""
+    monkeypatch.setattr(publish, "CHECKPOINT_EACH", 20)
+    deep = '{"_id": "d99999", "deep": ' + "[" * 300 + "]" * 300 + "}"
+    path = corpus(tmp_path / "in", [*lines(), deep])
+    with pytest.raises(BundleError, match="d99999"):
+        index(bundle, path, tmp_path / "out", batch=10, processes=1, reporter=QUIET)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_two_runs_do_not_write_one_bundle(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = corpus(tmp_path / "in", lines()), tmp_path / "out"
+    real = indexing._encoded
+
+    def encoded(*arguments: Any) -> Iterator[Any]:
+        monkeypatch.setattr(indexing, "_encoded", real)
+        with pytest.raises(BundleError, match="another process is writing"):
+            index(bundle, path, out, processes=1, reporter=QUIET)
+        yield from real(*arguments)
+
+    monkeypatch.setattr(indexing, "_encoded", encoded)
+    assert index(bundle, path, out, processes=1, reporter=QUIET).documents == COUNT
+
+
+KILLED = """
+from pathlib import Path
+from fullrank.bundle import write
+from fullrank.progress import Reporter
+from fullrank_trainer.indexing import index
+
+write.CHECKPOINT_EACH = 20
+
+def work(folder):
+    [bundle] = folder.glob("parent/planted/planted-*")
+    index(bundle, folder / "corpus.jsonl", folder / "out", batch=10, processes=1,
+          reporter=Reporter(quiet=True))
+"""
+
+
+@pytest.mark.sweep
+def test_a_run_killed_at_any_step_goes_on(straight: Bundle, bundle: Path, tmp_path: Path) -> None:
+    """Before each step on files in turn: the next run has the same result, and nothing else stays."""
+    with killing(KILLED) as program:
+        for step in count(0, 3):
+            folder = tmp_path / str(step)
+            shutil.copytree(bundle.parent, folder / "parent/planted")
+            corpus(folder, lines())
+            is_killed = program.killed_before(step, folder)
+            if is_killed and not ((folder / "out").exists() and list_bundles(folder / "out")):
+                assert not program.killed_before(1 << 30, folder)
+            [info] = list_bundles(folder / "out")
+            assert open_bundle(info.path).bundle_id == straight.bundle_id
+            assert [one.name for one in info.path.parent.iterdir()] == [info.version]
+            shutil.rmtree(folder)
+            if not is_killed:
+                return
+
+
 def test_a_dead_worker_is_reported(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +464,7 @@ def test_a_killed_indexing_leaves_no_visible_bundle(
         stderr=subprocess.PIPE,
         text=True,
     )
-    dense = "planted/.tmp-*/documents/dense.npy"
+    dense = "planted/.resume-*/documents/dense.npy"
     until = time.monotonic() + 60
     while not any(file.stat().st_size > 10_000 for file in out.glob(dense)):
         assert process.poll() is None
