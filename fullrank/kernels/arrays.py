@@ -53,7 +53,7 @@ prefetch: Callable[..., None] = _typed_prefetch
 
 
 @helper
-def prefetch_row(table: Float32 | Int8 | Int32, row: int, numbers: int) -> None:
+def prefetch_row(table: Float32 | Int8 | UInt8 | Int32, row: int, numbers: int) -> None:
     """Ask for a row of a table; `numbers` of its elements are one line."""
     width = table.shape[1]
     for j in range(0, width, numbers):

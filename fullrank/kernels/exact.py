@@ -12,9 +12,19 @@ from fullrank.kernels.arrays import (
     Int64,
     Mask,
     prefetch,
+    prefetch_row,
     rounding_in_kernel,
 )
-from fullrank.kernels.compiler import FLOAT64, INT64, array, check_inside, helper, kernel, several
+from fullrank.kernels.compiler import (
+    FLOAT64,
+    INT64,
+    array,
+    check_inside,
+    helper,
+    kernel,
+    output,
+    several,
+)
 from fullrank.kernels.index import (
     LIMITS,
     QUERY,
@@ -25,7 +35,9 @@ from fullrank.kernels.index import (
     Slack,
     Tables,
 )
-from fullrank.kernels.scan import LEVELS, plan_words, scan_slots
+from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.scan import LEVELS, lists_of, minus, plan_words, scan_slots
+from fullrank.kernels.select import push
 
 # What the posting lists of a query's words add to the documents, of frequent words the heads of their lists only.
 
@@ -207,3 +219,149 @@ def rows_in_reach(
             below_g, above_g = off - below[added], off + above[added]
             return True, may_be, scores, below_g, above_g, n_certain, open_rows
         added = max(min(added + 1, len(planned)), _first_below(widths, widths[added] / 2))
+
+
+# The rows that may reach a known score, found without a look at most documents.
+#
+# Words are read in the order of their plan, until the others together are too light: a document without a word that is
+# read has at most
+#
+#     above of the others + ‖u‖ max ‖v‖ + max |b| < the known score
+#
+# So only the documents of the lists read may reach it (MaxScore, Turtle and Flood 1995). The signature of each and then
+# its code lower its bound.
+
+# Reading more entries than one for so many documents takes longer than the bounds of all.
+_WORTH_READING = 2
+
+
+@helper
+def read_lists(tables: Tables, words: Int32, weights: Float64, scores: Float32) -> Int32:
+    """Add up the lists of words, int32 and float64 (m,), and return the slots read, each once.
+
+    Args:
+        scores: float32 (n,), zero before; not zero afterwards where a slot was read.
+    """
+    slots, impacts, limits = tables.postings.slots, tables.postings.impacts, tables.postings.limits
+    place, stop = lists_of(tables.postings.indptr, len(slots), words)
+    found, size = np.empty(np.sum(stop - place), np.int32), 0
+    for i in range(len(words)):
+        low = np.float64(limits[words[i], 0])
+        step = (np.float64(limits[words[i], 1]) - low) / LEVELS * weights[i]
+        low *= weights[i]
+        for p in range(place[i], stop[i]):
+            if p + _AHEAD < stop[i]:
+                prefetch(scores, slots[p + _AHEAD])
+            slot = slots[p]
+            check_inside(slot, len(scores))
+            score = scores[slot]
+            found[size] = slot
+            size += score == 0
+            score += np.float32(low + step * impacts[p])
+            scores[slot] = score if score != 0 else _READ
+    return found[:size]
+
+
+@helper
+def rows_of(tables: Tables, found: Int64, uppers: Float64, least: float) -> Int64:
+    """Return the rows of the slots whose score may reach one."""
+    rows, kept, size = tables.cells.rows, np.empty(len(found), np.int64), 0
+    for i in range(len(found)):
+        kept[size] = rows[found[i]]
+        size += uppers[i] >= least
+    return kept[:size]
+
+
+@kernel(
+    several(types.boolean, array("int64")),
+    TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, INT64,
+    output("float32"),
+)  # fmt: skip
+def rows_reaching_score(
+    tables: Tables,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    deleted: Mask,
+    limits: Limits,
+    most: int,
+    scores: Float32,
+) -> tuple[bool, Int64]:
+    """Find the rows that may be among the best `wanted` with evidence and reach the score `limits.least`.
+
+    Args:
+        most: Give up where more rows than this may.
+        scores: float32 (n,), zero before and afterwards.
+
+    Returns:
+        Whether they were found, which takes words that decide much; and the rows, in no order.
+    """
+    postings, lists, nothing = tables.postings, tables.shortlists, np.empty(0, np.int64)
+    rows, codes, scales, bias = (
+        tables.cells.rows,
+        tables.codes.codes,
+        tables.codes.scales,
+        tables.codes.bias,
+    )
+    largest_bias, signed, signatures = tables.codes.largest_bias, lists.signed, lists.signatures
+    planned, s, below, above, errors = plan_words(postings.indptr, postings.limits, words, weights)
+    largest = query.size + largest_bias + above[0] - below[0]
+    rounded = rounding_in_kernel(len(planned) + _ROUNDINGS, largest)
+    others = query.length * tables.outline.longest + largest_bias + rounded
+    if not others < limits.least:
+        return False, nothing
+    added = _first_below(above, limits.least - others)
+    added = _with_short_lists(planned, postings.indptr, added)
+    n_entries = 0
+    for i in range(added):
+        n_entries += postings.indptr[planned[i] + 1] - postings.indptr[planned[i]]
+    if n_entries > max(len(rows) // _WORTH_READING, _CHEAP_ENTRIES):
+        return False, nothing
+    read = read_lists(tables, planned[:added], s[:added], scores)
+    off = errors[added] + rounded
+    reached = minus(limits.least, others + off + above[added])
+    found, sums, count = np.empty(len(read), np.int64), np.empty(len(read), np.float32), 0
+    for i in range(len(read)):
+        slot = read[i]
+        found[count], sums[count] = slot, scores[slot]
+        # Without a branch: which of them reach it cannot be predicted.
+        count += scores[slot] >= reached
+        scores[slot] = 0
+    # Signatures tell which documents have a word that was not read; one without a signature may be in any.
+    bits, values, n_bits = np.empty(len(planned), np.int64), np.empty(len(planned)), 0
+    anywhere = off
+    for i in range(added, len(planned)):
+        bit, value = np.searchsorted(signed, planned[i]), above[i] - above[i + 1]
+        if bit < len(signed) and signed[bit] == planned[i]:
+            bits[n_bits], values[n_bits] = bit, value
+            n_bits += 1
+        else:
+            anywhere += value
+    uppers, size = np.empty(count), 0
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch_row(signatures, found[i + _AHEAD], 64)
+        slot, upper = found[i], sums[i] + anywhere
+        for k in range(n_bits):
+            if signatures[slot, bits[k] >> 3] >> (bits[k] & 7) & 1:
+                upper += values[k]
+        if upper + others >= limits.least and not (len(deleted) and deleted[rows[slot]]):
+            found[size], sums[size], uppers[size] = slot, sums[i], upper
+            size += 1
+    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
+    count, n_best, error = 0, 0, query.error + rounded
+    best, best_slots = np.empty(limits.wanted), np.empty(limits.wanted, np.int64)
+    for i in range(size):
+        if i + _AHEAD < size:
+            prefetch_row(codes, found[i + _AHEAD], 64)
+        slot, lower = found[i], sums[i] - off + below[added]
+        product = np.float64(code_product(code, shift, codes, slot) * scale * scales[slot])
+        upper = uppers[i] + product + bias[slot] + error
+        if upper >= limits.least:
+            found[count], uppers[count] = slot, upper
+            count += 1
+            if product - error >= limits.dense or lower >= limits.lexical:
+                n_best = push(best, best_slots, n_best, lower + product + bias[slot] - error, slot)
+    worst = max(limits.least, best[0]) if n_best == limits.wanted else limits.least
+    chosen = rows_of(tables, found[:count], uppers[:count], worst)
+    return (True, chosen) if len(chosen) <= most else (False, nothing)

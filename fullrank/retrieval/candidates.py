@@ -239,6 +239,42 @@ def index_candidates(
     return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)], None
 
 
+rows_reaching_score = direct(exact.rows_reaching_score)
+
+
+def rows_from_score(
+    index: Index,
+    scratch: Scratch,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    wanted: int,
+    deleted: Mask | None,
+    floor: Floor | None,
+    counted: int | None,
+    least: float,
+) -> Int64 | None:
+    """Find the rows that may be among the top `wanted` and reach `least`, from the lists of few words.
+
+    Arguments are those of ``index_candidates``.
+
+    Returns:
+        The rows, in no order; None where only a scan of all documents tells: the score is not known, the words of the
+        query decide too little, or the documents that reach the floor are to be counted.
+    """
+    if least == -math.inf or (floor is not None and counted is not None):
+        return None
+    try:
+        is_found, rows = rows_reaching_score(
+            index.tables, query, words, weights, mask_of(deleted), limits_of(floor, wanted, least),
+            max(_FEW, 2 * wanted), scratch.buffers.scores,
+        )  # fmt: skip
+    except BaseException:  # a MemoryError, too, can come after sums were written
+        scratch.clear()
+        raise
+    return rows if is_found else None
+
+
 # Candidates of the fast mode: documents that a cheap estimate puts among the best, to be scored in float64.
 #
 #     read        the posting lists of the query's words, of frequent words the heads

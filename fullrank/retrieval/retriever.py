@@ -1,8 +1,9 @@
 """Search over encoded documents: exact with a proof, or fast.
 
     exact   scan all documents with a bound on the error, score in float64 those that may be in the top k (select.py).
-            The scan reads an index where there is one, else the encoded documents (candidates.py). Where
-            there is a fast mode, its k-th score is what the others have to reach.
+            The scan reads an index where there is one, else the encoded documents (candidates.py). Where there is a
+            fast mode, its k-th score is what the others have to reach. Most queries have words that decide so much
+            that few lists tell which documents may, without a scan.
     fast    score in float64 the candidates of the dense and of the sparse side (candidates.py)
 
 Both modes score all documents in float64 when a filter leaves few.
@@ -26,6 +27,7 @@ from fullrank.retrieval.candidates import (
     Scratch,
     fast_candidates,
     index_candidates,
+    rows_from_score,
     rows_reaching,
 )
 from fullrank.retrieval.index import Effort, Index
@@ -205,26 +207,35 @@ class Retriever(FullScan):
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             assert self.index is not None
+            assert self._scratch is not None
             u, words, weights, _ = one.row(0)
             query = coded(u, self.index.tables.codes, self.index.tables.outline)
             look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf
-            found = None if effort is None else look(effort, least, floor)
-            if found is not None:
-                rows, is_full = found
-                ranked, _ = self._rank(one, rows, floor, offset, limit)
-                if len(ranked[0]) == limit or (is_known and not is_full):
-                    return Ranking(*ranked, certified=False, total=total)
-            elif self.index.cells.n_cells > 1 and not is_known:
+            by_score = partial(
+                rows_from_score, self.index, self._scratch, query, words, weights, wanted, deleted, floor,
+                counted,
+            )  # fmt: skip
+            reaching = by_score(least)
+            if reaching is None and effort is not None:
+                found = look(effort, least, floor)
+                if found is not None:
+                    ranked, _ = self._rank(one, found[0], floor, offset, limit)
+                    if len(ranked[0]) == limit or (is_known and not found[1]):
+                        return Ranking(*ranked, certified=False, total=total)
+            elif reaching is None and self.index.cells.n_cells > 1 and not is_known:
                 found = look(_FIRST_LOOK, least, floor)
                 if found is not None and len(found[0]) >= wanted:
                     kth, _ = self._rank(one, found[0], floor, wanted - 1, 1)
                     least = max([least, *kth[1].tolist()])
-            rows, n_found = index_candidates(
-                self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
-            )  # fmt: skip
-            if n_found is None and floor is not None and counted is not None:
-                n_found = self.count(one, floor, counted, deleted=deleted)
+                    reaching = by_score(least)
+            if reaching is None:
+                reaching, n_found = index_candidates(
+                    self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
+                )  # fmt: skip
+                if n_found is None and floor is not None and counted is not None:
+                    n_found = self.count(one, floor, counted, deleted=deleted)
+            rows = reaching
         ranked, _ = self._rank(one, rows, floor, offset, limit)
         return Ranking(*ranked, certified=True, total=total, found=n_found)
 

@@ -17,7 +17,7 @@ from fullrank.kernels import exact
 from fullrank.kernels.exact import MIN_REFINED, rows_in_reach
 from fullrank.kernels.index import CodedQuery, Outline
 from fullrank.kernels.scan import scan_slots
-from fullrank.retrieval import Ranking, Retriever, retriever
+from fullrank.retrieval import Floor, Ranking, Retriever, retriever
 from fullrank.retrieval import candidates as finding
 from fullrank.retrieval import candidates as index_scan
 from fullrank.retrieval import tune as tuning
@@ -452,3 +452,56 @@ def products(made: Outline, query: CodedQuery) -> np.ndarray:
 
 def in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
     return np.zeros(shape, dtype)
+
+
+def frequent_words(rng: np.random.Generator, count: int) -> Encoded:
+    """Random texts of 40 words, of which the more frequent ones weigh less."""
+    shares = 0.6 / np.arange(1, 41)
+    weights = rng.uniform(0.5, 1.0, (count, 40)) * (rng.random((count, 40)) < shares)
+    weights = (weights / shares * rng.choice([1, 1, 1, -0.2], (count, 40))).astype(np.float32)
+    rows, indices = np.nonzero(weights)
+    indptr = np.searchsorted(rows, np.arange(count + 1)).astype(np.int64)
+    sparse = Rows(indptr, indices.astype(np.int32), weights[rows, indices], 40)
+    dense = rng.normal(size=(count, 8)).astype(np.float32)
+    return Encoded(dense, sparse, rng.normal(size=count).astype(np.float32))
+
+
+@pytest.mark.parametrize("most_signed", [512, 2])
+@pytest.mark.parametrize("share_deleted", [0.0, 0.5])
+def test_a_known_score_is_reached_without_the_lists_of_light_words(
+    monkeypatch: pytest.MonkeyPatch, most_signed: int, share_deleted: float
+) -> None:
+    monkeypatch.setattr(building, "MAX_SIGNED_WORDS", most_signed)
+    found_of: list[int] = []
+    known = finding.rows_from_score
+
+    def counting(*arguments: Any) -> Any:
+        rows = known(*arguments)
+        found_of.append(-1 if rows is None else len(rows))
+        return rows
+
+    monkeypatch.setattr(retriever, "rows_from_score", counting)
+    rng = np.random.default_rng(3)
+    documents, queries = frequent_words(rng, 6000), frequent_words(rng, 40)
+    index = replace(index_in_memory(documents, cells=40), effort=Effort(4, 16, 256, 64, 24))
+    plain, indexed = Retriever(documents), Retriever(documents, None, index)
+    mask = rng.random(len(documents)) < share_deleted
+    for i, [dense, lexical] in enumerate(zip(*brute(queries, documents), strict=True)):
+        one = queries.slice(i, i + 1)
+        own = -np.sort(-lexical)
+        for floor in (None, Floor(lexical=float(own[50])), Floor(float(np.sort(dense)[-9]))):
+            asked: dict[str, Any] = {"limit": 10, "deleted": mask, "floor": floor}
+            # By the score of a first look, and with the score of an earlier part.
+            [truth], [found] = plain.search(one, **asked), indexed.search(one, **asked)
+            assert_same_bits(found, truth)
+            for place in (0, 4, 9):
+                if place >= len(truth.rows):
+                    continue
+                least = float(truth.scores[place])
+                wanted = truth.take(np.flatnonzero(truth.scores >= least))
+                [found] = indexed.search(one, **asked, least=least)
+                assert_same_bits(found.take(np.arange(len(wanted.rows))), wanted)
+    # Of most, without those before any score is known.
+    n_found = np.array(found_of)
+    assert np.count_nonzero(n_found >= 0) > 150
+    assert n_found.max() <= 192
