@@ -25,12 +25,17 @@ WORKERS = 4
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, Any]:
-    """Fork WORKERS processes one after another; return their output, and the memory of all after all have answered."""
+def workers(
+    bundle: Path, queries: Sequence[str], scratch: Path, count: int = WORKERS
+) -> dict[str, Any]:
+    """Fork processes one after another; return their output, and the memory of all after all have answered."""
     asked = scratch / "queries.json"
     asked.write_text(json.dumps(list(queries)), "utf-8")
     parent = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.performance.footprint", str(bundle), str(asked)],
+        [
+            *(sys.executable, "-m", "benchmarks.performance.footprint"),
+            *(str(bundle), str(asked), str(count)),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -42,7 +47,7 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
         if not line:
             raise RuntimeError(f"the workers ended with {parent.wait()}")
         processes, found = json.loads(line)
-        memory = _summed(processes)
+        memory = summed(processes)
     finally:
         parent.communicate("end\n")
     return {
@@ -55,7 +60,7 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
     }
 
 
-def _summed(processes: Sequence[int]) -> dict[str, float]:
+def summed(processes: Sequence[int]) -> dict[str, float]:
     """Return the proportional memory of all these processes together."""
     memory = [_memory(process) for process in processes]
     return {
@@ -71,11 +76,11 @@ def _memory(pid: int) -> dict[str, int]:
     return {name: 1024 * int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
 
 
-def _fork_workers(path: Path, queries: Sequence[str]) -> None:
+def _fork_workers(path: Path, queries: Sequence[str], count: int) -> None:
     """Fork workers, print their process ids (the first is this one) and reports, and wait for a line."""
     import_to_share("fullrank_service.app")
     ends, processes, found = [], [os.getpid()], []
-    for _ in range(WORKERS):
+    for _ in range(count):
         ours, theirs = socket.socketpair()
         worker = Forked(partial(_work, path, queries, theirs), [theirs.fileno()])
         theirs.close()
@@ -111,5 +116,5 @@ def _work(path: Path, queries: Sequence[str], end: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    place, asked = sys.argv[1:]
-    _fork_workers(Path(place), json.loads(Path(asked).read_text()))
+    place, asked, number = sys.argv[1:]
+    _fork_workers(Path(place), json.loads(Path(asked).read_text()), int(number))

@@ -9,7 +9,7 @@ as candidates. bm25s, with its defaults, is measured on the same queries, candid
 (benchmarks.peers.bm25), and tf-idf as a bundle of its own.
 
 train_seconds      wall time of the training process: reading, counting, training, writing
-train_peak_gib     largest sum of resident memory of that process and its children, sampled every 50 ms from /proc
+train_peak_gib     largest sum of resident memory of that process and its children, sampled from /proc
                    (shared pages count twice)
 value              the mean over the seeds; `values` has each, and the seconds and memory are the largest
 query_us           with --cost: µs to encode and search one query, exact, ten documents, on one thread; and those of the

@@ -298,13 +298,13 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def on_one_core() -> None:
-    """Restart on one core with one thread per library; libraries read the variables at import."""
+def on_one_core(module: str) -> None:
+    """Restart a module on one core with one thread per library; libraries read the variables at import."""
     last = max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {last})
     if any(os.environ.get(name) != "1" for name in _THREADS):
         environment = os.environ | dict.fromkeys(_THREADS, "1")
-        command = [sys.executable, "-m", "benchmarks.performance.retrieval", *sys.argv[1:]]
+        command = [sys.executable, "-m", module, *sys.argv[1:]]
         os.execve(sys.executable, command, environment)
 
 
@@ -312,7 +312,7 @@ def main() -> None:
     """Prepare, measure and report; exit 1 if a bar is missed."""
     given = parser().parse_args()
     if not given.prepare:
-        on_one_core()
+        on_one_core("benchmarks.performance.retrieval")
     with Lab("retrieval", given) as lab:
         lab.machine = machine(_PACKAGES)
         kept = Kept(lab.store.folder, given.seed, TERMS, given.seconds, lab.report)

@@ -27,7 +27,7 @@ import faiss
 import numpy as np
 import orjson
 
-from benchmarks.harness.processes import peak_kib
+from benchmarks.harness.processes import run_measured
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
 from fullrank.bundle import open_bundle
@@ -94,8 +94,6 @@ class Kept:
 
     def bundle(self, name: str) -> Path:
         """Return the bundle of a corpus: ``debian``, or a number of resampled documents."""
-        from fullrank_trainer.indexing import index
-
         model = self.model()
         if name == DEBIAN:
             return model
@@ -104,20 +102,22 @@ class Kept:
         there = _bundle_in(root)
         if there is not None:
             return there
-        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-        with self._lent() as report:
-            made = index(model, folder, root, "resampled", queries=self._queries(), reporter=report)
+        given = [str(model), str(folder), "--out", str(root), "--name", "resampled"]
+        run = run_measured(["index", *given, "--queries", str(self._queries()), "--json"])
+        made = json.loads(run.out)
         facts = {
-            "documents": made.documents,
-            "seconds": round(made.seconds, 1),
+            "documents": made["documents"],
+            "seconds": round(made["seconds"], 1),
+            "processor_s": round(run.processor_s, 1),
             "cores": len(os.sched_getaffinity(0)),
-            "peak_resident_gb": round(peak_kib() * 1024 / 1e9, 3),
+            "peak_resident_gb": round(run.peak_gib * 2**30 / 1e9, 3),
+            "peak_anonymous_gb": round(run.peak_anonymous_gib * 2**30 / 1e9, 3),
         }
         (root / "built.json").write_text(json.dumps(facts), "utf-8")
-        return made.path
+        return Path(made["bundle"])
 
     def built(self, name: str) -> dict[str, Any] | None:
-        """Return the time to encode and to index a corpus, and the memory of the process that did."""
+        """Return the time to encode and to index a corpus, and the memory of the processes that did."""
         if name == DEBIAN:
             return None
         facts: dict[str, Any] = orjson.loads(

@@ -206,7 +206,7 @@ def space_table(corpora: Corpora) -> Table:
         [list(row.values()) for row in rows],
         [
             "4 workers GB: proportional set size of all, the service's code included; their own: not shared",
-            "built: fullrank index, from the texts to the bundle; peak: resident, pages of mapped files included",
+            "built: fullrank index, from the texts to the bundle; peak: resident in all processes, mapped files too",
         ],
     )
 

@@ -82,11 +82,14 @@ def find_corpus(folder: Path) -> Path:
     return found.parent.resolve() / found.name if ".." in found.parts else found
 
 
-def iter_documents(
-    lines: Lines, report: ReadReport, seen: Seen | None = None
-) -> Iterator[tuple[int, Document]]:
-    """Yield (line number, document) in the order of the file; note its id in ``seen``. Raises CollectionError."""
-    seen = {} if seen is None else seen
+def iter_documents(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Document]]:
+    """Yield (line number, document) in the order of the file. Raises CollectionError."""
+    for number, item in _checked(lines, report, {}):
+        yield number, to_document(item)
+
+
+def _checked(lines: Lines, report: ReadReport, seen: Seen) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object of a document); note its id in ``seen``. Raises CollectionError."""
     for number, item in read_objects(lines, report):
         try:
             id_field(lines, number, item, seen)
@@ -99,7 +102,7 @@ def iter_documents(
         if not item.get("text", "").strip():
             report.empty_documents += 1
         report.documents += 1
-        yield number, to_document(item)
+        yield number, item
     if not report.documents:
         raise CollectionError(f"{lines.path}: no documents")
 
@@ -256,7 +259,7 @@ class _Ids:
 
 def _line_starts(lines: _PositionedLines, report: ReadReport) -> Int64:
     ids, starts = _Ids(), array("q")
-    for _ in iter_documents(lines, report, ids):
+    for _ in _checked(lines, report, ids):
         starts.append(lines.line_start)
     found = np.array(starts, np.int64)
     if ids.ascend:

@@ -46,7 +46,7 @@ def measured_here(arguments: Sequence[str]) -> Measured:
         with pytest.raises(SystemExit) as stopped:
             cli.main()
     assert not stopped.value.code
-    return Measured(out.getvalue(), 0.0, 0.0)
+    return Measured(out.getvalue(), 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.sweep

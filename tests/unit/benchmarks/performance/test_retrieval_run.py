@@ -79,3 +79,33 @@ def test_a_small_run_reports_every_figure(data: Path, tmp_path: Path) -> None:
     assert '"training"' not in output
     assert '"encode"' not in output
     assert again["corpora"]["1000"]["bytes"] == found["corpora"]["1000"]["bytes"]
+
+
+@pytest.mark.slow
+def test_sizes_are_measured_and_served(data: Path, tmp_path: Path) -> None:
+    command = ["--json", "--sizes", "1000,2000", "--queries", "25", "--seconds", "2"]
+    command += ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.performance.sizes",
+            *command,
+            "--swap",
+            "1000",
+            "--compact",
+            "1000",
+        ],
+        env={**os.environ, "FULLRANK_DATA": str(data)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["certified_share"] for row in found["sizes"]] == [1, 1]
+    [table] = found["tables"]
+    lines = {line[0]: line[1:] for line in table["rows"]}
+    assert float(lines["bytes on disk, GB"][0]) < float(lines["bytes on disk, GB"][1])
+    for what in ("swap", "compact"):
+        during = found["served"][what][what]
+        assert (during["failed"], during["searches"] > 0) == (0, True)

@@ -486,6 +486,36 @@ def test_a_killed_indexing_leaves_no_visible_bundle(
         time.sleep(0.05)
 
 
+@pytest.mark.sweep
+def test_ctrl_c_says_how_to_go_on(bundle: Path, tmp_path: Path) -> None:
+    many = [
+        f'{{"_id": "d{i:06}", "text": "apple bread"}}'
+        for i in range(publish.CHECKPOINT_EACH + 30_000)
+    ]
+    path, out = corpus(tmp_path / "in", many), tmp_path / "out"
+    command = [sys.executable, "-m", "fullrank", "index", str(bundle), str(path), "--out", str(out)]
+
+    def started() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+
+    process, until = started(), time.monotonic() + 120
+    while not list(out.glob("planted/.resume-*/checkpoint.json")):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    [kept] = out.glob("planted/.resume-*")
+    assert f"{kept} keeps what is done: run the same command again" in " ".join(output.split())
+    again = started()
+    assert again.stderr is not None
+    resumed = f"resumed  documents {publish.CHECKPOINT_EACH}\n"
+    assert resumed in iter(again.stderr.readline, "")
+    again.kill()
+    again.communicate()
+
+
 def children(pid: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
