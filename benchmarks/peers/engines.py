@@ -1,4 +1,4 @@
-"""Engines that a user would install otherwise: bm25s, tantivy, SQLite FTS5, PostgreSQL, FAISS and LanceDB.
+"""Engines that a user would install otherwise: bm25s, tantivy, SQLite FTS5, PostgreSQL, groonga, FAISS and LanceDB.
 
 Those that match words stem English words, as the documentation of each shows; a query means any of its words. The
 server of PostgreSQL listens on a socket in a temporary folder and ends with the benchmark; it does not run as root, so
@@ -7,11 +7,13 @@ root starts it as the user `postgres`, whom the package creates.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import time
 import weakref
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import faiss
 import numpy as np
@@ -239,6 +242,111 @@ def _server() -> Iterator[Path]:
             yield folder
         finally:
             run(programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+
+
+GROONGA_SCORERS = ("{}", "scorer_tf_idf({})", "scorer_tf_at_most({}, 1)")
+"""Of groonga: occurrences, tf-idf, and one for a word that occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groonga:
+    """How groonga searches.
+
+    Attributes:
+        indexed: fields that it matches, title first.
+        stored: fields of an answer.
+        scorer: of a field.
+        title: weight of the title.
+        all_words: every word must occur.
+    """
+
+    indexed: Sequence[str]
+    stored: Sequence[str]
+    scorer: str = GROONGA_SCORERS[-1]
+    title: int = 1
+    all_words: bool = False
+
+    def __str__(self) -> str:
+        words = "all words" if self.all_words else "any word"
+        return f"{self.scorer.format('field')}, title * {self.title}, {words}"
+
+    def path(self, text: str, limit: int) -> str:
+        """Return the path of a search. A query of stop words alone keeps them."""
+        found, stop = _words(text), import_module("bm25s.stopwords").STOPWORDS_EN
+        found = [word for word in found if word not in stop] or found
+        weights = (self.title, *[1] * (len(self.indexed) - 1))
+        columns = zip(map(self.scorer.format, self.indexed), weights, strict=True)
+        asked = {
+            "table": "Documents",
+            "match_columns": " || ".join(f"{column} * {weight}" for column, weight in columns),
+            "query": (" " if self.all_words else " OR ").join(found),
+            "match_escalation_threshold": "-1",
+            "sort_keys": "-_score",
+            "limit": str(limit),
+            "output_columns": ",".join(("_key", "_score", *self.stored)),
+        }
+        return f"/d/select?{urlencode(asked)}"
+
+
+def write_groonga(
+    folder: Path, documents: Sequence[Mapping[str, str]], indexed: Sequence[str]
+) -> None:
+    """Write a groonga database ``folder/db`` of documents with ``_key`` and equal fields."""
+    names = [name for name in documents[0] if name != "_key"]
+    commands = [
+        "plugin_register token_filters/stem",
+        "table_create Documents TABLE_HASH_KEY ShortText",
+        *(f"column_create Documents {name} COLUMN_SCALAR Text" for name in names),
+        "table_create Words TABLE_PAT_KEY ShortText --default_tokenizer TokenBigram"
+        " --normalizer NormalizerAuto --token_filters TokenFilterStem",
+        "load --table Documents",
+        json.dumps(documents),
+        *(
+            f"column_create Words of_{name} COLUMN_INDEX|WITH_POSITION Documents {name}"
+            for name in indexed
+        ),
+    ]
+    folder.mkdir()
+    done = subprocess.run(
+        ["groonga", "-n", folder / "db"], input="\n".join(commands), capture_output=True, text=True
+    )
+    results = done.stdout.splitlines()
+    if done.returncode or any(not line.startswith("[[0,") for line in results if line):
+        sys.exit(f"groonga: {done.stderr or done.stdout}")
+
+
+@contextmanager
+def groonga_engines(documents: Fields) -> Iterator[list[Engine]]:
+    """Index the fields with groonga, title first, and answer as long as the context lasts, over a pipe.
+
+    Raises FileNotFoundError if groonga is not installed.
+    """
+    names = list(documents[0])
+    with tempfile.TemporaryDirectory(prefix="fullrank-groonga-") as scratch:
+        folder = Path(scratch) / "data"
+        write_groonga(folder, [{"_key": str(i), **d} for i, d in enumerate(documents)], names)
+        command = ["groonga", "--log-path", f"{folder}/log", f"{folder}/db"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("groonga has no pipes")
+        asking, answers = process.stdin, process.stdout
+
+        def engine(name: str, groonga: Groonga) -> Engine:
+            def search(text: str, limit: int) -> list[int]:
+                asking.write(groonga.path(text, limit) + "\n")
+                reply = json.loads(answers.readline())
+                return [int(hit[0]) for hit in reply[1][0][2:]]
+
+            return Engine(name, search, processes=(process.pid,))
+
+        try:
+            yield [
+                engine("groonga, any word", Groonga(names, ())),
+                engine("groonga, all words", Groonga(names, (), all_words=True)),
+            ]
+        finally:
+            process.communicate()
 
 
 HNSW = {"M": 32, "efConstruction": 200, "efSearch": 128}

@@ -41,6 +41,7 @@ from benchmarks.peers.engines import (
     Engine,
     bm25s_engine,
     faiss_engines,
+    groonga_engines,
     lancedb_engine,
     minilm_encoder,
     postgres_engines,
@@ -80,14 +81,16 @@ class Contender:
     texts: Sequence[str]
 
 
-def quality(contender: Contender, asked: Asked, metric: str, places: Sequence[int]) -> Float64:
-    """Return the measure of each chosen query, float64 (len(places),)."""
+def quality(
+    contender: Contender, asked: Asked, metric: str, places: Sequence[int], depth: int = DEPTH
+) -> Float64:
+    """Return the measure over ``depth`` places of each chosen query, float64 (len(places),)."""
     values = np.zeros(len(places))
     for i, place in enumerate(places):
         judgement = asked.judgements[place]
-        found = contender.engine.search(contender.texts[place], DEPTH + len(judgement.excluded))
+        found = contender.engine.search(contender.texts[place], depth + len(judgement.excluded))
         rows = np.array(found, np.int64)
-        grades = ranked_grades(rows[~np.isin(rows, judgement.excluded)][:DEPTH], judgement)
+        grades = ranked_grades(rows[~np.isin(rows, judgement.excluded)][:depth], judgement)
         if metric == "mrr":
             values[i] = reciprocal_rank(grades)
         else:
@@ -122,6 +125,21 @@ def our_bundle(name: str, recipe: str, work: Path) -> Path:
     return work / "bundles" / f"{name.replace('/', '-')}{suffix}"
 
 
+def trained_bundle(name: str, recipe: str, data: PeerData, work: Path) -> Path:
+    """Return the folder of a bundle's versions; train the bundle if it is missing."""
+    folder = our_bundle(name, recipe, work)
+    if not folder.is_dir():
+        command = [sys.executable, "-m", "fullrank", "train", str(data.collection.path)]
+        options = ["--out", str(folder.parent), "--name", folder.name, "--recipe", recipe]
+        options += (
+            ["--set", "spelling=0", "--set", "title=1", "--set", "title_forms=false"]
+            if recipe == "bm25"
+            else []
+        )
+        subprocess.run([*command, *options], cwd=_REPOSITORY, check=True)
+    return folder
+
+
 def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Contender:
     """Return a bundle of this project, searched exactly."""
     bundle = open_bundle(our_bundle(name, recipe, work))
@@ -140,16 +158,7 @@ def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Co
 def prepare(name: str, data: PeerData, work: Path, encoders: Sequence[str]) -> None:
     """Train the bundles that are missing and encode the documents."""
     for recipe in RECIPES[name]:
-        folder = our_bundle(name, recipe, work)
-        if not folder.is_dir():
-            command = [sys.executable, "-m", "fullrank", "train", str(data.collection.path)]
-            options = ["--out", str(folder.parent), "--name", folder.name, "--recipe", recipe]
-            options += (
-                ["--set", "spelling=0", "--set", "title=1", "--set", "title_forms=false"]
-                if recipe == "bm25"
-                else []
-            )
-            subprocess.run([*command, *options], cwd=_REPOSITORY, check=True)
+        trained_bundle(name, recipe, data, work)
     for encoder_name in encoders:
         vectors = _vector_file(name, encoder_name, work)
         stored_vectors(vectors, _encoder(encoder_name, work), data.documents)
@@ -179,6 +188,7 @@ def open_engines(
         engines.append(bm25s_engine(data.clicked, "bm25s, clicked text"))
     engines += [tantivy_engine(fields), sqlite_engine(fields)]
     engines += stack.enter_context(postgres_engines(fields))
+    engines += stack.enter_context(groonga_engines(fields))
     for encoder_name in encoders:
         encode = _encoder(encoder_name, work)
         vectors = stored_vectors(_vector_file(name, encoder_name, work), encode, data.documents)
@@ -224,11 +234,11 @@ def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, A
     }
 
 
-def picture(result: dict[str, Any], file: Path) -> Path:
+def picture(result: dict[str, Any], file: Path, x: str = "queries a second on one core") -> Path:
     """Draw one panel for each collection; a line joins our systems that no other of ours beats in both."""
     panels = {
         f"{name}, {found['documents']:,} documents": Frontier(
-            found["metric"].upper(),
+            found["metric"].upper() if "@" not in found["metric"] else found["metric"],
             {
                 system: (line["queries_per_core_second"], line["value"], line["ours"])
                 for system, line in found["systems"].items()
@@ -236,7 +246,7 @@ def picture(result: dict[str, Any], file: Path) -> Path:
         )
         for name, found in result["collections"].items()
     }
-    return frontier(file, panels, x="queries a second on one core")
+    return frontier(file, panels, x=x)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

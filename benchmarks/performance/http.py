@@ -119,15 +119,15 @@ class Rounds:
             "connections": self.system.connections,
             "workers": len(self.system.server.workers),
             "requests": requests,
-            "requests_per_second": _short(np.median(self.per_second())),
-            "p50_ms": _short(np.median([load.p50_s for load in self.loads]) * 1e3),
-            "p99_ms": _short(np.median([load.p99_s for load in self.loads]) * 1e3),
-            "worker_cpu_us_per_request": _short(1e6 / np.median(self.per_cpu_second())),
-            "wrk_cpu_us_per_request": _short(sum(n.cpu_s for n in self.loads) / requests * 1e6),
+            "requests_per_second": short(np.median(self.per_second())),
+            "p50_ms": short(np.median([load.p50_s for load in self.loads]) * 1e3),
+            "p99_ms": short(np.median([load.p99_s for load in self.loads]) * 1e3),
+            "worker_cpu_us_per_request": short(1e6 / np.median(self.per_cpu_second())),
+            "wrk_cpu_us_per_request": short(sum(n.cpu_s for n in self.loads) / requests * 1e6),
             "bytes_per_answer": round(sum(load.bytes for load in self.loads) / requests),
-            "embeddings_from_cache": _short(np.mean(self.cached)) if self.cached else None,
+            "embeddings_from_cache": short(np.mean(self.cached)) if self.cached else None,
             "stages_us_per_request": {
-                stage: _short(seconds / requests * 1e6) for stage, seconds in self.stages.items()
+                stage: short(seconds / requests * 1e6) for stage, seconds in self.stages.items()
             },
         }
 
@@ -136,30 +136,33 @@ def shares(found: Mapping[str, Mapping[str, Rounds]]) -> dict[str, dict[str, flo
     """Compute every reported ratio within the rounds."""
     one, two = found["one"], found["two"]
     ratios = {
-        f"share_of_empty_route_{name.replace(', ', '_')}": _over(one[name], one["empty"])
+        f"share_of_empty_route_{name.replace(', ', '_')}": over(one[name], one["empty"])
         for name in ("fast", "exact", "fast, zipf", "exact, zipf")
     }
     if two:
         for name, of in (("", "fast"), ("_exact", "exact"), ("_empty", "empty")):
-            ratios[f"two_workers_over_one{name}"] = _over(two[f"{of}, two"], two[of])
+            ratios[f"two_workers_over_one{name}"] = over(two[f"{of}, two"], two[of])
         by_cpu = 2 * two["fast, two"].per_cpu_second() / two["fast"].per_cpu_second()
-        ratios["two_workers_over_one_by_cpu"] = _quartiles(by_cpu)
+        ratios["two_workers_over_one_by_cpu"] = quartiles(by_cpu)
         for mode in ("fast", "exact"):
-            share = _over(two[f"{mode}, two"], two["empty, two"])
+            share = over(two[f"{mode}, two"], two["empty, two"])
             ratios[f"share_of_empty_route_{mode}_two_workers"] = share
     return ratios
 
 
-def _over(some: Rounds, other: Rounds) -> dict[str, float]:
-    return _quartiles(some.per_second() / other.per_second())
+def over(some: Rounds, other: Rounds) -> dict[str, float]:
+    """Return the median and quartiles of a ratio of requests per second, each within a round."""
+    return quartiles(some.per_second() / other.per_second())
 
 
-def _quartiles(values: Float64) -> dict[str, float]:
+def quartiles(values: Float64) -> dict[str, float]:
+    """Return the median and the quartiles, rounded."""
     low, median, high = np.percentile(values, (25, 50, 75)).tolist()
-    return {"median": _short(median), "q25": _short(low), "q75": _short(high)}
+    return {"median": short(median), "q25": short(low), "q75": short(high)}
 
 
-def _short(value: SupportsFloat) -> float:
+def short(value: SupportsFloat) -> float:
+    """Round to four digits."""
     return float(f"{float(value):.4g}")
 
 

@@ -51,7 +51,13 @@ def serving(
     ready        path that is answered with 200 once it takes requests
     Exits where the server ends before that.
     """
-    process, url = start(module, environment, ready, len(cores))
+    with _held(*start(module, environment, ready, len(cores)), cores) as server:
+        yield server
+
+
+@contextmanager
+def _held(process: subprocess.Popen[bytes], url: str, cores: Sequence[int]) -> Iterator[Server]:
+    """Give each worker of a started server a core, wait until they are idle; stop the server when the block ends."""
     try:
         workers = _workers(process.pid, len(cores))
         for worker, core in zip(workers, cores, strict=True):
@@ -62,6 +68,32 @@ def serving(
         yield found
     finally:
         stop(process)
+
+
+_CONFIG = """
+daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  groonga_database {folder}/db; groonga_log_path off; groonga_query_log_path off;
+  server {{ listen {address}; location /d/ {{ groonga on; }} }}
+}}
+"""
+
+
+@contextmanager
+def groonga_server(folder: Path, core: int) -> Iterator[Server]:
+    """Serve ``folder/db`` with groonga's build of nginx, in one process on a core."""
+    url = _free_url()
+    address = url.removeprefix("http://")
+    (folder / "httpd.conf").write_text(_CONFIG.format(folder=folder, address=address), "utf-8")
+    options = ["-p", f"{folder}/", "-c", folder / "httpd.conf", "-e", folder / "error.log"]
+    process = subprocess.Popen(["groonga-httpd", *map(str, options)])
+    _wait_until_ready(process, f"{url}/d/status")
+    with _held(process, url, [core]) as server:
+        yield server
 
 
 def start(
@@ -76,15 +108,13 @@ def start(
         workers: their number.
         grouped: in a process group of its own, for `kill`. A signal to the benchmark's group then does not end it.
     """
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    url = _free_url()
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("FULLRANK_")},
         **dict.fromkeys(_THREADS, "1"),
         "FULLRANK_LOG_LEVEL": "warning",
         **environment,
-        "FULLRANK_PORT": str(port),
+        "FULLRANK_PORT": url.rpartition(":")[2],
         "FULLRANK_WORKERS": str(workers),
     }
     process = subprocess.Popen(
@@ -93,13 +123,24 @@ def start(
         cwd=ROOT,
         process_group=0 if grouped else None,
     )
-    url = f"http://127.0.0.1:{port}"
+    _wait_until_ready(process, url + ready)
+    return process, url
+
+
+def _free_url() -> str:
+    """Return an address of this machine on a port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
+    """Return once a started server answers ``url`` with 200; stop it and exit if it does not."""
     try:
-        _wait_for(url + ready, process)
+        _wait_for(url, process)
     except BaseException:
         stop(process)
         raise
-    return process, url
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -171,8 +212,9 @@ local requests, place = {}, 0
 
 function init(args)
   local headers = {["Content-Type"] = "application/json"}
-  for body in io.lines(args[1]) do
-    requests[#requests + 1] = wrk.format("POST", "/v1/search", headers, body)
+  for line in io.lines(args[1]) do
+    requests[#requests + 1] = line:sub(1, 1) == "/" and wrk.format("GET", line)
+      or wrk.format("POST", "/v1/search", headers, line)
   end
   place = tonumber(args[2])
 end
@@ -230,6 +272,8 @@ class Wrk:
         cores: Sequence[int],
     ) -> Load:
         """Send the lines of a file from line ``start`` on, repeatedly; each connection waits for its answer.
+
+        A line is the body of a search, or a path that begins with a slash, which is sent by GET.
 
         Raises RuntimeError where a request failed or was not answered with 200.
         """

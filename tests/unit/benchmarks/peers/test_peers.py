@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import ir_measures
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from ir_measures import MAP, MRR, nDCG
 
 from benchmarks.harness.derive import is_cold
 from benchmarks.peers import bm25
+from benchmarks.peers.engines import Groonga, groonga_engines
 from benchmarks.peers.fusion import fuse_ranks, fuse_weighted
 from benchmarks.peers.minilm import Progress, Schedule, batches, rate_at, validator
 from benchmarks.peers.protocol import (
@@ -30,7 +34,9 @@ from benchmarks.peers.protocol import (
     top_rows,
     unit_rows,
 )
+from benchmarks.performance.vectors import points, whole
 from fullrank.errors import CollectionError
+from fullrank.storage.encoding import Encoded, Rows
 from fullrank.text.words import words
 from fullrank_trainer.evaluation.trec import write_qrels as write_trec_qrels
 from tests.planted import write_planted, write_planted_links, write_qrels
@@ -316,3 +322,55 @@ def test_a_setting_without_a_value_is_refused(words: list[str]) -> None:
 def test_an_unknown_system_is_named(folder: Path) -> None:
     with pytest.raises(SystemExit, match="no system 'bm26'"):
         bm25.main(["--collection", str(folder), "--systems", "bm26", "--in-process"])
+
+
+@pytest.mark.parametrize(
+    ("text", "all_words", "query"),
+    [
+        ("Copy the files, copy!", False, "copy OR files"),
+        ("Copy the files", True, "copy files"),
+        ("to be OR not", False, "to OR be OR or OR not"),  # nothing but stop words
+        ('a (b) "OR"', False, "b"),
+    ],
+)
+def test_groonga_is_asked_for_words(text: str, all_words: bool, query: str) -> None:
+    groonga = Groonga(["title", "text"], ["text"], "f({})", 3, all_words)
+    asked = parse_qs(urlsplit(groonga.path(text, 7)).query)
+    assert asked["query"] == [query]
+    assert asked["match_columns"] == ["f(title) * 3 || f(text) * 1"]
+    assert asked["limit"] == ["7"]
+    assert asked["output_columns"] == ["_key,_score,text"]
+
+
+@pytest.mark.skipif(shutil.which("groonga") is None, reason="no groonga on PATH")
+def test_groonga_finds_documents_with_any_or_all_of_the_words() -> None:
+    fields = [
+        {"title": "copy", "text": "copies a file"},
+        {"title": "zip", "text": "archives of files"},
+        {"title": "date", "text": "shows the time"},
+    ]
+    with groonga_engines(fields) as (any_word, all_words):
+        assert any_word.search("copy files", 10) == [0, 1]
+        assert all_words.search("copy files", 10) == [0]
+        assert all_words.search("copy time", 10) == []
+
+
+def test_one_sparse_vector_has_the_whole_score() -> None:
+    rng = np.random.default_rng(2)
+
+    def encoded(count: int) -> Encoded:
+        words = rng.random((count, 9), np.float32) * (rng.random((count, 9)) < 0.5)
+        dense = rng.normal(size=(count, 4)).astype(np.float32)
+        bias = rng.normal(size=count).astype(np.float32)
+        return Encoded(dense, Rows.from_csr(sp.csr_array(words.astype(np.float32))), bias)
+
+    d, q = encoded(7), encoded(3)
+    found = whole(q, np.ones(3, np.float32)).csr() @ whole(d, d.bias).csr().T
+    expected = q.dense @ d.dense.T + q.sparse.csr().toarray() @ d.sparse.csr().toarray().T + d.bias
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-5)
+
+
+def test_a_system_for_each_effort_answers_in_order() -> None:
+    systems = dict(points("e", (2, (3, 0.5)), lambda place, effort: (place, effort)))
+    assert list(systems) == ["e 2", "e 3 0.5"]
+    assert systems["e 3 0.5"]([4, 1]) == [(4, (3, 0.5)), (1, (3, 0.5))]

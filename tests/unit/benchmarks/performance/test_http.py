@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -73,6 +75,39 @@ def test_a_missing_load_generator_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match="wrk is not on PATH"):
         Wrk(tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="no wrk on PATH")
+def test_paths_are_sent_by_get_and_bodies_by_post(tmp_path: Path) -> None:
+    seen: Counter[tuple[str, str, bytes]] = Counter()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            seen[self.command, self.path, body] += 1
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    lines = tmp_path / "lines"
+    lines.write_text('/d/select?query=a+b\n{"query": "c"}\n')
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        cores = sorted(os.sched_getaffinity(0))
+        load = Wrk(tmp_path).run(url, lines, 0, connections=1, seconds=1, cores=cores)
+        server.shutdown()
+    get, post = ("GET", "/d/select?query=a+b", b""), ("POST", "/v1/search", b'{"query": "c"}')
+    assert set(seen) == {get, post}
+    assert abs(seen[get] - seen[post]) <= 1
+    assert load.requests <= seen.total() <= load.requests + 1
 
 
 @pytest.mark.slow
