@@ -36,7 +36,6 @@ from fullrank.models.unseen import OpenModel, live_model
 from fullrank.models.words import Words
 from fullrank.progress import Reporter
 from fullrank.retrieval import MATCHES, Floor, Match, Ranking, Retriever
-from fullrank.retrieval.candidates import COUNTED
 from fullrank.retrieval.retriever import Explanation, explain
 from fullrank.search.complete import Prefixes
 from fullrank.search.highlight import Highlight, check_highlight
@@ -236,7 +235,8 @@ class Bundle:
             offset: How many of the best documents to skip.
             filter: Which documents may be returned, in the JSON form of docs/api.md.
             exclude: Ids of documents that must not be returned; unknown ids are ignored.
-            mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact).
+            mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact). The total
+                of the fast mode is of the documents that it found; there may be more.
             min_score: The score that a hit must reach, in place of the evidence that the bundle asks for.
             explain: Attach to each hit the words that contributed most.
             match: Which words of the query a hit must have: "all" that some document has, "any", or "auto", which
@@ -296,9 +296,6 @@ class Bundle:
             floor = floor.of_any_word()
             query = replace(query, floor=floor)
             found = documents.search(query, count, offset=start, deleted=deleted, mode=mode)
-        if mode == "fast" and floor is not None and not found.is_total:
-            n_found = documents.count(query, floor, deleted)
-            found = replace(found, total=min(n_found, COUNTED), is_total=n_found <= COUNTED)
         if first:
             length = found.total if found.is_total else sys.maxsize
             hits, _ = page.put(found.hits[: page.ranked_limit], length, first)

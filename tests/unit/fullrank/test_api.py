@@ -136,7 +136,10 @@ def test_min_score_keeps_the_hits_that_reach_it(bundle: Bundle, mode: str) -> No
         for limit, offset in ((10, 0), (2, 0), (1, 1), (2, 4), (3, 7), (len(kept) or 1, 0)):
             found = bundle.search("red apple", limit, offset=offset, mode=mode, min_score=least)
             assert found.hits == kept[offset : offset + limit]
-            assert (found.total, found.is_total) == (len(kept), True)
+            if mode == "exact" or len(found.hits) < limit:
+                assert (found.total, found.is_total) == (len(kept), True)
+            else:  # the fast mode counts what it found
+                assert (found.total, found.is_total) == (offset + limit, False)
 
 
 def test_search_leaves_out_excluded_and_filtered_documents(bundle: Bundle) -> None:
