@@ -34,8 +34,9 @@ from fullrank_service.documents.sqlitelog import LogPlace
 # needs as much memory again as the segments that it merges.
 
 
-# Without a new view for this long, segments of all sizes are merged.
-_IDLE_S = 0.5
+# Without a new view for this long, segments of all sizes are merged; where views never pause, once in so many times as
+# long, so that writes in small steps leave two large segments, too.
+_IDLE_S, _BUSY = 0.5, 20
 _MAX_REST_S = 1.0
 
 
@@ -49,6 +50,8 @@ class Merger:
         self._views: dict[int, View] = {}
         self._merged: dict[int, Merged] = {}
         self._offered = 0.0
+        # When segments of all sizes were last due.
+        self._tidied: dict[int, float] = {}
         self._lock = threading.Lock()
         self._thread = Repeater(
             "merge", self._merge_next, lambda: _IDLE_S if self._views else None,
@@ -68,6 +71,7 @@ class Merger:
         with self._lock:
             self._views[id(view.bundle)] = view
             self._offered = time.monotonic()
+            self._tidied.setdefault(id(view.bundle), self._offered)
         self._thread.nudge()
 
     def adopted(self, view: View) -> View:
@@ -81,16 +85,22 @@ class Merger:
         with self._lock:
             self._views.pop(key, None)
             self._merged.pop(key, None)
+            self._tidied.pop(key, None)
 
     def _merge_next(self) -> None:
         """Merge what is due first; a bundle whose last merge was not adopted yet waits."""
-        idle = time.monotonic() - self._offered >= _IDLE_S
+        now = time.monotonic()
+        idle = now - self._offered >= _IDLE_S
         with self._lock:
             waiting = [(key, view) for key, view in self._views.items() if key not in self._merged]
         for key, view in waiting:
-            segments = view.due(idle=idle)
+            is_every = idle or now - self._tidied.get(key, now) >= _BUSY * _IDLE_S
+            segments = view.due(idle=is_every)
+            if is_every:
+                with self._lock:
+                    self._tidied[key] = now
             if segments:
-                if idle:
+                if is_every:
                     trim_heap()  # of what encoding has left, before a large merge takes as much again
                 merged = view.merge(segments)
                 prepare_ads([merged.part])

@@ -118,3 +118,31 @@ async def test_segments_are_merged_in_the_background_while_writes_go_on(
     assert {id: view.fields(id)["text"] for id in left} == left
     found = view.search(view.model.encode_queries(["files"]), 1000)
     assert {hit.id for hit in found.hits} >= left.keys()
+
+
+@pytest.mark.sweep
+async def test_writes_that_never_pause_leave_few_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 1)
+    monkeypatch.setattr(segments, "_TIER", 1000)  # no merge by size
+    monkeypatch.setattr(merging, "_IDLE_S", 5)
+    monkeypatch.setattr(merging, "_BUSY", 0.1)
+    make_bundle(tmp_path, "docs")
+    bundle = open_bundle(find_bundle(tmp_path, "docs"))
+    tail = Tail(LogPlace.of_file(tmp_path / "log"), poll_s=0.001)
+    tail.prepare(bundle)
+    log = SqliteLog(tmp_path / "log")
+    tail.start()
+    seq, sizes = 0, list[int]()
+    try:
+        async with asyncio.timeout(30):
+            while seq < 20 or sizes[-1] > 2:
+                seq += 1
+                write = Write(f"n{seq}", b'{"text": "files"}')
+                log.commit([Submission("docs", [write], lambda first: b"")], Caps())
+                sizes.append(len((await tail.view(bundle, seq, 30)).added))
+                await asyncio.sleep(0.01)
+    finally:
+        log.close()
+        tail.close()
