@@ -140,8 +140,9 @@ def read_heads(
 MAX_CANDIDATES_PER_HIT, MIN_REFINED = 8, 1024
 # Roundings of a score besides those of its words.
 _ROUNDINGS = 8
-# So many entries of lists take less time than the scores of the candidates that they rule out.
-_CHEAP_ENTRIES = 8192
+# So many entries of lists take less time than the scores of the candidates that they rule out: of a scan of all
+# documents, and of a search for a known score.
+_CHEAP_ENTRIES, _CHEAP_OF_FEW = 8192, 4096
 
 
 @helper
@@ -154,12 +155,12 @@ def _first_below(widths: Float64, most: float) -> int:
 
 
 @helper
-def _with_short_lists(planned: Int32, indptr: Int64, added: int) -> int:
-    """Return how many words to add: more than `added` while the lists of the others are short together."""
+def _with_short_lists(planned: Int32, indptr: Int64, added: int, cheap: int) -> int:
+    """Return how many words to add: more than `added` while these others have at most `cheap` entries together."""
     n_entries = 0
     while added < len(planned):
         n_entries += indptr[planned[added] + 1] - indptr[planned[added]]
-        if n_entries > _CHEAP_ENTRIES:
+        if n_entries > cheap:
             break
         added += 1
     return added
@@ -201,7 +202,7 @@ def rows_in_reach(
     if not max(error, over) < np.inf:
         return False, nothing, no_scores, error, error, 0, nothing
     added = _first_below(widths, max(2 * query_error, most_left_out * widths[0]))
-    added = _with_short_lists(planned, postings.indptr, added)
+    added = _with_short_lists(planned, postings.indptr, added, _CHEAP_ENTRIES)
     if limits.counted >= 0:
         added = len(planned)
     while True:
@@ -311,11 +312,11 @@ def rows_reaching_score(
     if not others < limits.least:
         return False, nothing
     added = _first_below(above, limits.least - others)
-    added = _with_short_lists(planned, postings.indptr, added)
+    added = _with_short_lists(planned, postings.indptr, added, _CHEAP_OF_FEW)
     n_entries = 0
     for i in range(added):
         n_entries += postings.indptr[planned[i] + 1] - postings.indptr[planned[i]]
-    if n_entries > max(len(rows) // _WORTH_READING, _CHEAP_ENTRIES):
+    if n_entries > max(len(rows) // _WORTH_READING, _CHEAP_OF_FEW):
         return False, nothing
     read = read_lists(tables, planned[:added], s[:added], scores)
     off = errors[added] + rounded

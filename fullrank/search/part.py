@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.filters.columns import Columns
-from fullrank.kernels.rows import find_columns
+from fullrank.kernels import rows as kernels
+from fullrank.kernels.compiler import direct
 from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.contract import warm
 from fullrank.models.memory import MemoryModel
-from fullrank.models.unseen import without_unseen
 from fullrank.retrieval import Floor, Mask, Ranking, Required, Retriever
 from fullrank.retrieval.ranking import Choice
 from fullrank.retrieval.retriever import Explanation, explain, largest
@@ -29,6 +29,7 @@ from fullrank.storage.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.storage.records import used_columns
 from fullrank.storage.strings import DocumentStore, Lexicon, Names
 
+find_columns = direct(kernels.find_columns)
 # A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.
 _MAX_EXTRA_HITS = 64
 
@@ -268,11 +269,15 @@ class Part:
 
     def project(self, query: Encoded) -> Encoded:
         """Return a query in the sparse columns of these documents."""
-        width = self.retriever.documents.width
-        if self.features is None:
-            return without_unseen(query, width)
-        found = find_columns(self.features, query.sparse.indices, query.sparse.values)
-        return _with_sparse(query, *found, width)
+        width, sparse = self.retriever.documents.width, query.sparse
+        if self.features is not None:
+            found = find_columns(self.features, sparse.indices, sparse.values)
+            return _with_sparse(query, *found, width)
+        if sparse.width == width:
+            return query
+        # Of one row the features ascend, so those that the model does not know are the last ones.
+        known = int(sparse.indices.searchsorted(width))
+        return _with_sparse(query, sparse.indices[:known], sparse.values[:known], width)
 
     def _project_floor(self, floor: Floor) -> Floor:
         """Return a floor with its words in the sparse columns of these documents."""
