@@ -276,7 +276,7 @@ class Part:
         if sparse.width == width:
             return query
         # Of one row the features ascend, so those that the model does not know are the last ones.
-        known = int(sparse.indices.searchsorted(width))
+        known = bisect_left(sparse.indices, width)
         return _with_sparse(query, sparse.indices[:known], sparse.values[:known], width)
 
     def _project_floor(self, floor: Floor) -> Floor:
