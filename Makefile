@@ -36,10 +36,13 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Fullrank needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 
+# Python compiles modules when they are imported first: pip would compile thousands that nobody imports, for as long as
+# it installs all packages.
+#
 # Two stamps: .run-installed is what the product needs, .dev-installed adds what its developers need,
 # so the demo does not wait for linters and a browser driver.
 $(VENV)/.run-installed: requirements/trainer.txt requirements/service.txt requirements/build.txt pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes \
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes \
 		-r requirements/trainer.txt -r requirements/service.txt -r requirements/build.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -28,8 +28,9 @@ def output(dtype: str, dimensions: int = 1) -> Any:
 
 
 def helper(function: Function) -> Function:
-    """Make a function that kernels call; it becomes part of each."""
-    return cast(Function, njit(nogil=True, forceinline=True)(function))
+    """Make a function that kernels call; it becomes part of each. Nothing calls it from C, so it has no entry for C."""
+    compiling: Any = njit
+    return cast(Function, compiling(nogil=True, forceinline=True, no_cfunc_wrapper=True)(function))
 
 
 @helper
@@ -71,10 +72,11 @@ def kept(function: Function, sources: str, *signature: Any, **options: Any) -> F
     """
     function.__qualname__ = f"{function.__qualname__}_{sources}"
     compiling: Any = njit
+    options |= {"nogil": True, "no_cfunc_wrapper": True}
     try:
-        found = compiling(*signature, nogil=True, cache=True, **options)(function)
+        found = compiling(*signature, cache=True, **options)(function)
     except RuntimeError:  # numba found no folder to write to
-        found = compiling(*signature, nogil=True, **options)(function)
+        found = compiling(*signature, **options)(function)
     if found.stats.cache_misses:
         _announce()
     return cast(Function, found)
