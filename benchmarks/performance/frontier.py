@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     earlier = json.loads(given.join.read_text())["collections"] if given.join else {}
     result = {
         "benchmark": "frontier",
-        "machine": machine(PACKAGES),
+        "machine": machine(PACKAGES if given.encoders else PACKAGES[:-2]),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "rounds": given.rounds,
         "collections": {
