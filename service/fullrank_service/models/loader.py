@@ -134,6 +134,8 @@ class Loader:
             warm(bundle.model)
             bundle.known_words.warm()
             bundle.prefixes.of("warm")
+            for mode in bundle.retriever.modes:
+                bundle.search("warm", mode=mode)
             if self.prepare is not None:
                 self.prepare(bundle)
         except BundleError:
