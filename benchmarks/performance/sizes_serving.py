@@ -132,7 +132,9 @@ def served(kept: Kept, size: int, what: str, lab: Lab) -> dict[str, Any]:
 
         def compact() -> None:
             command = ["bundles", "compact", str(versions[0].parent)]
-            subprocess.run([sys.executable, "-m", "fullrank", *command], check=True)
+            subprocess.run(
+                [sys.executable, "-m", "fullrank", *command], stdout=sys.stderr, check=True
+            )
 
         async def run() -> dict[str, Any]:
             load = Load(url, token, texts)
