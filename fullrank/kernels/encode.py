@@ -5,11 +5,16 @@ A query is a row of counts over the words that were typed; `target` maps each of
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
 from fullrank.kernels.compiler import FLOAT64, INT64, array, helper, kernel, output, several
+from fullrank.kernels.index import record
+from fullrank.kernels.joined import FORM_KEYS, FormKeys, count_phrases, joined_forms
 from fullrank.kernels.rows import Arrays, add_row, keep_largest, normalise, sort_row
+from fullrank.kernels.words import find_strings
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 
@@ -229,3 +234,112 @@ def weigh_lexical(
             stop += 1
         ends[row + 1] = stop
     return ends, out[:stop], out_weights[:stop]
+
+
+class QueryTables(NamedTuple):
+    """What a model encodes a query by.
+
+    Attributes:
+        blob, offsets, slots: The words of the lexical part, a lexicon.
+        phrases, phrase_offsets, beginnings: Its phrases.
+        form_starts, form_rows, form_shares: The forms of each known word, as `weigh_lexical` takes them.
+        forms: What forms of joined words are found by; `longest` is 0 where there are none.
+        idf, factor, table: As `weigh_lexical` and `embed` take them.
+        dense_blob, dense_offsets, dense_slots: The words of the dense part; without slots they are the lexical ones.
+        k3: As of `weigh_lexical`.
+        keep, most_words: As `most` of `weigh_lexical`.
+        terms, is_unit: As `keep` and `is_unit` of `embed`.
+        has_trigrams: Whether the dense part knows words by their trigrams.
+    """
+
+    blob: UInt8
+    offsets: Int64
+    slots: UInt64
+    phrases: UInt8
+    phrase_offsets: Int64
+    beginnings: UInt64
+    form_starts: Int64
+    form_rows: Int32
+    form_shares: Float64
+    forms: FormKeys
+    idf: Float32
+    factor: Float32
+    table: Float32
+    dense_blob: UInt8
+    dense_offsets: Int64
+    dense_slots: UInt64
+    k3: float
+    keep: int
+    most_words: int
+    terms: int
+    is_unit: int
+    has_trigrams: int
+
+
+_STRINGS = array("uint8"), array("int64"), array("uint64")
+_TABLES = record(
+    QueryTables,
+    *_STRINGS, *_STRINGS, array("int64"), array("int32"), array("float64"), FORM_KEYS,
+    array("float32"), array("float32"), array("float32", 2), *_STRINGS,
+    FLOAT64, INT64, INT64, INT64, INT64, INT64,
+)  # fmt: skip
+
+
+@kernel(
+    several(INT64, output("float32", 2), output("int64"), output("int32"), output("float32")),
+    several(array("uint8"), array("int64"), array("float32"), array("uint8"), array("int64")),
+    array("float32"), _TABLES,
+)  # fmt: skip
+def encode_known(
+    typed: tuple[UInt8, Int64, Float32, UInt8, Int64], weights: Float32, tables: QueryTables
+) -> tuple[int, Float32, Int64, Int32, Float32]:
+    """Encode one query whose words are all known; the steps are those of any query, without Python between them.
+
+    Args:
+        typed: As ``fullrank.kernels.tokens.read_words`` returns it.
+        weights: The damped counts.
+
+    Returns:
+        Whether it is encoded: 0 where it has unknown words, or neighbours beyond ASCII. Then u, and the one row of s.
+    """
+    names, bounds, counts, sequence, places = typed
+    nothing, no_weights = np.empty(0, np.int32), np.empty(0, np.float32)
+    u, indptr = np.zeros((1, tables.table.shape[1]), np.float32), np.array([0, len(counts)])
+    lexicon, forms = (tables.blob, tables.offsets, tables.slots), tables.forms
+    target = find_strings(*lexicon, names, bounds)
+    is_joined = 1 < len(places) - 1 <= forms.longest
+    is_other = (len(target) > 0 and target.min() < 0) or (
+        is_joined and len(sequence) > 0 and sequence.max() > 127
+    )
+    dense_target = target
+    if len(tables.dense_slots):
+        dense_target = find_strings(
+            tables.dense_blob, tables.dense_offsets, tables.dense_slots, names, bounds
+        )
+        is_other |= tables.has_trigrams != 0 and len(target) > 0 and dense_target.min() < 0
+    if is_other:
+        return 0, u, indptr, nothing, no_weights
+    own = np.arange(len(counts)).astype(np.int32)
+    _, phrases, amounts = count_phrases(
+        tables.phrases, tables.phrase_offsets, tables.beginnings, sequence, places, len(tables.idf)
+    )
+    joined, shares = joined_forms(sequence, places, lexicon, forms)
+    size = sort_row(joined, shares, 0, len(joined))
+    more, more_weights = (
+        np.empty(size + len(phrases), np.int32),
+        np.empty(size + len(phrases), np.float32),
+    )
+    more[:size], more[size:] = joined[:size], phrases
+    more_weights[:size], more_weights[size:] = shares[:size], amounts
+    found = weigh_lexical(
+        (indptr, own, counts), target, (tables.form_starts, tables.form_rows, tables.form_shares),
+        (np.zeros(len(counts) + 1, np.int64), nothing, no_weights),
+        (np.array([0, len(more)]), more, more_weights),
+        tables.idf, tables.k3, (tables.keep, tables.most_words),
+    )  # fmt: skip
+    if u.shape[1]:
+        u, _ = embed(
+            (indptr, own, weights), dense_target, (tables.factor, tables.table),
+            (no_weights, np.empty((0, u.shape[1]), np.float32)), tables.terms, tables.is_unit,
+        )  # fmt: skip
+    return 1, u, *found

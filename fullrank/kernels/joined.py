@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
-from fullrank.kernels.compiler import INT64, array, helper, kernel, output, several
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, UInt8, UInt64
+from fullrank.kernels.compiler import FLOAT64, INT64, array, helper, kernel, output, several
+from fullrank.kernels.index import record
 from fullrank.kernels.rows import Arrays, sort_row
 from fullrank.kernels.words import (
     CRC_START,
@@ -15,6 +16,7 @@ from fullrank.kernels.words import (
     add_bytes,
     empty_slots,
     end_crc,
+    find,
     has_bytes,
     put,
     row_of,
@@ -266,3 +268,251 @@ def find_joined(
                 found[stop, 1] = first + size
                 stop += 1
     return found[:stop].copy()
+
+
+# The forms of neighbouring words, joined, of an ASCII query whose words are all known; fullrank.text.forms says what
+# forms are, and finds those of other queries.
+
+_FEWEST_LETTERS = 16
+"""At least as many as an irregular plural or its singular has."""
+_MOST_FORMS = 256
+"""Forms of one run of words that are compared."""
+_MAX_FORMS = 8
+"""The strongest forms of what neighbouring words make together."""
+
+
+class KeyedWords(NamedTuple):
+    """Keys, a lexicon, and the rows of the words of each: those of key k are rows[starts[k]:starts[k + 1]]."""
+
+    blob: UInt8
+    offsets: Int64
+    slots: UInt64
+    starts: Int64
+    rows: Int32
+
+
+class FormKeys(NamedTuple):
+    """What forms of joined words are found by.
+
+    Attributes:
+        single: The folded keys that words have besides themselves.
+        numbers: The keys of words in the singular.
+        irregular: Irregular plurals; the row of each is that of its singular in `stems`.
+        stems, stem_offsets: Singulars.
+        strength: float32 (W,), of each known word.
+        folded, plurals: Discounts, 0 for no such forms.
+        longest: Words of the longest query whose neighbours are joined.
+        parts: Words that are joined at most.
+    """
+
+    single: KeyedWords
+    numbers: KeyedWords
+    irregular: KeyedWords
+    stems: UInt8
+    stem_offsets: Int64
+    strength: Float32
+    folded: float
+    plurals: float
+    longest: int
+    parts: int
+
+
+_KEYED = record(
+    KeyedWords,
+    array("uint8"), array("int64"), array("uint64"), array("int64"), array("int32"),
+)  # fmt: skip
+FORM_KEYS = record(
+    FormKeys,
+    _KEYED, _KEYED, _KEYED, array("uint8"), array("int64"), array("float32"), FLOAT64, FLOAT64, INT64,
+    INT64,
+)  # fmt: skip
+Strings = tuple[UInt8, Int64, UInt64]
+"""The bytes of a lexicon, where each string begins, and its slots."""
+
+
+@helper
+def _crc_of(key: UInt8, size: int) -> np.uint64:
+    return end_crc(add_bytes(CRC_START, key, 0, size))
+
+
+@helper
+def _add_form(row: int, discount: float, rows: Int32, discounts: Float64, found: int) -> int:
+    if found == len(rows):
+        return found
+    for place in range(found):
+        if rows[place] == row:
+            return found
+    rows[found], discounts[found] = row, discount
+    return found + 1
+
+
+@helper
+def _add_words(
+    key: UInt8, size: int, crc: np.uint64, keyed: KeyedWords, discount: float, rows: Int32,
+    discounts: Float64, found: int,
+) -> int:  # fmt: skip
+    """Add the words of a key to those found."""
+    k = find(keyed.blob, keyed.offsets, keyed.slots, crc, key, 0, size)
+    if k >= 0:
+        for place in range(keyed.starts[k], keyed.starts[k + 1]):
+            found = _add_form(keyed.rows[place], discount, rows, discounts, found)
+    return found
+
+
+@helper
+def _add_spelling(
+    key: UInt8, size: int, crc: np.uint64, words: Strings, forms: FormKeys, discount: float,
+    rows: Int32, discounts: Float64, found: int,
+) -> int:  # fmt: skip
+    """Add the words that a key is a spelling of."""
+    row = find(*words, crc, key, 0, size)
+    if row >= 0:
+        found = _add_form(row, discount, rows, discounts, found)
+    return _add_words(key, size, crc, forms.single, discount, rows, discounts, found)
+
+
+@helper
+def _make_singular(key: UInt8, size: int, crc: np.uint64, forms: FormKeys) -> int:
+    """Make the singular of a key in place, as fullrank.text.folding.singular does; return its size."""
+    irregular = forms.irregular
+    row = find(irregular.blob, irregular.offsets, irregular.slots, crc, key, 0, size)
+    if row < 0:
+        return _cut_plural(key, size)
+    first, last = forms.stem_offsets[row], forms.stem_offsets[row + 1]
+    for place in range(first, last):
+        key[place - first] = forms.stems[place]
+    return _cut_e(key, last - first)
+
+
+@helper
+def _add_plurals(
+    key: UInt8, size: int, crc: np.uint64, words: Strings, forms: FormKeys, rows: Int32,
+    discounts: Float64, found: int,
+) -> int:  # fmt: skip
+    """Add the words that have the singular of a key, which is changed in place where it is another one."""
+    is_own, discount = True, forms.plurals
+    if key[size - 1] == _S or key[size - 1] == _E or size <= _FEWEST_LETTERS:
+        typed = size
+        size = _make_singular(key, size, crc, forms)
+        crc = _crc_of(key, size)
+        if key[size - 1] == _S or key[size - 1] == _E:
+            again = key[: max(typed, size)].copy()
+            fewer = _make_singular(again, size, crc, forms)
+            is_own = fewer == size and has_bytes(again, 0, key, 0, size)
+    if is_own:
+        found = _add_spelling(key, size, crc, words, forms, discount, rows, discounts, found)
+    return _add_words(key, size, crc, forms.numbers, discount, rows, discounts, found)
+
+
+@helper
+def _is_stronger(one: int, other: int, rows: Int32, discounts: Float64, strength: Float32) -> bool:
+    """Return whether a form comes before another one."""
+    own, theirs = strength[rows[one]], strength[rows[other]]
+    is_stronger: bool = discounts[one] > discounts[other]
+    if discounts[one] == discounts[other]:
+        is_stronger = own < theirs or (own == theirs and rows[one] < rows[other])
+    return is_stronger
+
+
+@helper
+def _keep_strongest(rows: Int32, discounts: Float64, strength: Float32, size: int) -> int:
+    for kept in range(min(size, _MAX_FORMS)):
+        best = kept
+        for place in range(kept + 1, size):
+            if _is_stronger(place, best, rows, discounts, strength):
+                best = place
+        rows[kept], rows[best] = rows[best], rows[kept]
+        discounts[kept], discounts[best] = discounts[best], discounts[kept]
+    return min(size, _MAX_FORMS)
+
+
+@helper
+def _compare(sequence: UInt8, places: Int64, one: Int64, other: Int64) -> int:
+    """Compare two runs of words, each its first and the one after its last: −1, 0 or 1."""
+    first, last = places[one[0]], places[one[1]] - 1
+    start, stop = places[other[0]], places[other[1]] - 1
+    same, size = 0, min(last - first, stop - start)
+    while same < size and sequence[first + same] == sequence[start + same]:
+        same += 1
+    if same < size:
+        return -1 if sequence[first + same] < sequence[start + same] else 1
+    return int(np.sign((last - first) - (stop - start)))
+
+
+@helper
+def joined_forms(
+    sequence: UInt8, places: Int64, words: Strings, forms: FormKeys
+) -> tuple[Int32, Float32]:
+    """Find the forms of neighbouring words as ``fullrank.text.forms.Forms`` does.
+
+    Args:
+        sequence: The words of a query, all ASCII and known, a space behind each.
+        places: int64 (n + 1,), where each begins.
+
+    Returns:
+        Their rows, and their weights; those of a run of words one after another, runs in ascending order.
+    """
+    count = len(places) - 1
+    if not 1 < count <= forms.longest:
+        return np.empty(0, np.int32), np.empty(0, np.float32)
+    strengths, key = np.empty(count), np.empty(len(sequence) + _FEWEST_LETTERS, np.uint8)
+    changed = np.empty(len(key), np.uint8)
+    for word in range(count):
+        size = _join(sequence, places, word, word + 1, key)
+        strengths[word] = forms.strength[find(*words, _crc_of(key, size), key, 0, size)]
+    room = forms.parts * count
+    runs, of_run = np.empty((room, 2), np.int64), np.empty(room, np.int64)
+    bounds, repeats = np.zeros(room + 1, np.int64), np.zeros(room, np.int64)
+    rows, shares = np.empty(room * _MAX_FORMS, np.int32), np.empty(room * _MAX_FORMS, np.float32)
+    candidates, discounts = np.empty(_MOST_FORMS, np.int32), np.empty(_MOST_FORMS)
+    slots = words[2], forms.single.slots, forms.numbers.slots, forms.irregular.slots
+    n_runs = stop = 0
+    for size in range(2, forms.parts + 1):
+        for first in range(count - size + 1):
+            letters = _join(sequence, places, first, first + size, key)
+            for place in range(letters):
+                changed[place] = key[place]
+            if not _may_be_form(changed, letters, slots):
+                continue
+            found, whole = 0, _crc_of(key, letters)
+            if forms.folded:
+                found = _add_spelling(
+                    key, letters, whole, words, forms, forms.folded, candidates, discounts, found
+                )
+            if forms.plurals:
+                changed[:letters] = key[:letters]
+                found = _add_plurals(
+                    changed, letters, whole, words, forms, candidates, discounts, found
+                )
+            if not found:
+                continue
+            runs[n_runs, 0], runs[n_runs, 1] = first, first + size
+            known = 0
+            while known < n_runs and _compare(sequence, places, runs[known], runs[n_runs]) != 0:
+                known += 1
+            repeats[known] += 1
+            if known < n_runs:
+                continue
+            limit = 0.0
+            for word in range(first, first + size):
+                limit += strengths[word]
+            found = _keep_strongest(candidates, discounts, forms.strength, found)
+            for place in range(found):
+                strength = np.float64(forms.strength[candidates[place]])
+                rows[stop] = candidates[place]
+                shares[stop] = discounts[place] * min(1.0, limit / max(strength, 1e-9))
+                stop += 1
+            n_runs += 1
+            bounds[n_runs] = stop
+    for run in range(n_runs):
+        place = run
+        while place > 0 and _compare(sequence, places, runs[of_run[place - 1]], runs[run]) > 0:
+            of_run[place] = of_run[place - 1]
+            place -= 1
+        of_run[place] = run
+    out, weights, size = np.empty(stop, np.int32), np.empty(stop, np.float32), 0
+    for run in of_run[:n_runs]:
+        for place in range(bounds[run], bounds[run + 1]):
+            out[size], weights[size] = rows[place], np.float32(repeats[run]) * shares[place]
+            size += 1
+    return out, weights

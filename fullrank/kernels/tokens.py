@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
+from fullrank.kernels.arrays import Float32, Int32, Int64, UInt8, UInt64
 from fullrank.kernels.compiler import INT64, array, helper, kernel, output, several
 
 SPACE = 32
@@ -90,6 +90,81 @@ def keep_joined(blob: UInt8, kinds: UInt8) -> None:
         if place < len(blob):
             blob[place] = SPACE
         place += 1
+
+
+@helper
+def _is_after(blob: UInt8, starts: Int64, sizes: Int64, one: int, other: int) -> bool:
+    i, size = 0, min(sizes[one], sizes[other])
+    while i < size and blob[starts[one] + i] == blob[starts[other] + i]:
+        i += 1
+    is_after: bool = (
+        sizes[one] > size if i == size else blob[starts[one] + i] > blob[starts[other] + i]
+    )
+    return is_after
+
+
+@helper
+def _ascending(blob: UInt8, starts: Int64, sizes: Int64) -> Int64:
+    """Return the numbers of tokens, in the order of their bytes; a merge sort, as people choose the words."""
+    count = len(starts)
+    order, merged = np.arange(count), np.empty(count, np.int64)
+    run = 1
+    while run < count:
+        for first in range(0, count, 2 * run):
+            middle, last = min(first + run, count), min(first + 2 * run, count)
+            left, right = first, middle
+            for place in range(first, last):
+                is_right = left == middle
+                if right < last and not is_right:
+                    is_right = _is_after(blob, starts, sizes, order[left], order[right])
+                if is_right:
+                    merged[place] = order[right]
+                    right += 1
+                else:
+                    merged[place] = order[left]
+                    left += 1
+        order, merged = merged, order
+        run *= 2
+    return order
+
+
+@helper
+def _copy(blob: UInt8, start: int, size: int, out: UInt8, place: int) -> int:
+    for i in range(size):
+        out[place + i] = blob[start + i]
+    return place + size
+
+
+@kernel(
+    several(output("uint8"), output("int64"), output("float32"), output("uint8"), output("int64")),
+    output("uint8"), array("uint8"),
+)  # fmt: skip
+def read_words(blob: UInt8, table: UInt8) -> tuple[UInt8, Int64, Float32, UInt8, Int64]:
+    """Split one text into words, and count them.
+
+    Args:
+        blob: uint8, the text, and a space behind it; changed in place.
+        table: uint8 (256,), what replaces each byte.
+
+    Returns:
+        The different words, ascending, and where each begins; their counts; all words in order, a space behind each,
+        and where each begins.
+    """
+    _, starts, sizes, _ = _find_tokens(blob, np.array([len(blob)]), table)
+    count = len(starts)
+    sequence, places, place = np.full(len(blob), SPACE, np.uint8), np.zeros(count + 1, np.int64), 0
+    for i in range(count):
+        place = _copy(blob, starts[i], sizes[i], sequence, place) + 1
+        places[i + 1] = place
+    names, bounds = np.empty(place - count, np.uint8), np.zeros(count + 1, np.int64)
+    counts, size = np.zeros(count, np.float32), 0
+    order = _ascending(blob, starts, sizes)
+    for i in range(count):
+        if i == 0 or _is_after(blob, starts, sizes, order[i], order[i - 1]):
+            size += 1
+            bounds[size] = _copy(blob, starts[order[i]], sizes[order[i]], names, bounds[size - 1])
+        counts[size - 1] += 1
+    return names[: bounds[size]], bounds[: size + 1], counts[:size], sequence[:place], places
 
 
 @kernel(

@@ -82,9 +82,20 @@ class MemoryModel(Model):
         return field_text(fields, self.sources)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        found = [self.find(text) for text in texts]
-        rows = [([row], [1.0]) if row >= 0 else ([], []) for row in found]
-        return Encoded.from_rows(Rows.from_lists(rows, self.n_sparse))
+        known = [self.find(text) for text in texts]
+        if known == [-1]:
+            return self._unknown
+        found = np.array(known, np.int32)
+        is_known = found >= 0
+        indptr = np.zeros(len(found) + 1, np.int64)
+        np.cumsum(is_known, out=indptr[1:])
+        rows = found[is_known]
+        return Encoded.from_rows(Rows(indptr, rows, np.ones(len(rows), np.float32), self.n_sparse))
+
+    @cached_property
+    def _unknown(self) -> Encoded:
+        """One query that is not known, as most are."""
+        return Encoded.from_rows(Rows.empty(1, self.n_sparse))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode new documents, which nobody chose yet."""

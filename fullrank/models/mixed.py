@@ -314,7 +314,8 @@ def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
     first = n_sparse = 0
     for part, weight in zip(parts, weights, strict=True):
         sparse, factor = part.sparse, np.float32(weight)
-        put_part(*sparse.arrays, factor, n_sparse, places, indices, values)
+        if len(sparse.indices):
+            put_part(*sparse.arrays, factor, n_sparse, places, indices, values)
         n_sparse += sparse.width
         last = first + part.dense.shape[1]
         if first < last:

@@ -6,7 +6,6 @@ SplitDocuments   has the words of some fields already
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from fullrank.models.contract import fields_texts
-from fullrank.storage.encoding import Int64, Rows
-from fullrank.storage.strings import Names
-from fullrank.text.features import Counts, count_corpus, count_each, count_one
-from fullrank.text.forms import Joined, Neighbours, joined, spaced
+from fullrank.storage.encoding import Float32, Int64, Rows
+from fullrank.storage.strings import NameTable
+from fullrank.text.features import Counts, TextWords, count_corpus, count_each, damped
+from fullrank.text.forms import Joined, Neighbours, joined
 from fullrank.text.words import query_words, words
 
 # Queries that are read once: the models of a blend share their words and counts.
@@ -56,9 +55,20 @@ class Reading(Sequence[str]):
         return len(self) <= _FEW and all(query_words(text) == (text,) for text in self._texts)
 
     @cached_property
-    def spaced(self) -> Names:
+    def typed(self) -> TextWords:
+        """The words of the only text."""
+        [text] = self._texts
+        return TextWords.of(text)
+
+    @cached_property
+    def damped(self) -> Float32:
+        """The damped counts of its words."""
+        return damped(self.typed.amounts)
+
+    @cached_property
+    def spaced(self) -> NameTable:
         """The words of the only text in order, with a space behind each."""
-        return spaced(self.words)
+        return NameTable(self.typed.sequence, self.typed.places)
 
     @cached_property
     def neighbours(self) -> Neighbours:
@@ -74,7 +84,7 @@ class Reading(Sequence[str]):
     def counts(self) -> Counts:
         """The counts of the words of each text: one column."""
         if len(self) == 1:
-            return count_one(Counter(self.words))
+            return self.typed.counts()
         if self.are_words:
             return count_each(self._texts)
         return count_corpus([self._texts])

@@ -86,7 +86,7 @@ class StringTable(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return str(self._bytes(index), "utf-8")
+        return str(self._bytes(index), "utf-8", "surrogatepass")
 
     def utf8(self, index: int) -> bytes:
         """Return the UTF-8 bytes of a string. Raises IndexError."""
@@ -106,14 +106,14 @@ class StringTable(Sequence[str]):
             bounds = self.offsets[start : start + _CHUNK + 1].tolist()
             if bounds[-1] - bounds[0] <= _PIECE:
                 # Where one character is one byte, all strings of a chunk are parts of one.
-                piece = str(self._view[bounds[0] : bounds[-1]], "utf-8")
+                piece = str(self._view[bounds[0] : bounds[-1]], "utf-8", "surrogatepass")
                 if piece.isascii():
                     begin = bounds[0]
                     for first, last in pairwise(bounds):
                         yield piece[first - begin : last - begin]
                     continue
             for first, last in pairwise(bounds):
-                yield str(self._view[first:last], "utf-8")
+                yield str(self._view[first:last], "utf-8", "surrogatepass")
 
     def damage(self) -> str | None:
         """Return what is wrong with the table; None if every string can be read."""

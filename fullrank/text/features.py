@@ -17,15 +17,19 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from fullrank.kernels import tokens
+from fullrank.kernels.arrays import UInt8
+from fullrank.kernels.compiler import direct
 from fullrank.kernels.rows import sort_rows, unit_rows
 from fullrank.storage.encoding import Float32, Int32, Int64, Rows
 from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable
 from fullrank.text.sequences import SPLITTERS, Counted, Tally, TextCounter, chunks_of, tally_words
-from fullrank.text.words import count_words, trigrams
+from fullrank.text.words import BYTES, EVERY_BYTE, count_words, query_words, trigrams
 
 Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
 """Makes an array of zeros of a shape and dtype, as ``numpy.zeros`` does, but perhaps in a file."""
 
+read_words = direct(tokens.read_words)
 _FEW = 64
 _TRIGRAM_WORDS = (
     1 << 14
@@ -131,6 +135,31 @@ def count_one(counted: Mapping[str, int]) -> Counts:
     return Counts(words, [Rows(np.array([0, size]), np.arange(size, dtype=np.int32), values, size)])
 
 
+class TextWords(NamedTuple):
+    """The words of one text, as ``fullrank.kernels.tokens.read_words`` returns them."""
+
+    names: UInt8
+    bounds: Int64
+    amounts: Float32
+    sequence: UInt8
+    places: Int64
+
+    @staticmethod
+    def of(text: str) -> TextWords:
+        """Split and count one text, as `words` and `count_corpus` do in more time."""
+        table = BYTES
+        if not text.isascii():
+            text, table = " ".join(query_words(text)), EVERY_BYTE
+        blob = bytearray(text.encode("utf-8", "surrogatepass") + b" ")
+        return TextWords(*read_words(np.frombuffer(blob, np.uint8), table))
+
+    def counts(self) -> Counts:
+        size = len(self.amounts)
+        indptr, indices = np.array([0, size]), np.arange(size, dtype=np.int32)
+        rows = Rows(indptr, indices, self.amounts, size)
+        return Counts(NameTable(self.names, self.bounds), [rows])
+
+
 def count_each(texts: Sequence[str]) -> Counts:
     """Return the counts of texts of one word each, as count_corpus does in more time."""
     words = Names(sorted({*texts}))
@@ -196,6 +225,8 @@ def tfidf(counts: Rows, idf: Float32) -> Rows:
 
 def damped(tf: Float32) -> Float32:
     """Return 1 + ln tf, and a tf below 1 as it is."""
+    if (tf == 1).all():  # most queries
+        return tf
     return (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
 
 

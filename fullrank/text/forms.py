@@ -19,10 +19,11 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from fullrank.kernels.joined import find_joined
+from fullrank.kernels.index import read_only
+from fullrank.kernels.joined import FormKeys, KeyedWords, find_joined
 from fullrank.storage.checks import ascends
 from fullrank.storage.encoding import Float32, Float64, Int32, Int64
-from fullrank.storage.strings import Lexicon, Names
+from fullrank.storage.strings import Lexicon, Names, NameTable, StringTable
 from fullrank.text.compounds import MAX_PARTS, key_of, parts_of, split_digits
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
@@ -75,6 +76,16 @@ class KeyedRows:
         ends = self.ends[first : last + 1].tolist()
         return [tuple(self.rows[a:b].tolist()) for a, b in pairwise(ends)]
 
+    def of_words(self) -> KeyedWords:
+        """Return the keys of single words, without those of compounds alone."""
+        tuples = np.flatnonzero(np.diff(self.ends) == 1)
+        owners = np.searchsorted(self.starts, tuples, side="right") - 1
+        places, sizes = np.unique(owners, return_counts=True)
+        is_all = len(places) == len(self.keys)
+        keys = self.keys if is_all else Lexicon.of([self.keys[i] for i in places.tolist()])
+        rows = np.ascontiguousarray(self.rows[self.ends[tuples]])
+        return KeyedWords(keys.blob, keys.offsets, keys.slots, _bounds(sizes.tolist()), rows)
+
 
 @dataclass(frozen=True, eq=False)
 class FormTables:
@@ -103,11 +114,13 @@ class FormTables:
                 raise ValueError("a form is not one of the known words")
 
     @cached_property
-    def single(self) -> Lexicon:
-        """The folded keys of single words; those of compounds alone are no forms of neighbouring words."""
-        tuples = np.flatnonzero(np.diff(self.folded.ends) == 1)
-        keys = np.unique(np.searchsorted(self.folded.starts, tuples, side="right") - 1)
-        return Lexicon.of([self.folded.keys[place] for place in keys.tolist()])
+    def single(self) -> KeyedWords:
+        """The folded keys of single words; compounds are no forms of neighbouring words."""
+        return self.folded.of_words()
+
+    @cached_property
+    def numbers(self) -> KeyedWords:
+        return self.singulars.of_words()
 
     def of(self, row: int) -> list[tuple[int, float]]:
         first, last = self.starts[row : row + 2].tolist()
@@ -164,10 +177,11 @@ _MAX_FORMS = 8
 # neighbours takes most of the time to read them and finds next to nothing.
 _MAX_JOINED = 16
 
+_NO_WORDS = np.zeros(1, np.int64), np.zeros(0, np.int32)
 # Words of queries whose forms are remembered.
 _CACHED = 1 << 14
 
-_IRREGULAR = Lexicon.of(IRREGULAR)
+_IRREGULAR, _STEMS = Lexicon.of(IRREGULAR), StringTable.of(IRREGULAR.values())
 
 
 def spaced(sequence: Sequence[str]) -> Names:
@@ -200,15 +214,15 @@ def joined(words: Sequence[str]) -> list[Joined]:
 class Neighbours:
     """The neighbouring words of a short query, which several sources of forms search; each has a space behind it."""
 
-    def __init__(self, sequence: Names) -> None:
-        self.sequence = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
+    def __init__(self, sequence: Names | NameTable) -> None:
+        self.sequence: Names | NameTable = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
         self._found: dict[tuple[Lexicon, Lexicon, Lexicon], list[list[int]]] = {}
 
     @cached_property
-    def _letters(self) -> tuple[Names, Names]:
+    def _letters(self) -> tuple[Names | NameTable, Names | NameTable]:
         """The folded letters of each word, and those with umlauts spelled out: one object where no word has any."""
         sequence = self.sequence
-        if "".join(sequence).isascii():
+        if sequence.packed[0].max(initial=0) < 128:
             return sequence, sequence
         letters = [folded_letters(word[:-1]) for word in sequence]
         plain = Names([plain + " " for plain, _ in letters])
@@ -219,12 +233,11 @@ class Neighbours:
         """Return the first word of neighbours that may be a form of a known word, and the one after their last."""
         if not self.sequence:
             return []
-        lexicons = (known, tables.single, tables.singulars.keys)
+        lexicons = (known, tables.folded.keys, tables.singulars.keys)
         found = self._found.get(lexicons)
         if found is None:
             plain, spelled = self._letters
-            single, singulars = lexicons[1].slots, lexicons[2].slots
-            slots = known.slots, single, singulars, _IRREGULAR.slots
+            slots = known.slots, tables.single.slots, tables.numbers.slots, _IRREGULAR.slots
             found = find_joined(
                 plain.packed, spelled.packed, slots, MAX_PARTS, plain is spelled
             ).tolist()
@@ -375,6 +388,18 @@ class Forms:
         search = _Search(strength, self.folded, self.plurals, row_of, *keyed)
         return lru_cache(maxsize=_CACHED)(search.of)
 
+    @cached_property
+    def keys(self) -> FormKeys:
+        """What kernels find the forms of neighbouring words by."""
+        irregular = KeyedWords(
+            _IRREGULAR.blob, _IRREGULAR.offsets, _IRREGULAR.slots, *_NO_WORDS,
+        )  # fmt: skip
+        return FormKeys(
+            read_only(self.tables.single), read_only(self.tables.numbers), read_only(irregular),
+            _STEMS.blob, _STEMS.offsets, self.strength, float(self.folded), float(self.plurals),
+            _MAX_JOINED, MAX_PARTS,
+        )  # fmt: skip
+
     def of(self, word: str) -> list[tuple[int, float]]:
         row = -1 if is_bigram(word) else self.words.known.find(word)
         return self.tables.of(row) if row >= 0 else self._of_unknown(word)
@@ -403,6 +428,16 @@ class Forms:
             if self._of_unknown(compound := "".join(neighbours.sequence[first:last])[:-1]):
                 counts[compound] = counts.get(compound, 0) + 1
         return counts
+
+
+_NO_KEYS = read_only(
+    KeyedWords(_STEMS.blob[:0], np.zeros(1, np.int64), Lexicon.of(()).slots, *_NO_WORDS)
+)
+NO_FORMS = FormKeys(
+    _NO_KEYS, _NO_KEYS, _NO_KEYS, _STEMS.blob, _STEMS.offsets, np.zeros(0, np.float32), 0.0, 0.0, 0,
+    MAX_PARTS,
+)  # fmt: skip
+"""The keys of a model without forms."""
 
 
 def _folded(index: dict[str, int], compounds: Sequence[str]) -> dict[str, list[RowTuple]]:

@@ -16,7 +16,7 @@ import numpy as np
 from fullrank.kernels import joined as kernels
 from fullrank.kernels.arrays import UInt64
 from fullrank.storage.encoding import Int32, Rows
-from fullrank.storage.strings import Names, StringTable, check_slots
+from fullrank.storage.strings import Names, NameTable, StringTable, check_slots
 from fullrank.text.forms import spaced
 from fullrank.text.sequences import number_words
 from fullrank.text.words import words
@@ -78,7 +78,7 @@ class Phrases:
             return Rows.empty(len(texts), len(self))
         return Rows.vstack([self.rows_of(spaced(words(text))) for text in texts])
 
-    def rows_of(self, sequence: Names, first_column: int = 0) -> Rows:
+    def rows_of(self, sequence: Names | NameTable, first_column: int = 0) -> Rows:
         """Count the known phrases in the words of one text, as `spaced` returns them, (1, first_column + phrases)."""
         table = self.table
         if not sequence or not len(table):

@@ -124,10 +124,9 @@ def _words_of(tokens: Sequence[str]) -> tuple[Int64, list[str]]:
 def _joined_tokens(blob: UInt8, ends: Int64) -> Tokens:
     """Split texts into tokens, without those that hold no compound."""
     keep_joined(blob, compounds.KINDS)
-    return split_tokens(blob, ends, _EVERY_BYTE)
+    return split_tokens(blob, ends, words.EVERY_BYTE)
 
 
-_EVERY_BYTE = np.arange(256, dtype=np.uint8)
 _WORDS = Splitter(partial(split_tokens, table=words.BYTES), _words_of, words.count_words)
 _COMPOUNDS = Splitter(_joined_tokens, compounds.compounds_of, compounds.count_compounds)
 SPLITTERS = {splitter.counter: splitter for splitter in (_WORDS, _COMPOUNDS)}

@@ -86,6 +86,9 @@ _TABLE = _ASCII + bytes(range(128, 256))
 BYTES = np.frombuffer(_TABLE, np.uint8)
 """uint8 (256,), what replaces each byte of a text before it is split at spaces: letters in lower case, spaces."""
 
+EVERY_BYTE = np.arange(256, dtype=np.uint8)
+"""The same for texts that only spaces separate."""
+
 # First and last code points of the blocks that become bigrams.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao

@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fullrank.kernels import encode
+from fullrank.kernels.compiler import direct
+from fullrank.kernels.encode import QueryTables
+from fullrank.kernels.index import read_only
 from fullrank.models.contract import Known, Model, Parts, are_in, lexical_shares
 from fullrank.models.corrections import Corrected, correct, split_terms
 from fullrank.models.linear.shares import dense_shares, terms
@@ -19,13 +23,17 @@ from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.encoding import Encoded, Float32, Float64, Mask, Rows
 from fullrank.storage.strings import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus
-from fullrank.text.forms import FormTables
+from fullrank.text.forms import NO_FORMS, FormTables
 from fullrank.text.phrases import Phrases
 from fullrank.text.sequences import TextCounter
 from fullrank.text.spelling import MAX_WORDS, variants_of
 from fullrank.text.words import Bigrams, count_words, is_bigram
 
 KIND = "linear"
+encode_known = direct(encode.encode_known)
+_NO_SLOTS = np.zeros(0, np.uint64)
+_NO_BIAS = np.zeros(1, np.float32)
+_NO_BIAS.setflags(write=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +137,40 @@ class LinearModel(Model):
     def _count(self, columns: Sequence[Sequence[str]]) -> Counts:
         return count_corpus(columns, counter=self._counter)
 
+    @cached_property
+    def _tables(self) -> QueryTables | None:
+        """What a query of known words is encoded by, in one step; None for a model that does not read words alone."""
+        dense, side = self.query, self.sparse
+        if (
+            side.scheme != "bm25"
+            or side.variants
+            or dense.tower
+            or self._counter is not count_words
+        ):
+            return None
+        known, phrases, of_dense = side.words.known, side.phrases, dense.words.known
+        is_same = of_dense is known or not self.n_dense
+        return read_only(
+            QueryTables(
+                known.blob, known.offsets, known.slots,
+                phrases.table.blob, phrases.table.offsets, phrases.beginnings,
+                *side.known_forms, NO_FORMS if side.forms is None else side.forms.keys,
+                side.idf, dense.factor, dense.table,
+                of_dense.blob, of_dense.offsets, _NO_SLOTS if is_same else of_dense.slots,
+                float(side.k3), side.terms, MAX_WORDS,
+                dense.terms, int(not dense.counted), len(dense.trigrams),
+            )
+        )  # fmt: skip
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         reading = Reading.of(texts)
+        if len(reading) == 1 and self._tables is not None:
+            typed = reading.typed
+            weights = typed.amounts if self.query.counted else reading.damped
+            is_done, u, indptr, indices, values = encode_known(typed, weights, self._tables)
+            if is_done:
+                sparse = Rows(indptr, indices, values, self.n_sparse)
+                return Encoded(self._scaled(u) if self.n_dense else u, sparse, _NO_BIAS)
         counts = reading.counts if self._counter is count_words else self._count([reading])
         sequences = self.sparse.sequences(reading)
         return self.encode_query_counts(counts.words, counts.columns[0], sequences)

@@ -161,7 +161,7 @@ class DenseSide:
             weights: One weight per field; 0 leaves a field out.
         """
         target, unseen = self._rows(words)
-        factor = self._factor
+        factor = self.factor
         if unseen:
             factor = np.concatenate([factor, self._late_factor(unseen)])
         weigh = _scale if self.counted else tfidf
@@ -185,7 +185,7 @@ class DenseSide:
         return target, unseen
 
     @cached_property
-    def _factor(self) -> Float32:
+    def factor(self) -> Float32:
         """The factor of the count of each word of the vocabulary: idf, or the root of its number of trigrams."""
         known = len(self.words)
         if not self.counted:
@@ -222,7 +222,7 @@ class DenseSide:
         if unseen:
             late_factor, late = self._late_factor(unseen), self.rows_for(unseen)
         dense, sizes = kernels.embed(
-            (counts.indptr, counts.indices, weights), target, (self._factor, self.table),
+            (counts.indptr, counts.indices, weights), target, (self.factor, self.table),
             (late_factor, late), self.terms, int(not self.counted),
         )  # fmt: skip
         return self._finish(dense, sizes)
@@ -340,7 +340,7 @@ class SparseSide:
         if self.scheme == "bm25":
             # A variant gets its share of the weight that the word itself has, or would have.
             late = variant_shares(words, counts, self.sources, width, self._late(words))
-            given = counts.arrays, target, self._known_forms, late.arrays, sequences.arrays
+            given = counts.arrays, target, self.known_forms, late.arrays, sequences.arrays
             found = weigh_lexical(*given, self.idf, self.k3, (self.terms, MAX_WORDS))
             return Rows(*found, self.width)
         known = counts.remap_columns(target, width)
@@ -350,7 +350,7 @@ class SparseSide:
         return Rows.hstack(rows, saturate(phrases, self.k3))
 
     @cached_property
-    def _known_forms(self) -> tuple[Int64, Int32, Float64]:
+    def known_forms(self) -> tuple[Int64, Int32, Float64]:
         """The forms of each known word, as kernels take them."""
         if self.forms is None:
             return np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
@@ -360,7 +360,7 @@ class SparseSide:
     def _late(self, words: Sequence[str]) -> Sequence[int]:
         """Return the places of the words whose variants are not among the forms of known words."""
         if self.variants:
-            starts, rows = self._known_forms[0], self.words.known.rows(words)
+            starts, rows = self.known_forms[0], self.words.known.rows(words)
             if self.forms is None:
                 return range(len(words))
             return np.flatnonzero((rows < 0) | (starts[rows] == starts[rows + 1])).tolist()
