@@ -273,6 +273,17 @@ def rows_of(tables: Tables, found: Int64, uppers: Float64, least: float) -> Int6
     return kept[:size]
 
 
+@kernel(FLOAT64, array("float32", 2), array("int32"), array("float32"))
+def most_of_words(limits: Float32, words: Int32, weights: Float32) -> float:
+    """Return the most that a document may have of the words of a query; limits: as of ``Postings``."""
+    most = 0.0
+    for i in range(len(words)):
+        check_inside(words[i], len(limits))
+        weight = np.float64(weights[i])
+        most += max(limits[words[i], 0] * weight, limits[words[i], 1] * weight, 0.0)
+    return most
+
+
 @kernel(
     several(types.boolean, array("int64")),
     TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, INT64,

@@ -4,7 +4,8 @@
             The scan reads an index where there is one, else the encoded documents (candidates.py). Where there is a
             fast mode, its k-th score is what the others have to reach. Most queries have words that decide so much
             that few lists tell which documents may, without a scan.
-    fast    score in float64 the candidates of the dense and of the sparse side (candidates.py)
+    fast    score in float64 the candidates of the dense and of the sparse side (candidates.py); where the words of a
+            query decide, and there are few documents, exact in less time
 
 Both modes score all documents in float64 when a filter leaves few.
 """
@@ -19,6 +20,8 @@ from itertools import chain
 
 import numpy as np
 
+from fullrank.kernels import exact
+from fullrank.kernels.compiler import direct
 from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence, words_had
 from fullrank.kernels.index import CodedQuery, read_only
 from fullrank.kernels.rows import with_entries
@@ -39,6 +42,7 @@ from fullrank.storage.encoding import Encoded, Float32, Int32, Int64, Mask
 from fullrank.storage.floor import Floor, least_of
 from fullrank.storage.records import Documents, Records
 
+most_of_words = direct(exact.most_of_words)
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
 # If at most one document in 40 may be returned (in the fast mode one in 200), all of them are scored in float64. A
@@ -47,7 +51,10 @@ BRUTE_FORCE_DIVISORS, RECORDS_BRUTE_FORCE_DIVISORS = (40, 200), (200, 1000)
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
-_FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
+_FIRST_LOOK = Effort(nprobe=2, words=16, depth=128, sparse=32, rescored=16, floor=0.3)
+# So does a fast search of at most so many documents, where the bound on all but the words is at most this share of the
+# bound on the words: nine of ten such searches then end sooner, and with a proof.
+_FEW_DOCUMENTS, _LEFT_TO_OTHERS = 1 << 17, 0.25
 
 
 class Retriever(FullScan):
@@ -217,18 +224,21 @@ class Retriever(FullScan):
                 counted,
             )  # fmt: skip
             reaching = by_score(least)
+            looks_first = effort is None or (
+                effort is self.index.effort and self._decides_by_words(query, words, weights)
+            )
+            if reaching is None and looks_first and self.index.cells.n_cells > 1 and not is_known:
+                found = look(_FIRST_LOOK, least, None)
+                if found is not None and len(found[0]) >= wanted:
+                    kth, _ = self._rank(one, found[0], floor, wanted - 1, 1)
+                    least = max([least, *kth[1].tolist()])
+                    reaching = by_score(least)
             if reaching is None and effort is not None:
                 found = look(effort, least, floor)
                 if found is not None:
                     ranked, _ = self._rank(one, found[0], floor, offset, limit)
                     if len(ranked[0]) == limit or (is_known and not found[1]):
                         return Ranking(*ranked, certified=False, total=total)
-            elif reaching is None and self.index.cells.n_cells > 1 and not is_known:
-                found = look(_FIRST_LOOK, least, floor)
-                if found is not None and len(found[0]) >= wanted:
-                    kth, _ = self._rank(one, found[0], floor, wanted - 1, 1)
-                    least = max([least, *kth[1].tolist()])
-                    reaching = by_score(least)
             if reaching is None:
                 reaching, n_found = index_candidates(
                     self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
@@ -238,6 +248,14 @@ class Retriever(FullScan):
             rows = reaching
         ranked, _ = self._rank(one, rows, floor, offset, limit)
         return Ranking(*ranked, certified=True, total=total, found=n_found)
+
+    def _decides_by_words(self, query: CodedQuery, words: Int32, weights: Float32) -> bool:
+        assert self.index is not None
+        if len(self.documents) > _FEW_DOCUMENTS:
+            return False
+        tables = self.index.tables
+        others = query.length * tables.outline.longest + tables.codes.largest_bias
+        return others <= _LEFT_TO_OTHERS * most_of_words(tables.postings.limits, words, weights)
 
     def _rank(
         self,

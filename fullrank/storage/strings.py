@@ -94,11 +94,11 @@ class StringTable(Sequence[str]):
 
     def _bytes(self, index: int) -> memoryview:
         bounds = self._bounds
-        size = len(bounds) - 1
-        place = index + size if index < 0 else index
-        if not 0 <= place < size:
-            raise IndexError(f"string {index} of {size}")
-        return self._view[bounds[place] : bounds[place + 1]]
+        if index < 0:
+            index += len(self)
+            if index < 0:
+                raise IndexError("string index out of range")
+        return self._view[bounds[index] : bounds[index + 1]]
 
     def __iter__(self) -> Iterator[str]:
         # Offsets become Python integers by the chunk: reading numpy scalars one by one takes four times as long.

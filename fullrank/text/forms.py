@@ -394,11 +394,12 @@ class Forms:
         irregular = KeyedWords(
             _IRREGULAR.blob, _IRREGULAR.offsets, _IRREGULAR.slots, *_NO_WORDS,
         )  # fmt: skip
-        return FormKeys(
+        keys = FormKeys(
             read_only(self.tables.single), read_only(self.tables.numbers), read_only(irregular),
             _STEMS.blob, _STEMS.offsets, self.strength, float(self.folded), float(self.plurals),
             _MAX_JOINED, MAX_PARTS,
         )  # fmt: skip
+        return read_only(keys)
 
     def of(self, word: str) -> list[tuple[int, float]]:
         row = -1 if is_bigram(word) else self.words.known.find(word)
@@ -433,9 +434,11 @@ class Forms:
 _NO_KEYS = read_only(
     KeyedWords(_STEMS.blob[:0], np.zeros(1, np.int64), Lexicon.of(()).slots, *_NO_WORDS)
 )
-NO_FORMS = FormKeys(
-    _NO_KEYS, _NO_KEYS, _NO_KEYS, _STEMS.blob, _STEMS.offsets, np.zeros(0, np.float32), 0.0, 0.0, 0,
-    MAX_PARTS,
+NO_FORMS = read_only(
+    FormKeys(
+        _NO_KEYS, _NO_KEYS, _NO_KEYS, _STEMS.blob, _STEMS.offsets, np.zeros(0, np.float32), 0.0, 0.0,
+        0, MAX_PARTS,
+    )
 )  # fmt: skip
 """The keys of a model without forms."""
 

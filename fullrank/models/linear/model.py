@@ -22,7 +22,7 @@ from fullrank.models.words import Words
 from fullrank.retrieval.scoring import TermShare
 from fullrank.storage.encoding import Encoded, Float32, Float64, Mask, Rows
 from fullrank.storage.strings import Lexicon
-from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.features import Counts, TextWords, Vocabulary, count_corpus
 from fullrank.text.forms import NO_FORMS, FormTables
 from fullrank.text.phrases import Phrases
 from fullrank.text.sequences import TextCounter
@@ -150,7 +150,7 @@ class LinearModel(Model):
             return None
         known, phrases, of_dense = side.words.known, side.phrases, dense.words.known
         is_same = of_dense is known or not self.n_dense
-        return read_only(
+        tables = read_only(
             QueryTables(
                 known.blob, known.offsets, known.slots,
                 phrases.table.blob, phrases.table.offsets, phrases.beginnings,
@@ -161,6 +161,10 @@ class LinearModel(Model):
                 dense.terms, int(not dense.counted), len(dense.trigrams),
             )
         )  # fmt: skip
+        # Checks the types of all arrays, which a direct call does not.
+        nothing: Any = tuple(TextWords.of(""))
+        encode.encode_known(nothing, side.idf[:0], tables)
+        return tables
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         reading = Reading.of(texts)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from logging import getLogger
 from types import MappingProxyType
 
@@ -87,17 +88,22 @@ class OriginCheck:
         name = host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
         if name in hosts or "*" in hosts or not host:
             return True
-        try:
-            # No page of another origin can have an address of this service as its own.
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        # No page of another origin can have an address of this service as its own.
+        return _is_address(name)
 
     def _permits(self, origin: str, site: str, host: str) -> bool:
         if site == "same-origin" or origin.partition("://")[2].lower() == host:
             return True
         return origin in self._origins or "*" in self._origins
+
+
+@lru_cache(maxsize=64)
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _listed(names: str) -> list[str]:
