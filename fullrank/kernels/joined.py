@@ -16,7 +16,7 @@ from fullrank.kernels.words import (
     add_bytes,
     empty_slots,
     end_crc,
-    find,
+    find_string,
     has_bytes,
     put,
     row_of,
@@ -331,11 +331,6 @@ Strings = tuple[UInt8, Int64, UInt64]
 
 
 @helper
-def _crc_of(key: UInt8, size: int) -> np.uint64:
-    return end_crc(add_bytes(CRC_START, key, 0, size))
-
-
-@helper
 def _add_form(row: int, discount: float, rows: Int32, discounts: Float64, found: int) -> int:
     if found == len(rows):
         return found
@@ -348,34 +343,21 @@ def _add_form(row: int, discount: float, rows: Int32, discounts: Float64, found:
 
 @helper
 def _add_words(
-    key: UInt8, size: int, crc: np.uint64, keyed: KeyedWords, discount: float, rows: Int32,
-    discounts: Float64, found: int,
-) -> int:  # fmt: skip
+    key: UInt8, keyed: KeyedWords, discount: float, rows: Int32, discounts: Float64, found: int
+) -> int:
     """Add the words of a key to those found."""
-    k = find(keyed.blob, keyed.offsets, keyed.slots, crc, key, 0, size)
+    k = find_string(keyed.blob, keyed.offsets, keyed.slots, key)
     if k >= 0:
         for place in range(keyed.starts[k], keyed.starts[k + 1]):
             found = _add_form(keyed.rows[place], discount, rows, discounts, found)
     return found
 
 
-@helper
-def _add_spelling(
-    key: UInt8, size: int, crc: np.uint64, words: Strings, forms: FormKeys, discount: float,
-    rows: Int32, discounts: Float64, found: int,
-) -> int:  # fmt: skip
-    """Add the words that a key is a spelling of."""
-    row = find(*words, crc, key, 0, size)
-    if row >= 0:
-        found = _add_form(row, discount, rows, discounts, found)
-    return _add_words(key, size, crc, forms.single, discount, rows, discounts, found)
-
-
-@helper
-def _make_singular(key: UInt8, size: int, crc: np.uint64, forms: FormKeys) -> int:
+@kernel(INT64, output("uint8"), INT64, FORM_KEYS)
+def make_singular(key: UInt8, size: int, forms: FormKeys) -> int:
     """Make the singular of a key in place, as fullrank.text.folding.singular does; return its size."""
     irregular = forms.irregular
-    row = find(irregular.blob, irregular.offsets, irregular.slots, crc, key, 0, size)
+    row = find_string(irregular.blob, irregular.offsets, irregular.slots, key[:size])
     if row < 0:
         return _cut_plural(key, size)
     first, last = forms.stem_offsets[row], forms.stem_offsets[row + 1]
@@ -384,24 +366,41 @@ def _make_singular(key: UInt8, size: int, crc: np.uint64, forms: FormKeys) -> in
     return _cut_e(key, last - first)
 
 
-@helper
-def _add_plurals(
-    key: UInt8, size: int, crc: np.uint64, words: Strings, forms: FormKeys, rows: Int32,
-    discounts: Float64, found: int,
-) -> int:  # fmt: skip
-    """Add the words that have the singular of a key, which is changed in place where it is another one."""
-    is_own, discount = True, forms.plurals
-    if key[size - 1] == _S or key[size - 1] == _E or size <= _FEWEST_LETTERS:
-        typed = size
-        size = _make_singular(key, size, crc, forms)
-        crc = _crc_of(key, size)
-        if key[size - 1] == _S or key[size - 1] == _E:
-            again = key[: max(typed, size)].copy()
-            fewer = _make_singular(again, size, crc, forms)
-            is_own = fewer == size and has_bytes(again, 0, key, 0, size)
-    if is_own:
-        found = _add_spelling(key, size, crc, words, forms, discount, rows, discounts, found)
-    return _add_words(key, size, crc, forms.numbers, discount, rows, discounts, found)
+@kernel(
+    INT64,
+    output("uint8"), INT64, several(array("uint8"), array("int64"), array("uint64")), FORM_KEYS,
+    output("int32"), output("float64"),
+)  # fmt: skip
+def find_forms(
+    key: UInt8, size: int, words: Strings, forms: FormKeys, rows: Int32, discounts: Float64
+) -> int:
+    """Find the words that joined words are a spelling or a plural of.
+
+    Args:
+        key: uint8, their letters, with room for an irregular plural; changed.
+        rows, discounts: Written: the words, in no order, and the discount of each.
+
+    Returns:
+        The number of words.
+    """
+    found, again = 0, key
+    for discount, is_plural in ((forms.folded, False), (forms.plurals, True)):
+        if discount <= 0:
+            continue
+        if is_plural:
+            size = make_singular(key, size, forms)
+            again = key.copy()
+        # A key of which the singular is another one is no spelling.
+        if not is_plural or (
+            make_singular(again, size, forms) == size and has_bytes(again, 0, key, 0, size)
+        ):
+            row = find_string(*words, key[:size])
+            if row >= 0:
+                found = _add_form(row, discount, rows, discounts, found)
+            found = _add_words(key[:size], forms.single, discount, rows, discounts, found)
+        if is_plural:
+            found = _add_words(key[:size], forms.numbers, discount, rows, discounts, found)
+    return found
 
 
 @helper
@@ -459,7 +458,7 @@ def joined_forms(
     changed = np.empty(len(key), np.uint8)
     for word in range(count):
         size = _join(sequence, places, word, word + 1, key)
-        strengths[word] = forms.strength[find(*words, _crc_of(key, size), key, 0, size)]
+        strengths[word] = forms.strength[find_string(*words, key[:size])]
     room = forms.parts * count
     runs, of_run = np.empty((room, 2), np.int64), np.empty(room, np.int64)
     bounds, repeats = np.zeros(room + 1, np.int64), np.zeros(room, np.int64)
@@ -474,16 +473,7 @@ def joined_forms(
                 changed[place] = key[place]
             if not _may_be_form(changed, letters, slots):
                 continue
-            found, whole = 0, _crc_of(key, letters)
-            if forms.folded:
-                found = _add_spelling(
-                    key, letters, whole, words, forms, forms.folded, candidates, discounts, found
-                )
-            if forms.plurals:
-                changed[:letters] = key[:letters]
-                found = _add_plurals(
-                    changed, letters, whole, words, forms, candidates, discounts, found
-                )
+            found = find_forms(key, letters, words, forms, candidates, discounts)
             if not found:
                 continue
             runs[n_runs, 0], runs[n_runs, 1] = first, first + size
