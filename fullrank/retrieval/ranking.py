@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -155,8 +155,3 @@ class Ranking:
             for name in ("rows", "scores", "dense", "lexical", "bias")
         }
         return replace(self, **columns)
-
-    def places(self) -> Iterator[tuple[int, float, float, float, float]]:
-        """Yield (row, score, dense, lexical, bias) of each document."""
-        columns = (self.rows, self.scores, self.dense, self.lexical, self.bias)
-        return zip(*(column.tolist() for column in columns), strict=True)

@@ -456,10 +456,14 @@ class Searchable:
             if count is not None:
                 count += found.found or 0
             certified, total = certified and found.certified, total + found.total
-            ids = part.store.ids
+            rows = found.rows.tolist()
+            ids = part.store.ids_of(rows) if has_ids else [""] * len(rows)
+            parts = (
+                column.tolist() for column in (found.scores, found.dense, found.lexical, found.bias)
+            )
             new = [
-                Hit(part, row, ids[row] if has_ids else "", score, dense, lexical, bias)
-                for row, score, dense, lexical, bias in found.places()
+                Hit(part, row, id, score, *shares)
+                for row, id, score, *shares in zip(rows, ids, *parts, strict=True)
                 if score >= least
             ]
             if new and self.added:
@@ -481,8 +485,9 @@ class Searchable:
         answer = reordered(stage, asked.text, self.parts, answer, page)
         if has_ids:
             return answer
-        ids = self.base.store.ids
-        return replace(answer, hits=[hit._replace(id=ids[hit.row]) for hit in answer.hits])
+        ids = self.base.store.ids_of([hit.row for hit in answer.hits])
+        named = [hit._replace(id=id) for hit, id in zip(answer.hits, ids, strict=True)]
+        return replace(answer, hits=named)
 
     def count(self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]) -> int:
         count = 0

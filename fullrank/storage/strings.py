@@ -92,6 +92,11 @@ class StringTable(Sequence[str]):
         """Return the UTF-8 bytes of a string. Raises IndexError."""
         return bytes(self._bytes(index))
 
+    def several(self, rows: Iterable[int]) -> list[str]:
+        """Return strings in less time than one by one; rows: not negative. Raises IndexError."""
+        view, bounds = self._view, self._bounds
+        return [str(view[bounds[row] : bounds[row + 1]], "utf-8") for row in rows]
+
     def _bytes(self, index: int) -> memoryview:
         bounds = self._bounds
         if index < 0:
@@ -329,6 +334,9 @@ class DocumentStore:
     @cached_property
     def _table(self) -> StringTable:
         return StringTable.of(self.ids)
+
+    def ids_of(self, rows: Iterable[int]) -> list[str]:
+        return self._table.several(rows)
 
     def line(self, row: int) -> str:
         """Return the stored fields of one row as a line of JSON."""
