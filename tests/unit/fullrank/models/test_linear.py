@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.errors import BundleError
 from fullrank.models.contract import Parts
@@ -288,3 +290,58 @@ def test_counted_words_weigh_by_the_root_of_their_trigrams() -> None:
     dense = side.embed(counts.words, counts.columns, [1.0])
     # abbb is unseen: #ab, abb, bbb, bb#, of which three are known.
     np.testing.assert_allclose(dense, [[3, 2, 1, 1], [1, 0, 1, 1], [0, 0, 0, 0]], rtol=1e-6)
+
+
+# Joined, in the plural, irregular, with accents, and parts of each other.
+WORDS = sorted(
+    [
+        "base",
+        "bases",
+        "child",
+        "children",
+        "data",
+        "database",
+        "databases",
+        "datas",
+        "fi",
+        "mice",
+        "mouse",
+        "play",
+        "playstation",
+        "station",
+        "stations",
+        "wi",
+        "wifi",
+        "wifis",
+        "é",
+    ]
+)
+
+
+@given(
+    st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=18),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(0.7, 0.4), (0.0, 0.4), (0.7, 0.0), (0.0, 0.0)]),
+    st.sampled_from([0, 3]),
+    st.booleans(),
+)
+def test_a_query_has_the_same_bits_alone_and_in_a_batch(
+    asked: list[str], seed: int, discounts: tuple[float, float], terms: int, counted: bool
+) -> None:
+    """Alone, a query of known words is encoded in one step."""
+    rng = np.random.default_rng(seed)
+    idf = rng.uniform(0.1, 4, len(WORDS)).astype(np.float32)
+    table = rng.normal(size=(len(WORDS), 3)).astype(np.float32)
+    side = DenseSide(
+        Vocabulary(WORDS), np.append(idf, idf[:1]), table, terms=terms, counted=counted
+    )
+    found = model(
+        query=side, document=side, words=Vocabulary(WORDS), idf=idf, D=np.stack([idf, idf]),
+        phrases=Phrases(["data base", "wi fi wi"]), P=f32(1, 2), folded=discounts[0],
+        plurals=discounts[1], compounds=["play station", "data base"], terms=terms, k3=0.7,
+    )  # fmt: skip
+    text = " ".join(asked)
+    alone, both = found.encode_queries([text]), found.encode_queries([text, "two words"])
+    for one, other in zip(alone.arrays().values(), both.slice(0, 1).arrays().values(), strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()

@@ -18,6 +18,7 @@ from fullrank.storage.encoding import Rows
 from fullrank.text import sequences
 from fullrank.text.features import (
     Counts,
+    TextWords,
     Vocabulary,
     bm25,
     bm25_idf,
@@ -270,3 +271,17 @@ def test_every_operation_on_one_row_equals_that_on_many(corpus: list[str], width
         assert same(tfidf(alone, idf), weighed.take(np.array([row])))
         assert same(Rows.hstack(tfidf(alone, idf), alone), joined.take(np.array([row])))
         assert tfidf(alone, idf).matmul(table).tobytes() == products[row : row + 1].tobytes()
+
+
+@given(st.text("ab Cé\U0001f600\ud800-한국어를\n", max_size=60))
+def test_the_words_of_one_text_equal_those_of_a_corpus(text: str) -> None:
+    found, split = TextWords.of(text), words(text)
+    assert list(found.counts().words) == sorted(set(split))
+    assert found.amounts.tolist() == [split.count(word) for word in sorted(set(split))]
+    assert found.sequence.tobytes() == "".join(word + " " for word in split).encode(
+        "utf-8", "surrogatepass"
+    )
+    assert [
+        0,
+        *np.cumsum([len(w.encode("utf-8", "surrogatepass")) + 1 for w in split]),
+    ] == found.places.tolist()
