@@ -16,6 +16,7 @@ import numpy as np
 
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index import Effort
+from fullrank.retrieval.index.build import MAX_LIST_LENGTH, list_length
 from fullrank.retrieval.ranking import Ranking
 from fullrank.retrieval.retriever import Retriever
 from fullrank.storage.encoding import Encoded
@@ -45,12 +46,22 @@ _SHARES = (0.5, 0.7, 0.85)
 _FLOORS = (0.3, 0.2, 0.15, 0.1)
 
 
-def efforts(cells: int) -> list[Effort]:
-    """Return the ladder of efforts, least first, for an index with this number of cells."""
+def efforts(cells: int, documents: int) -> list[Effort]:
+    """Return the ladder of efforts, least first, for an index of so many cells and documents.
+
+    Where lists grow with the documents (`list_length`), they are read whole, but down to twice the floor, and twice as
+    many candidates are rescored.
+    """
+    longest = list_length(documents)
+    is_longer = longest > MAX_LIST_LENGTH
+    more = 2 if is_longer else 1
     return [
-        Effort(max(1, round(share * cells)), words, depth, sparse, rescored, floor, margin)
+        Effort(
+            max(1, round(share * cells)), words, longest if is_longer else depth, sparse,
+            more * rescored, more * floor, margin,
+        )
         for share, words, depth, sparse, rescored, floor, margin in _LADDER
-    ]
+    ]  # fmt: skip
 
 
 def recall(found: Ranking, truth: Ranking) -> float:
@@ -94,7 +105,7 @@ def tune(
         return float(found.mean()) if len(found) else 0.0
 
     index = retriever.index
-    ladder = efforts(0 if index is None else index.cells.n_cells)
+    ladder = efforts(0 if index is None else index.cells.n_cells, len(retriever.documents))
     steps = len(ladder) + len(_LOWERED) + 2
     step = 0
     while step < len(ladder) - 1 and measured(ladder[step], 0, AIMED_RECALL) < AIMED_RECALL:

@@ -70,23 +70,31 @@ def build_postings(
 #
 #     rest_w = (Σ all impacts − Σ impacts read) / (documents − documents read)
 #
-# A word has a list here if it is in the signatures, or in more than MAX_LIST_LENGTH documents. The signatures hold
-# the MAX_SIGNED_WORDS most frequent of the words that are in more than MIN_SIGNED_DOCUMENTS documents. The lists of
-# all other words are short enough to be read from the postings.
+# A word has a list here if it is in the signatures, or in more documents than a list may hold (`list_length`). The
+# signatures hold the MAX_SIGNED_WORDS most frequent of the words that are in more than MIN_SIGNED_DOCUMENTS documents.
+# The lists of all other words are short enough to be read from the postings.
 
 MAX_LIST_LENGTH = 8192
+# Of more than a million documents, a list may hold one in so many: without that, the fast mode loses what most words
+# say about most documents that have them (docs/results/sizes.md).
+_DOCUMENTS_PER_ENTRY = 128
 MAX_SIGNED_WORDS = 512
 MIN_SIGNED_DOCUMENTS = 1024
 
 
+def list_length(documents: int) -> int:
+    """Return the most entries of a list, by the number of documents."""
+    return max(MAX_LIST_LENGTH, documents // _DOCUMENTS_PER_ENTRY)
+
+
 def build_shortlists(postings: Postings, documents: int, create: Create) -> Shortlists:
     """Build the lists and the signatures."""
-    counts = np.diff(postings.indptr)
+    counts, longest = np.diff(postings.indptr), list_length(documents)
     most = np.argsort(-counts, kind="stable")[:MAX_SIGNED_WORDS]
     signed = np.sort(most[counts[most] > MIN_SIGNED_DOCUMENTS])
-    listed = np.union1d(signed, np.flatnonzero(counts > MAX_LIST_LENGTH))
+    listed = np.union1d(signed, np.flatnonzero(counts > longest))
     kept = np.zeros(len(counts), np.int64)
-    kept[listed] = np.minimum(counts[listed], MAX_LIST_LENGTH)
+    kept[listed] = np.minimum(counts[listed], longest)
     sizes = shortlist_sizes(len(counts), documents, int(kept.sum()), len(signed))
     lists = Shortlists(*made(create, Shortlists, **sizes))
     indptr, slots, impacts, words, means, signatures = lists

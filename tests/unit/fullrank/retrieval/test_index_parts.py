@@ -22,6 +22,7 @@ from fullrank.retrieval.index import build as building
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.retrieval.index.cells import train_cells
 from fullrank.retrieval.index.codes import coded
+from fullrank.retrieval.tune import efforts
 from fullrank.storage.encoding import Encoded, Rows
 from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
@@ -171,6 +172,29 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
                 best = sorted(map(abs, expected.values()), reverse=True)[:size]
                 found = sorted((abs(expected[d]) for d in rows.tolist()), reverse=True)
                 assert found == pytest.approx(best, abs=step)
+
+
+@pytest.mark.parametrize(
+    ("documents", "longest"),
+    [(1, 8192), (1_000_000, 8192), (2_000_000, 15_625), (10_000_000, 78_125)],
+)
+def test_lists_of_more_than_a_million_documents_are_longer_and_read_whole(
+    documents: int, longest: int
+) -> None:
+    assert building.list_length(documents) == longest
+    for usual, found in zip(efforts(100, 1), efforts(100, documents), strict=True):
+        longer = replace(usual, depth=longest, rescored=2 * usual.rescored, floor=2 * usual.floor)
+        assert found == (usual if longest == 8192 else longer)
+
+
+def test_a_list_holds_one_in_so_many_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "MAX_LIST_LENGTH", 20)
+    monkeypatch.setattr(building, "_DOCUMENTS_PER_ENTRY", 3)
+    documents = encoded(np.random.default_rng(1), 90, 0, 30, density=0.4)
+    counts = np.bincount(documents.sparse.indices, minlength=30)
+    found = np.diff(index_in_memory(documents).tables.shortlists.indptr)
+    assert found.tolist() == [30 if count > 30 else 0 for count in counts.tolist()]
+    assert 0 < np.count_nonzero(found) < 30
 
 
 @pytest.mark.sweep
