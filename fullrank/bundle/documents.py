@@ -39,6 +39,8 @@ RECORDS = "documents/records.npy"
 # Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes 8 to 15 % longer from
 # records, one over 63,000 a fifth (docs/results/retrieval.md).
 RECORDS_FROM = 1 << 29
+# Blocks between two releases of mapped pages.
+_BLOCKS_EACH = 64
 
 
 def prefers_records(documents: Encoded) -> bool:
@@ -51,8 +53,10 @@ def prefers_records(documents: Encoded) -> bool:
 def write_records(folder: StagingFolder, documents: Encoded) -> None:
     """Replace the arrays of documents in a folder by records; arrays that are mapped remain readable."""
     file = folder.growing_array(RECORDS, np.int32)
-    for block in blocks(documents):
+    for n_blocks, block in enumerate(blocks(documents)):
         file.append(records_of(block))
+        if n_blocks % _BLOCKS_EACH == 0:
+            folder.release((documents.dense, *documents.sparse.arrays))
     file.finish()
     for name in Encoded.STORED.keys() - _RECORDED.keys():
         folder.remove(f"documents/{name}.npy")

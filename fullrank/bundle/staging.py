@@ -22,6 +22,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import mmap
 import os
 import secrets
 import shutil
@@ -36,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle.manifest import FileEntry, is_dtype
-from fullrank.bundle.verify import map_array, map_bytes
+from fullrank.bundle.verify import advise, map_array, map_bytes
 from fullrank.errors import BundleError, CollectionError
 from fullrank.storage.checks import Stored, shape_of
 from fullrank.storage.files import replace_file, sync_folder
@@ -233,10 +234,16 @@ class StagingFolder:
         """Sync and hash every array of ``create_array``; write nothing to them afterwards."""
         for name, mapped in self._created.items():
             mapped.flush()
+            advise(mapped, mmap.MADV_DONTNEED)
             with (self.path / name).open("rb") as file:
                 os.fsync(file.fileno())
             self._record(name, mapped.dtype, mapped.shape)
         self._created.clear()
+
+    def release(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
+        """Drop the pages of created arrays, and of others that are mapped, from this process; the system keeps them."""
+        for array in (*self._created.values(), *arrays):
+            advise(array, mmap.MADV_DONTNEED)
 
     def growing_array(
         self, name: str, dtype: npt.DTypeLike, tail: tuple[int, ...] = ()

@@ -58,6 +58,9 @@ Batch = tuple[Sequence[Document], Encoded]
 
 # Documents between two checkpoints of a bundle that can be resumed; some seconds of encoding.
 CHECKPOINT_EACH = 1 << 17
+# Reports of progress between two releases of mapped pages, so that memory does not grow with the documents. Mapping
+# them again takes time.
+_REPORTS_EACH = 16
 
 
 def stream_bundle(
@@ -226,9 +229,18 @@ def _write_index(folder: StagingFolder, documents: Encoded, progress: Progress) 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create_array(f"index/{name}.npy", shape, dtype)
 
+    n_reports = 0
+
+    def reported(part: str, done: int, total: int) -> None:
+        nonlocal n_reports
+        n_reports += 1
+        if n_reports % _REPORTS_EACH == 0:
+            folder.release((documents.dense, documents.bias, *documents.sparse.arrays))
+        progress(part, done, total)
+
     count = len(documents)
     cells = round(4 * count**0.5) if count >= FAST_FROM else 1
-    return build_index(documents, create, progress, cells=cells)
+    return build_index(documents, create, reported, cells=cells)
 
 
 def _tuned_effort(retriever: Retriever, queries: Encoded, progress: Progress) -> dict[str, Any]:
