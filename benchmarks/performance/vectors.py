@@ -55,9 +55,9 @@ PACKAGES = (
 _ROUND = 20
 _EFFORTS = (32, 128, 512)
 _LINKS, _CANDIDATES = 32, 200
-"""Of a graph over dense vectors: links of a document, and candidates while it is built."""
+"""Links of a document in a graph over dense vectors, and candidates while the graph is built."""
 _LEVELS = 255
-"""Of the weights of engines that take integers."""
+"""Steps of a weight, for engines that take integers."""
 
 
 def points(name: str, efforts: Iterable[Any], search: Callable[[int, Any], Any]) -> Points:

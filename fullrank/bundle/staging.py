@@ -107,7 +107,7 @@ class StagingFolder:
         self._is_resumable = key is not None
         self._is_kept = False
         self._names: set[str] = set()
-        # Of the last checkpoint.
+        # The sizes of files, and the rows of arrays, at the last checkpoint.
         self._sizes: dict[str, int] = {}
         self._rows: dict[str, int] = {}
         self._growing: dict[str, _File] = {}

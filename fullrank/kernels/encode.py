@@ -243,7 +243,7 @@ class QueryTables(NamedTuple):
         blob, offsets, slots: The words of the lexical part, a lexicon.
         phrases, phrase_offsets, beginnings: Its phrases.
         form_starts, form_rows, form_shares: The forms of each known word, as `weigh_lexical` takes them.
-        forms: What forms of joined words are found by; `longest` is 0 where there are none.
+        forms: The tables that find forms of joined words. A model without forms has a `longest` of 0.
         idf, factor, table: As `weigh_lexical` and `embed` take them.
         dense_blob, dense_offsets, dense_slots: The words of the dense part; without slots they are the lexical ones.
         k3: As of `weigh_lexical`.

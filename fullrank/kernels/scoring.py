@@ -39,11 +39,19 @@ def _dense_product(u: Float64, v: Float32, sums: Float64) -> float:
 
 
 @helper
-def _marked(indices: Int32, first: int, stop: int, marks: UInt8, found: Int64, size: int) -> int:
-    """Add the entries whose feature is marked to those found; return their number."""
+def _marked(indices: Int32, first: int, stop: int, marks: UInt8, width: int, found: Int64) -> int:
+    """Write the places of the entries whose feature is marked; return their number.
+
+    Raises:
+        IndexError: A feature is not below `width`, or below 0.
+    """
+    size, largest = 0, np.uint32(0)
     for p in range(first, stop):
         found[size] = p
         size += marks[indices[p] & (_MARKS - 1)]
+        largest = max(largest, np.uint32(indices[p]))  # one below 0 is very large
+    if first < stop:
+        check_inside(int(np.int64(largest)), width)
     return size
 
 
@@ -62,14 +70,13 @@ def score_rows(
     """Write u·v and s·t of each row.
 
     A product of two float32 numbers is exact in float64, so only the additions round, in an order that depends on the
-    document's own row alone. Most features of a document are not the query's, which few bytes tell, and add nothing.
+    document's own row alone. Most words of a document are not in the query; a small table of marks tells which may be.
 
     Args:
         scratch: float64 (F,), zero before and afterwards.
 
     Raises:
-        IndexError: A document or the query has a feature that does not exist. Then the scratch is not zero. One of a
-            document that is not marked is passed over.
+        IndexError: A document or the query has a feature that does not exist. Then the scratch is not zero.
     """
     words, weights, dense = query.words, query.weights, documents.dense
     indptr, indices, values = documents.indptr, documents.indices, documents.values
@@ -92,15 +99,13 @@ def score_rows(
             first = indptr[following]
             for p in range(first, min(indptr[following + 1], first + _ENTRIES), _LINE):
                 prefetch(indices, p)
-        size = _marked(indices, indptr[row], indptr[row + 1], marks, own, 0)
+        size = _marked(indices, indptr[row], indptr[row + 1], marks, len(scratch), own)
         for k in range(size):
             prefetch(values, own[k])
         dense_scores[i] = _dense_product(u, dense[row], sums)
         total = 0.0
         for k in range(size):
-            feature = indices[own[k]]
-            check_inside(feature, len(scratch))
-            total += scratch[feature] * values[own[k]]
+            total += scratch[indices[own[k]]] * values[own[k]]
         sparse_scores[i] = total
     for i in range(len(words)):
         scratch[words[i]] = 0

@@ -53,7 +53,7 @@ _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
 _FIRST_LOOK = Effort(nprobe=2, words=16, depth=128, sparse=32, rescored=16, floor=0.3)
 # So does a fast search of at most so many documents, where the bound on all but the words is at most this share of the
-# bound on the words: nine of ten such searches then end sooner, and with a proof.
+# bound on the words: most such searches then end sooner, and with a proof.
 _FEW_DOCUMENTS, _LEFT_TO_OTHERS = 1 << 17, 0.25
 
 

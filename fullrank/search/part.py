@@ -20,6 +20,7 @@ from fullrank.kernels.compiler import direct
 from fullrank.models.clicks import ClickParts, ClickShare
 from fullrank.models.contract import warm
 from fullrank.models.memory import MemoryModel
+from fullrank.models.unseen import without_unseen
 from fullrank.retrieval import Floor, Mask, Ranking, Required, Retriever
 from fullrank.retrieval.ranking import Choice
 from fullrank.retrieval.retriever import Explanation, explain, largest
@@ -269,15 +270,11 @@ class Part:
 
     def project(self, query: Encoded) -> Encoded:
         """Return a query in the sparse columns of these documents."""
-        width, sparse = self.retriever.documents.width, query.sparse
-        if self.features is not None:
-            found = find_columns(self.features, sparse.indices, sparse.values)
-            return _with_sparse(query, *found, width)
-        if sparse.width == width:
-            return query
-        # Of one row the features ascend, so those that the model does not know are the last ones.
-        known = bisect_left(sparse.indices, width)
-        return _with_sparse(query, sparse.indices[:known], sparse.values[:known], width)
+        width = self.retriever.documents.width
+        if self.features is None:
+            return without_unseen(query, width)
+        found = find_columns(self.features, query.sparse.indices, query.sparse.values)
+        return _with_sparse(query, *found, width)
 
     def _project_floor(self, floor: Floor) -> Floor:
         """Return a floor with its words in the sparse columns of these documents."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -233,9 +234,15 @@ def _with_unseen(encoded: Encoded, unseen: Rows) -> Encoded:
 
 def without_unseen(encoded: Encoded, width: int) -> Encoded:
     """Keep the first `width` sparse features: those of the words that the model knows."""
-    if encoded.sparse.width == width:
+    sparse = encoded.sparse
+    if sparse.width == width:
         return encoded
-    return Encoded(encoded.dense, encoded.sparse.columns(0, width), encoded.bias)
+    if len(sparse) != 1:
+        return Encoded(encoded.dense, sparse.columns(0, width), encoded.bias)
+    # Of one query the features ascend, so those that the model does not know are the last ones.
+    size = bisect_left(sparse.indices, width)
+    kept = Rows(np.array([0, size]), sparse.indices[:size], sparse.values[:size], width)
+    return Encoded(encoded.dense, kept, encoded.bias)
 
 
 class OpenScorer:

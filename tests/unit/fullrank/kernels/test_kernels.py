@@ -63,14 +63,11 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
     codes = np.zeros((9, 0), np.int8)
     for number in (-1, 9):
         indices, indptr = np.full_like(t.indices, number), t.indptr + 100 * number
-        query = read_only(Vector(scores[:0], words, np.ones(9, np.float32)))
-        documents = read_only(Matrix(v, indptr, t.indices, t.values, scores))
-        with pytest.raises(IndexError, match="damaged"):
-            score_rows(query, documents, np.arange(9), s, *found)
-        # A feature that does not exist is none of the query's, if it is read at all.
-        documents = read_only(Matrix(v, t.indptr, indices, t.values, scores))
-        score_rows(query, documents, np.arange(9), np.zeros(9), *found)
-        assert not found[1].any()
+        for damaged in ((t.indptr, indices), (indptr, t.indices)):
+            query = read_only(Vector(scores[:0], words[:0], scores[:0]))
+            documents = read_only(Matrix(v, *damaged, t.values, scores))
+            with pytest.raises(IndexError, match="damaged"):
+                score_rows(query, documents, np.arange(9), s, *found)
         index = tables_of(codes, scores, scores, (indptr, t.indices, impacts, limits), words)
         none, slack = query_of(np.zeros(0, np.int8), 1.0), Slack(0.0, 0.0, 0.0)
         asked = Limits(words[:0], -np.inf, np.inf, 3, -np.inf)
