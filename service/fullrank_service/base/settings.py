@@ -349,4 +349,9 @@ def misspelled_variables(environment: Iterable[str]) -> dict[str, str]:
 def reasons(error: ValidationError, name: Callable[[str], str] = str) -> str:
     """Say for each field what is wrong with it, without its value; name: of a field, given its path."""
     found = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{name('.'.join(map(str, item['loc'])))}: {item['msg']}" for item in found)
+    at = [".".join(map(str, item["loc"])) for item in found]
+    # An error of the whole text, such as invalid JSON, names no field.
+    return "; ".join(
+        f"{name(path)}: {item['msg']}" if path else item["msg"]
+        for path, item in zip(at, found, strict=True)
+    )

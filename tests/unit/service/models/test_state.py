@@ -17,6 +17,7 @@ from fullrank_service.models.state import (
     Locked,
     StateDamaged,
     lock,
+    parse_state,
     read_state,
     write_state,
 )
@@ -84,3 +85,8 @@ def test_only_one_process_can_lock_the_state(tmp_path: Path) -> None:
         pass
     with lock(tmp_path):
         pass
+
+
+def test_a_damaged_state_says_what_is_wrong_without_an_empty_field() -> None:
+    with pytest.raises(StateDamaged, match=r"^active\.json: Invalid JSON"):
+        parse_state(b"{")
