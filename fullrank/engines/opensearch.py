@@ -12,7 +12,8 @@ A document has
     fields    object          the stored fields; those of one kind are indexed for filters
 
 The exact score is a script over `vector` alone. It needs nothing but doc values and Painless of the core: both vectors
-ascend by feature, so the script merges them. Not tested against a server; docs/engines.md says what was checked.
+ascend by feature, so the script merges them. Not tested against a server;
+docs/guides/connect/engines.md says what was checked.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ A document has
     id, fields                        the document's id, and the stored fields as JSON text
     stored_…                          stored fields of one kind as attributes, for filters
 
-The rank profile `fullrank` computes the exact score in the first phase. Not tested against a server; docs/engines.md
-says what was checked.
+The rank profile `fullrank` computes the exact score in the first phase. Not tested against a server;
+docs/guides/connect/engines.md says what was checked.
 """
 
 from __future__ import annotations

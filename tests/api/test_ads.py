@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,20 +15,18 @@ from pydantic import TypeAdapter
 from fullrank.replies import MatchReply
 from fullrank.storage.documents import Document
 from tests.api.conftest import Root
-from tests.api.examples import REST, differences, of_curl, read_json
 from tests.api.support import CORPUS, Client, make_bundle, ok, running
 
 pytestmark = pytest.mark.anyio
 
 PAGE = {"text": "copy files to a remote host"}
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "ads.md"
 
 
 def ad(domain: str, **more: Any) -> dict[str, Any]:
     return {"adomain": [domain], "price": 1, "cur": "EUR", **more}
 
 
-GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
+GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/guides/ads.md"
 
 
 async def put(client: Client, id: str, **fields: Any) -> httpx.Response:
@@ -234,38 +230,3 @@ async def test_an_event_that_names_its_ad_by_a_token_alone_is_refused(reader: Cl
     given = {**event("click", "q", "x"), "event_attributes": {"token": "abc"}}
     [verdict] = (await reader.post("/v1/events", json=[given])).json()["verdicts"]
     assert (verdict["result"], verdict["field"]) == ("refused", "event_attributes.token")
-
-
-async def test_the_examples_of_the_documentation_run(client: Client) -> None:
-    blocks = re.findall(r"(?:^    .*\n)+", DOCS.read_text("utf-8"), re.MULTILINE)
-    written, left_out, valued, reported = [
-        re.sub(r"^    ", "", block, flags=re.MULTILINE).strip() for block in blocks
-    ]
-    example = of_curl(written)
-    reply = await client.request(example.method, example.path, json=example.body)
-    assert reply.status_code == 200, reply.text
-    others = {f"b{number}": {"adomain": ["b.example"], "price": 9} for number in range(12)}
-    others |= {f"c{number}": {"adomain": [f"c{number}.example"], "price": 1} for number in range(2)}
-    others["paused"] = {"adomain": ["d.example"], "status": "paused"}
-    for id, given in others.items():
-        response = await put(client, id, title="boots", text="", ad={**given, "cur": "EUR"})
-    page = {
-        "page": {"text": "waterproof boots"},
-        "min_seq": response.json()["seq"],
-        "badv": ["b.example"],
-        "targeting": {"title": {"in": ["Waterproof boots", "boots"]}},
-    }
-    floor = [{"id": "top", "bidfloor": 2.6}]
-    floored = await match(client, **page, cur="EUR", placements=floor, explain=True)
-    [shown] = read_json("{" + left_out + "}")
-    assert list(differences(shown | {REST: None}, floored)) == []
-    refused = await client.post("/v1/match", json=json.loads(valued))
-    assert refused.json()["type"].endswith(":too-few-clicks")
-    page["placements"] = [{"id": "top"}]
-    shown = await match(client, **page)
-    assert ids(shown) == [["boots"]]
-    events = json.loads(reported.replace("…", shown["query_id"]))
-    for one in events:
-        one["timestamp"] = datetime.now(UTC).isoformat()
-    kept = (await client.post("/v1/events", json=events)).json()
-    assert (kept["kept"], kept["dropped_fields"]) == (2, 0)

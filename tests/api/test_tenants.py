@@ -40,7 +40,7 @@ async def asked(client: Client, token: str, query: str = "files", **body: Any) -
 
 
 def signed(key: str, given: Mapping[str, Any]) -> str:
-    """Derive a token as docs/security.md describes it for other languages."""
+    """Derive a token as docs/guides/operate/keys-and-going-public.md describes it for other languages."""
     payload = base64.urlsafe_b64encode(json.dumps(given).encode()).decode().rstrip("=")
     secret = hashlib.sha256(key.encode()).hexdigest()
     digest = hmac.new(secret.encode(), payload.encode(), "sha256").digest()

@@ -1,4 +1,4 @@
-"""The example of docs/scale.md, line by line, on a machine of its own: three nodes, index, serve."""
+"""The example of docs/guides/operate/several-machines.md: three nodes on a machine of its own, index, serve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fleet.support import REPOSITORY
 from tests.golden.test_golden import WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
-PAGE = REPOSITORY / "docs" / "scale.md"
+PAGE = REPOSITORY / "docs" / "guides" / "operate" / "several-machines.md"
 # No process and no port of other clusters is visible inside, so `ray stop` ends the nodes of this one alone.
 ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 ASK = """
@@ -42,12 +42,8 @@ print("answer", json.dumps(ask()))
 
 def commands() -> list[str]:
     """Return the lines of the example, but for `ray stop`, which ends it."""
-    section = PAGE.read_text("utf-8").split("\n## Try it: three nodes on this machine\n")[1]
-    lines = []
-    for line in section.strip("\n").splitlines():
-        if not line.startswith("    "):
-            break
-        lines.append(line.strip())
+    section = PAGE.read_text("utf-8").split("\n## Try it on this machine\n")[1]
+    lines = section.split("\n```text\n")[1].split("\n```")[0].splitlines()
     assert lines.pop() == "ray stop"
     return lines
 

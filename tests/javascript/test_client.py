@@ -61,7 +61,9 @@ def test_the_sizes_that_pages_tell_are_those_of_the_build(package: str, script: 
     if not (folder / "dist" / script).exists():
         pytest.skip("make test-javascript builds clients/javascript and runs these tests")
     name = json.loads((folder / "package.json").read_text())["name"]
-    [row] = re.findall(rf"^\| \[`{name}`\].*$", (ROOT / "docs/javascript.md").read_text(), re.M)
+    [row] = re.findall(
+        rf"^\| \[`{name}`\].*$", (ROOT / "docs/guides/connect/javascript.md").read_text(), re.M
+    )
     size = len(gzip.compress((folder / "dist" / script).read_bytes(), 6)) / 1000
     told = re.findall(r"([\d.]+) kB", row + (folder / "README.md").read_text())
     assert told

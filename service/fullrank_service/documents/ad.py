@@ -120,7 +120,7 @@ def parse_ad(value: Mapping[str, Any], *, is_stored: bool = False) -> Ad:
     if not isinstance(value, Mapping):
         raise AdError(FIELD, "is not an object")
     for name in sorted(_BILLING & value.keys()) if not is_stored else ():
-        reason = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
+        reason = "is no longer a field: an ad server keeps budgets and caps, see docs/guides/ads.md"
         raise AdError(f"{FIELD}.{name}", reason)
     given = {
         name: found for name, found in value.items() if found is not None and name not in _BILLING

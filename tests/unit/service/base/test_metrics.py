@@ -22,7 +22,7 @@ from fullrank_service.base.metrics import Metrics
 from fullrank_service.base.sharing import FILE_BYTES, FOLDER, PREFIX, leave, metrics_folder
 
 REPOSITORY = Path(__file__).resolve().parents[4]
-MONITORING = REPOSITORY / "docs" / "monitoring.md"
+MONITORING = REPOSITORY / "docs" / "guides" / "operate" / "monitor.md"
 LIVEZ = {"method": "GET", "route": "/livez", "status": "200"}
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -49,7 +49,7 @@ def test_domains_are_compared_in_ascii() -> None:
     assert parse_ad({"adomain": ["Bücher.Example."]}).adomain == ("xn--bcher-kva.example",)
 
 
-GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/ads.md"
+GONE = "is no longer a field: an ad server keeps budgets and caps, see docs/guides/ads.md"
 
 
 @pytest.mark.parametrize(
