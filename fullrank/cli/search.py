@@ -64,6 +64,9 @@ def search(
     if json:
         print_json(answer)
         return
+    if not answer["hits"]:
+        typer.echo("nothing found")
+        return
     _print_hits(answer["hits"], explain)
     if answer["reordered"]:
         reordered = answer["reordered"]
@@ -116,10 +119,14 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
 def _clicked(clicks: Mapping[str, float] | None) -> list[str]:
     found = []
     if clicks and clicks["after_query"]:
-        found.append(f"clicked {clicks['after_query']:,.4g} times for this query")
+        found.append(f"clicked {_times(clicks['after_query'])} for this query")
     if clicks and clicks["in_all"]:
-        found.append(f"clicked {clicks['in_all']:,.4g} times in all {clicks['bias']:+.2f}")
+        found.append(f"clicked {_times(clicks['in_all'])} in all {clicks['bias']:+.2f}")
     return found
+
+
+def _times(count: float) -> str:
+    return "once" if count == 1 else f"{count:,.4g} times"
 
 
 def _filter(text: str) -> Any:

@@ -57,7 +57,13 @@ class Sampled:
             return calibrate_floor(self.model, documents, texts)
         judgements = self.valid.spread(CALIBRATING).judgements
         texts = self._texts([judgement.query for judgement in judgements])
-        return calibrate_floor(self.model, documents, texts, judgements)
+        found = calibrate_floor(self.model, documents, texts, judgements)
+        if found is None or (found.words is None and not self.model.n_dense):
+            # No document has a word of these queries: by them, no word would ever be evidence.
+            some = evenly_chosen(self.corpus.collection.documents, CALIBRATING)
+            texts = [self.model.query_text(document.fields)[:MAX_CHARACTERS] for document in some]
+            found = calibrate_floor(self.model, documents, texts)
+        return found
 
     @cached_property
     def _typed(self) -> Validation | None:

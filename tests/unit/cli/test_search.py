@@ -103,12 +103,15 @@ def test_a_missing_bundle_is_one_line_on_stderr(run: Run, root: Path) -> None:
 
 
 def test_search_says_how_often_people_chose_a_hit(run: Run, tmp_path: Path) -> None:
-    votes = Counter({("red hat", "d000"): 656, ("blue", "d000"): 10})
+    votes = Counter({("red hat", "d000"): 656, ("blue", "d000"): 1})
     path = view_of(tmp_path, documents_of(np.random.default_rng(1), 5), votes).bundle.path
     got = run("search", path, "red hat", "--explain", "--json")
     [clicks] = [
         hit["explanation"]["clicks"] for hit in json.loads(got.out)["hits"] if hit["id"] == "d000"
     ]
-    assert (clicks["after_query"], clicks["in_all"]) == (656, 666)
+    assert (clicks["after_query"], clicks["in_all"]) == (656, 657)
     shown = " ".join(run("search", path, "red hat", "--explain").out.split())
-    assert "clicked 656 times for this query, clicked 666 times in all" in shown
+    assert "clicked 656 times for this query, clicked 657 times in all" in shown
+    shown = " ".join(run("search", path, "blue", "--explain").out.split())
+    assert "clicked once for this query, clicked 657 times in all" in shown
+    assert run("search", path, "zzzqqq").out == "nothing found\n"

@@ -151,7 +151,9 @@ def test_without_judgements_the_default_serves_bm25_and_corrects_typos(tmp_path:
     documents = [{"_id": f.__name__, "text": str(f.__doc__)} for f in functions]
     write_lines(tmp_path / "c" / "corpus.jsonl", documents)
     result, lines = trained(tmp_path / "c", tmp_path, "auto")
-    assert warnings_in(lines) == ["no pair is judged to learn from, so bm25 serves alone"]
+    assert warnings_in(lines) == [
+        "no pair is judged to learn from, so bm25 serves, and clicks are only counted"
+    ]
     bundle = open_bundle(result.path)
     for typo, word, answer in (
         ("convoluton", "convolution", "convolve"),
@@ -185,7 +187,10 @@ def test_scores_of_zero_are_no_judgements_to_learn_from(tmp_path: Path) -> None:
     file = folder / "qrels" / "train.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t0\n"))
     result, lines = trained(folder, tmp_path, "auto")
-    assert "no pair is judged to learn from, so bm25 serves alone" in warnings_in(lines)
+    assert (
+        "no pair is judged to learn from, so bm25 serves, and clicks are only counted"
+        in warnings_in(lines)
+    )
     assert {row.split for row in result.table} == {"valid"}
 
 

@@ -307,7 +307,8 @@ def _first_alone(
     context: TrainingContext, parts: Sequence[Recipe], run: TrainingRun, reason: str
 ) -> Choice:
     """Let the first part serve when it cannot be compared with a blend, and those that count clicks."""
-    run.reporter.log("warning", reason=f"{reason}, so {parts[0].name} serves alone")
+    counts = ", and clicks are only counted" if parts[1:] else ""
+    run.reporter.log("warning", reason=f"{reason}, so {parts[0].name} serves{counts}")
     scale = math.log1p(len(context.corpus.collection.document_ids))
     weights = [1.0, scale * _MEMORY_SHARE, scale * _POPULARITY_SHARE]
     names = [part.name for part in parts]

@@ -179,3 +179,18 @@ def test_a_model_without_dense_part_has_no_dense_floor(bm25: Path) -> None:
     none = calibrate_floor(bundle.model, bundle.encoded.whole(), ["", " "])
     assert none is None
     assert replace(bundle.manifest, floor=None).dump() != bundle.manifest.dump()
+
+
+def test_words_of_documents_are_found_where_validation_has_none_of_them(tmp_path: Path) -> None:
+    """A short log of clicks: people say sneakers, and the only query of valid is that one."""
+    lines = ['{"_id": "s", "title": "Running shoes"}', '{"_id": "t", "title": "Family tent"}']
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines), "utf-8")
+    queries = '{"_id": "q", "text": "sneakers"}\n{"_id": "r", "text": "wigwam"}'
+    (tmp_path / "queries.jsonl").write_text(queries, "utf-8")
+    (tmp_path / "qrels").mkdir()
+    for split, pair in (("valid", "q\ts"), ("train", "r\tt")):
+        text = f"query-id\tcorpus-id\tscore\n{pair}\t1\n"
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(text, "utf-8")
+    bundle = open_bundle(train(tmp_path, tmp_path / "bundles", "shop", recipe="bm25").path)
+    assert [hit.id for hit in bundle.search("shoes")] == ["s"]
+    assert bundle.search("sneakers").total == 0
