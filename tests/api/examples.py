@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.docs import comparing
+from tests.docs.comparing import read_json
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
-REST = "…"
-"""In place of the other keys of an object, or items of a list."""
 _JSON = json.JSONDecoder()
 _SPOKEN = re.compile(r"(GET|POST|PUT|DELETE|PATCH) (/v1/\S+)\s*(.*)", re.DOTALL)
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 _INLINE = re.compile(r"`(GET) (/v1/[^\s`…]+\?[^\s`…]+)`")
 _REPLY = re.compile(r"→\s*(\d{3})?")
 # Values that depend on the run, or on documents that the page does not show.
-_VARYING = {
-    *("query_id", "model", "generation", "version", "previous", "request_id", "took_ms", "seq", "started"),
-    *("id", "title", "score", "total", "text", "cursor", "workers", "collection", "active", "candidate", "kind"),
-    *("dense", "lexical", "bias", "word", "value", "count", "distinct", "snippet", "spans"),
-}  # fmt: skip
+PAGE_VARYING = comparing.VARYING | {
+    *("id", "title", "total", "text", "workers", "collection", "active", "candidate", "kind"),
+    *("count", "distinct", "snippet", "spans"),
+}
 
 
 @dataclass
@@ -67,39 +67,6 @@ def examples() -> list[Example]:
         if is_about_filters:
             found += map(_filtered, _objects_in_code(line))
     return found
-
-
-def differences(shown: Any, real: Any, place: str = "reply") -> Iterator[str]:
-    """Yield where a real reply differs from the shown one: in keys, kinds, and values that do not vary."""
-    if isinstance(shown, dict) and isinstance(real, dict):
-        for name in shown.keys() - real.keys() - {REST}:
-            yield f"{place}.{name} is not in the reply"
-        if REST not in shown:
-            for name in real.keys() - shown.keys():
-                yield f"{place}.{name} is not on the page"
-        for name in shown.keys() & real.keys():
-            yield from differences(shown[name], real[name], f"{place}.{name}")
-    elif isinstance(shown, list) and isinstance(real, list):
-        items = [item for item in shown if item != REST]
-        if bool(items) != bool(real) and REST not in shown:
-            yield f"{place} has {len(real)} items, not {len(items)}"
-        # Of a list that is shown whole, further items are like the last one.
-        most = len(items) if REST in shown else len(real)
-        for number, item in enumerate(real[:most] if items else []):
-            yield from differences(items[min(number, len(items) - 1)], item, f"{place}.{number}")
-    elif _kind(shown) != _kind(real) or (shown != real and not _is_varying(place)):
-        yield f"{place} is {real!r}, not {shown!r}"
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(type(value))
-    return "number" if isinstance(value, int | float) else str(type(value))
-
-
-def _is_varying(place: str) -> bool:
-    name = place.rpartition(".")[2]
-    return name in _VARYING or name.isdigit()
 
 
 def _add(text: str, found: list[Example]) -> None:
@@ -156,18 +123,6 @@ def _objects_in_code(line: str) -> Iterator[Any]:
     for code in re.findall(r"`(\{[^`]*\})`", line):
         if not re.search(r"\bf\b", code):
             yield json.loads(code)
-
-
-def read_json(text: str) -> list[Any]:
-    """Return the JSON values that a text is made of. Raises ValueError for any other text."""
-    text = re.sub(r"([\[,]\s*)…(?=\s*\])", rf'\1"{REST}"', text)
-    text = re.sub(r"([{,]\s*)…(?=\s*\})", rf'\1"{REST}": null', text).strip()
-    found, place = [], 0
-    while place < len(text):
-        value, place = _JSON.raw_decode(text, place)
-        found.append(value)
-        place += len(text[place:]) - len(text[place:].lstrip())
-    return found
 
 
 def of_curl(command: str) -> Example:

@@ -21,8 +21,10 @@ from fullrank.storage.documents import Document
 from fullrank_service.completion.routes import TogetherReply
 from fullrank_service.models.swap import Swap
 from tests.api.conftest import Root, copy_of
-from tests.api.examples import REST, Example, differences, examples, python_blocks
+from tests.api.examples import PAGE_VARYING, Example, examples, python_blocks
 from tests.api.support import AUTH, KEY, Client, at, make_bundle, running, served
+from tests.docs.comparing import REST
+from tests.docs.comparing import differences as all_differences
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +88,10 @@ async def answered(
         headers=headers,
         content=content,
     )
+
+
+def differences(shown: Any, real: Any, place: str = "reply") -> Iterator[str]:
+    return all_differences(shown, real, place, PAGE_VARYING)
 
 
 def check(example: Example, reply: Any) -> None:
