@@ -13,9 +13,11 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from heapq import nsmallest
+from logging import getLogger
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -23,6 +25,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fullrank_service.base import logs, sharing
 from fullrank_service.base.settings import Settings
 from fullrank_service.process.supervisor import Forked
+
+_log = getLogger(__name__)
 
 # A connection of a worker.
 #
@@ -187,9 +191,8 @@ class Server(uvicorn.Server):
 
 # Length of the queue of connections that wait to be accepted; the kernel may allow fewer.
 QUEUE_LENGTH = 2048
-# Connections accepted in one turn of the event loop. The rest stays in the queue, where another worker can take it;
-# a worker that took all of them would leave the others without work.
-ACCEPTED_AT_ONCE = 1
+# Pause before the next connection is accepted where the process has no file descriptor left, seconds.
+_ACCEPT_PAUSE_S = 1.0
 # A filter of the kernel (struct sock_filter): of the TCP flags, at byte 13, drop those with SYN and without ACK.
 _SO_ATTACH_FILTER = 26
 _NO_NEW_CONNECTIONS = b"".join(
@@ -221,8 +224,20 @@ def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
     all_stop = threading.Event()
     threading.Thread(target=_follow_supervisor, args=(pair, all_stop), daemon=True).start()
     shared = SharedSocket(fileno=listening)
+    shared.setblocking(False)
 
     class Worker(Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup([])  # uvicorn would accept too
+            if self.started:
+                protocol = partial(
+                    Connection,
+                    config=self.config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                )
+                shared.accept_for(protocol)
+
         async def on_tick(self, counter: int) -> bool:
             # The first tick comes when the app has started.
             if counter % TICKS_A_SECOND == 0:
@@ -234,19 +249,45 @@ def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
             # If this worker stops alone, others accept what is in the queue.
             if all_stop.is_set():
                 await shared.empty_queue()
+            asyncio.get_running_loop().remove_reader(shared)
             await super().shutdown(sockets)
 
     config = configured(factory, Settings())
-    config.backlog = ACCEPTED_AT_ONCE
     sharing.join(str(number))
     Worker(config).run(sockets=[shared])
 
 
 class SharedSocket(socket.socket):
-    """A listening socket of all workers: asyncio's backlog sets how many it accepts at once, not its queue."""
+    """A listening socket of all workers.
 
-    def listen(self, _: int = 0, /) -> None:
-        super().listen(QUEUE_LENGTH)
+    A worker accepts one connection in a turn of its event loop. The rest stays in the queue, where another worker can
+    take it; a worker that took all of them would leave the others without work.
+    """
+
+    def accept_for(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Accept connections on the running event loop until it no longer reads this socket."""
+        loop, opening = asyncio.get_running_loop(), set[asyncio.Task[object]]()
+
+        def accept() -> None:
+            try:
+                connection, _ = self.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # another worker was faster, or the client has gone
+            except OSError as error:
+                _log.error("cannot accept connections for %g s: %s", _ACCEPT_PAUSE_S, error)
+                loop.remove_reader(self)
+                loop.call_later(_ACCEPT_PAUSE_S, resume)
+                return
+            connection.setblocking(False)
+            task = loop.create_task(loop.connect_accepted_socket(protocol, connection))
+            opening.add(task)
+            task.add_done_callback(opening.discard)
+
+        def resume() -> None:
+            if self.fileno() >= 0:  # else the worker has stopped
+                loop.add_reader(self, accept)
+
+        loop.add_reader(self, accept)
 
     async def empty_queue(self) -> None:
         """Let no further connection into the queue of any worker, and wait until the event loops have accepted all.

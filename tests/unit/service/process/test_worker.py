@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 
-from fullrank_service.process.worker import ACCEPTED_AT_ONCE, SharedSocket
+import pytest
+import uvloop
+
+from fullrank_service.process.worker import SharedSocket
 
 
-def test_a_worker_accepts_one_connection_at_a_time_and_the_rest_stays_queued() -> None:
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_worker_accepts_one_connection_at_a_time_and_the_rest_stays_queued(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     """Of 40 waiting connections each turn of the event loop accepts at most two; other workers can accept the rest."""
     accepted: list[asyncio.BaseTransport] = []
     seen: list[int] = []
@@ -20,26 +27,27 @@ def test_a_worker_accepts_one_connection_at_a_time_and_the_rest_stays_queued() -
             accepted.append(transport)
 
     async def turns(listening: SharedSocket, stack: ExitStack) -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            Accepted, sock=listening, backlog=ACCEPTED_AT_ONCE, start_serving=False
-        )
-        listening.listen()
         for _ in range(40):
             stack.enter_context(socket.create_connection(listening.getsockname(), timeout=5))
-        await server.start_serving()
+        listening.accept_for(Accepted)
         async with asyncio.timeout(30):
             while len(accepted) < 40:
                 await asyncio.sleep(0)
                 seen.append(len(accepted))
-        server.close()
+        asyncio.get_running_loop().remove_reader(listening)
         for transport in accepted:
             transport.close()
         await asyncio.sleep(0.01)
 
-    with ExitStack() as stack, SharedSocket() as listening:
+    with (
+        ExitStack() as stack,
+        SharedSocket() as listening,
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
+        listening.setblocking(False)
         listening.bind(("127.0.0.1", 0))
-        asyncio.run(turns(listening, stack))
+        listening.listen(40)
+        runner.run(turns(listening, stack))
     steps = [now - was for was, now in pairwise([0, *seen])]
     assert sum(steps) == 40
     assert max(steps) <= 2
