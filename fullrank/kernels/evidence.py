@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float64, Int32, Int64, Mask, UInt8
+from fullrank.kernels.arrays import (
+    Float32,
+    Float64,
+    Int32,
+    Int64,
+    Mask,
+    UInt8,
+    prefetch_row,
+    rounding_in_kernel,
+)
 from fullrank.kernels.compiler import (
     FLOAT64,
     INT64,
@@ -21,7 +30,6 @@ from fullrank.kernels.compiler import (
 from fullrank.kernels.index import (
     LIMITS,
     QUERY,
-    SLACK,
     TABLES,
     CodedQuery,
     Limits,
@@ -31,7 +39,15 @@ from fullrank.kernels.index import (
     record,
 )
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import BLOCK, add_block, lists_of, read_block, thresholds, word_tables
+from fullrank.kernels.scan import (
+    BLOCK,
+    add_block,
+    lists_of,
+    plan_words,
+    read_block,
+    thresholds,
+    word_tables,
+)
 from fullrank.kernels.select import RANKED, in_order, push
 
 # Which words of a query each document has, as bits, the first word lowest.
@@ -117,50 +133,112 @@ def lack_words(bits: Int64, weights: Float64, wanted: int, least: float, deleted
     return lacks
 
 
+# Roundings of a part of a score and of its floor in float32, at most.
+_ROUNDINGS = 12
+# The lists of the lightest words are not read: those that add at most this share of the floor of s·t.
+_LEFT_OUT = 0.25
+# Codes are asked for so many slots before they are read.
+_AHEAD = 8
+
+
+@helper
+def _without(words: Int32, weights: Float32, features: Int32) -> tuple[Int32, Float32]:
+    """Return the words of a query that are none of some features, with their weights."""
+    kept, size = np.empty(len(words), np.int64), 0
+    for i in range(len(words)):
+        is_feature = False
+        for feature in features:
+            is_feature |= words[i] == feature
+        kept[size] = i
+        size += not is_feature
+    return words[kept[:size]], weights[kept[:size]]
+
+
 @kernel(
     several(array("int64"), array("int64")),
-    TABLES, QUERY, array("int32"), array("float64"), array("boolean"), LIMITS, SLACK, INT64,
+    TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, INT64,
 )  # fmt: skip
 def slots_with_evidence(
     tables: Tables,
     query: CodedQuery,
     words: Int32,
-    weights: Float64,
+    weights: Float32,
     deleted: Mask,
     limits: Limits,
-    slack: Slack,
     most: int,
 ) -> tuple[Int64, Int64]:
-    """Find all slots whose u·v or s·t reaches a floor; stop where more than `most` do for certain.
+    """Find all slots that have evidence; stop where more than `most` do for certain.
 
-    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide. The arguments are
-    those of ``scan_slots``.
+    The lists of the features come first. The outlines bound u·v of the other slots from above, and the codes of the few
+    whose bound reaches the floor decide. The other words are read only if their largest contributions together reach
+    the floor of s·t.
+
+    Args:
+        words, weights: The query's words in any order, int32 and float32 (m,).
 
     Returns:
-        The slots that reach a floor for certain, and those that may.
+        The slots that have evidence for certain, and those that may; each once, in no order.
 
     Raises:
-        IndexError: A list ends outside the file.
+        IndexError: A list ends outside the file, or has a slot that does not exist.
     """
     rows, codes, scales = tables.cells.rows, tables.codes.codes, tables.codes.scales
-    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
-    count, at = len(scales), thresholds(limits, slack)
+    postings, count = tables.postings, len(scales)
+    certain, open_ones = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+    n_certain = n_open = 0
+    marked = np.zeros(count, np.bool_)
+    place, stop = lists_of(postings.indptr, len(postings.slots), limits.features)
+    for i in range(len(place)):
+        for p in range(place[i], stop[i]):
+            slot = postings.slots[p]
+            check_inside(slot, count)
+            certain[n_certain] = slot
+            is_left = not (len(deleted) and deleted[rows[slot]])
+            # Without a branch: whether it was in another list cannot be predicted.
+            n_certain += is_left & ~marked[slot]
+            marked[slot] = True
+        if n_certain > most:
+            return certain[:n_certain], open_ones[:0]
+    others, s = _without(words, weights, limits.features)
+    plan = plan_words(postings.indptr, postings.limits, others, s)
+    n_words = 0
+    while n_words < len(plan.words) and plan.above[n_words] > _LEFT_OUT * limits.lexical:
+        n_words += 1
+    off = plan.errors[n_words] + rounding_in_kernel(
+        n_words + _ROUNDINGS, plan.above[0] - plan.below[0]
+    )
+    rounded = rounding_in_kernel(_ROUNDINGS, query.size)
+    slack = Slack(
+        query.outline_error + rounded, query.error + rounded, off, plan.below[n_words], plan.above[n_words]
+    )  # fmt: skip
+    if not max(slack.outline_error, slack.error, off) < np.inf:
+        for slot in range(count):
+            open_ones[n_open] = slot
+            n_open += not (marked[slot] or (len(deleted) and deleted[rows[slot]]))
+        return certain[:n_certain], open_ones[:n_open]
+    at = thresholds(limits, slack)
     bound, near, far = at.bound, at.near, at.far
     lexical_near, lexical_far = at.lexical_near, at.lexical_far
-    added, place, stop = word_tables(tables.postings, words, weights)
-    certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
+    if plan.above[0] + off < limits.lexical:
+        n_words, lexical_near, lexical_far = 0, np.float32(np.inf), np.float32(np.inf)
+        if not limits.dense < np.inf:
+            return certain[:n_certain], open_ones[:0]
+    code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
+    added, place, stop = word_tables(postings, plan.words[:n_words], plan.weights[:n_words])
     products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
     sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
-    n_certain = n_open = 0
     for start in range(0, count, BLOCK):
         end = min(start + BLOCK, count)
         read_block(query, tables.outline, start, end, products, bounds)
-        add_block(added, place, stop, tables.postings, end, sums)
+        add_block(added, place, stop, postings, end, sums)
         n_reaching = 0
         for j in range(end - start):
             reaching[n_reaching] = j
-            n_reaching += (bounds[j] >= bound) | (sums[j] >= lexical_near)
+            may_be = (bounds[j] >= bound) | (sums[j] >= lexical_near)
+            n_reaching += may_be & ~marked[start + j]
         for i in range(n_reaching):
+            if i + _AHEAD < n_reaching:
+                prefetch_row(codes, start + reaching[i + _AHEAD], 64)
             j = reaching[i]
             slot = start + j
             if len(deleted) and deleted[rows[slot]]:

@@ -167,9 +167,7 @@ def _with_short_lists(planned: Int32, indptr: Int64, added: int, cheap: int) -> 
 
 
 @kernel(
-    several(
-        types.boolean, array("int64"), array("float32"), FLOAT64, FLOAT64, INT64, array("int64")
-    ),
+    several(types.boolean, array("int64"), array("float32"), FLOAT64, FLOAT64),
     TABLES, QUERY, array("int32"), array("float32"), array("boolean"), LIMITS, FLOAT64,
 )  # fmt: skip
 def rows_in_reach(
@@ -180,7 +178,7 @@ def rows_in_reach(
     deleted: Mask,
     limits: Limits,
     most_left_out: float,
-) -> tuple[bool, Int64, Float32, float, float, int, Int64]:
+) -> tuple[bool, Int64, Float32, float, float]:
     """Find the rows that may be among the best `wanted` with evidence.
 
     Args:
@@ -188,8 +186,7 @@ def rows_in_reach(
         most_left_out: The largest contribution of words left out, as a share of that of all words.
 
     Returns:
-        Whether the bounds hold; if not, all rows may be. The rows; their g; how far the score may be below and above
-        g. How many slots have evidence for certain, and the rows of the others that may have it.
+        Whether the bounds hold; if not, all rows may be. The rows; their g; how far the score may be below and above g.
     """
     rows, size = tables.cells.rows, query.size + tables.codes.largest_bias
     query_error, outline_error = query.error, query.outline_error
@@ -200,25 +197,27 @@ def rows_in_reach(
     error, over = query_error + rounded, outline_error + rounded
     nothing, no_scores = np.empty(0, np.int64), np.empty(0, np.float32)
     if not max(error, over) < np.inf:
-        return False, nothing, no_scores, error, error, 0, nothing
+        return False, nothing, no_scores, error, error
     added = _first_below(widths, max(2 * query_error, most_left_out * widths[0]))
     added = _with_short_lists(planned, postings.indptr, added, _CHEAP_ENTRIES)
-    if limits.counted >= 0:
-        added = len(planned)
     while True:
         most = max(MIN_REFINED, MAX_CANDIDATES_PER_HIT * limits.wanted)
         if added == len(planned):
             most = len(rows)
         off = errors[added] + rounded
         slack = Slack(over, error, off, below[added], above[added])
-        found, scores, too_many, n_certain, open_slots = scan_slots(
+        found, scores, too_many = scan_slots(
             tables, query, planned[:added], s[:added], deleted, limits, slack, most
         )
         if not too_many:
-            may_be, open_rows = rows[found].astype(np.int64), rows[open_slots].astype(np.int64)
             off += error
-            below_g, above_g = off - below[added], off + above[added]
-            return True, may_be, scores, below_g, above_g, n_certain, open_rows
+            return (
+                True,
+                rows[found].astype(np.int64),
+                scores,
+                off - below[added],
+                off + above[added],
+            )
         added = max(min(added + 1, len(planned)), _first_below(widths, widths[added] / 2))
 
 

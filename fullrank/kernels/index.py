@@ -201,7 +201,6 @@ class Limits(NamedTuple):
         dense, lexical: The floors of u·v and of s·t; −∞ if any slot reaches it, ∞ if none does.
         wanted: k.
         least: A score that all wanted documents reach; −∞ if none is known.
-        counted: Count the slots with evidence until there are more than this for certain; −1: count none.
     """
 
     features: Int32
@@ -209,7 +208,6 @@ class Limits(NamedTuple):
     lexical: float
     wanted: int
     least: float
-    counted: int = -1
 
 
 class Slack(NamedTuple):
@@ -296,7 +294,7 @@ QUERY = record(
     CodedQuery,
     output("int8"), FLOAT64, FLOAT64, output("int8"), FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64,
 )  # fmt: skip
-LIMITS = record(Limits, output("int32"), FLOAT64, FLOAT64, INT64, FLOAT64, INT64)
+LIMITS = record(Limits, output("int32"), FLOAT64, FLOAT64, INT64, FLOAT64)
 SLACK = record(Slack, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64)
 READS = record(
     Reads, INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, output("float64"), output("int64")

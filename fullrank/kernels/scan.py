@@ -172,75 +172,8 @@ def thresholds(limits: Limits, slack: Slack) -> Thresholds:
     )
 
 
-class Block(NamedTuple):
-    """The slots of a block.
-
-    Attributes:
-        marks: Whether a slot is in the posting list of a feature.
-        sums: What the words of the query add to its score.
-        bounds: Its bound on u·v.
-    """
-
-    marks: Mask
-    sums: Float32
-    bounds: Float32
-
-
-@helper
-def count_block(
-    block: Block, at: Thresholds, query: CodedQuery, shift: np.int32, tables: Tables,
-    deleted: Mask, start: int, end: int, open_ones: Int64, n_open: int,
-) -> tuple[int, int]:  # fmt: skip
-    """Count the slots of a block that have evidence for certain, and list the others that may have it.
-
-    Args:
-        block: (BLOCK,) each, overwritten behind `end`.
-    """
-    n_certain, size = 0, end - start
-    code, scale, rows = query.code, np.float32(query.scale), tables.cells.rows
-    codes, scales = tables.codes.codes, tables.codes.scales
-    marks, sums, bounds = block.marks, block.sums, block.bounds
-    bound, near, far = at.bound, at.near, at.far
-    lexical_near, lexical_far = at.lexical_near, at.lexical_far
-    # Nothing behind the last slot reaches anything, so the compiler knows the length of each step.
-    marks[size:], sums[size:], bounds[size:] = False, np.nan, np.nan
-    for begin in range(0, size, _LANES):
-        # Counts of 32 bits are quicker than those of 64.
-        n_sure, n_possible = np.int32(0), np.int32(0)
-        for lane in range(_LANES):
-            place = np.uint64(begin + lane)
-            is_sure = marks[place] | (sums[place] >= lexical_far)
-            is_open = (bounds[place] >= bound) | (sums[place] >= lexical_near)
-            n_sure = np.int32(n_sure + is_sure)
-            n_possible = np.int32(n_possible + (is_open | is_sure))
-        if n_possible == 0:
-            continue
-        if not len(deleted):
-            n_certain += int(n_sure)
-            if n_possible == n_sure:
-                continue
-        for j in range(begin, min(begin + _LANES, size)):
-            slot = start + j
-            is_sure, product = marks[j] or sums[j] >= lexical_far, np.float32(-np.inf)
-            if not (is_sure or bounds[j] >= bound or sums[j] >= lexical_near):
-                continue
-            if len(deleted) and deleted[rows[slot]]:
-                continue
-            if is_sure:
-                n_certain += len(deleted) > 0  # else it is counted above
-                continue
-            if bounds[j] >= bound:
-                product = code_product(code, shift, codes, slot) * scale * scales[slot]
-            if product >= far:
-                n_certain += 1
-            elif sums[j] >= lexical_near or product >= near:
-                open_ones[n_open] = slot
-                n_open += 1
-    return n_certain, n_open
-
-
 @kernel(
-    several(array("int64"), array("float32"), types.boolean, INT64, array("int64")),
+    several(array("int64"), array("float32"), types.boolean),
     TABLES, QUERY, array("int32"), array("float64"), array("boolean"), LIMITS, SLACK, INT64,
 )  # fmt: skip
 def scan_slots(
@@ -252,7 +185,7 @@ def scan_slots(
     limits: Limits,
     slack: Slack,
     most: int,
-) -> tuple[Int64, Float32, bool, int, Int64]:
+) -> tuple[Int64, Float32, bool]:
     """Find the slots that may be among the best `wanted` with evidence, by bounds from outlines and then by codes.
 
     It reads all outlines once, a block at a time, and the codes of those whose bound reaches the score asked for: the
@@ -263,8 +196,7 @@ def scan_slots(
         most: Stop where more slots than this reach the score asked for so far.
 
     Returns:
-        The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete. How many slots
-        have evidence for certain, and which others may have it.
+        The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete.
 
     Raises:
         IndexError: A list ends outside the file.
@@ -272,17 +204,15 @@ def scan_slots(
     postings, rows, bias = tables.postings, tables.cells.rows, tables.codes.bias
     codes, scales = tables.codes.codes, tables.codes.scales
     code, scale, shift = query.code, np.float32(query.scale), code_shift(query.code)
-    count, wanted, counted = len(scales), limits.wanted, limits.counted
+    count, wanted = len(scales), limits.wanted
     added, place, stop = word_tables(postings, words, weights)
     mark_place, mark_stop = lists_of(postings.indptr, len(postings.slots), limits.features)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
     kept, kept_scores = np.empty(most + BLOCK, np.int64), np.empty(most + BLOCK, np.float32)
     products, reaching = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int64)
     marks, sums = np.zeros(BLOCK, np.bool_), np.zeros(BLOCK, np.float32)
-    bounds = np.empty(BLOCK, np.float32)
-    block, at = Block(marks, sums, bounds), thresholds(limits, slack)
-    open_ones = np.empty(count if counted >= 0 else 0, np.int64)
-    size = n_kept = n_certain = n_open = 0
+    bounds, at = np.empty(BLOCK, np.float32), thresholds(limits, slack)
+    size = n_kept = 0
     over = slack.outline_error + slack.off + slack.left_above
     above = slack.error + slack.off + slack.left_above
     below = slack.error + slack.off - slack.left_below
@@ -295,11 +225,6 @@ def scan_slots(
         own_bias = bias[start:end]
         add_block(added, place, stop, postings, end, sums)
         mark_block(mark_place, mark_stop, postings.slots, end, marks)
-        if n_certain <= counted:
-            n_sure, n_open = count_block(
-                block, at, query, shift, tables, deleted, start, end, open_ones, n_open
-            )
-            n_certain += n_sure
         n_reaching = places_reaching(reached, bounds, own_bias, sums, reaching)
         for i in range(n_reaching):
             if i + _AHEAD < n_reaching:
@@ -328,9 +253,9 @@ def scan_slots(
         if n_kept > most:
             n_kept = keep_from(kept, kept_scores, n_kept, threshold)
             if n_kept > most:
-                return kept[:0], kept_scores[:0], True, n_certain, open_ones[:n_open]
+                return kept[:0], kept_scores[:0], True
     n_kept = keep_from(kept, kept_scores, n_kept, threshold)
-    return kept[:n_kept], kept_scores[:n_kept], False, n_certain, open_ones[:n_open]
+    return kept[:n_kept], kept_scores[:n_kept], False
 
 
 @kernel(

@@ -8,14 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.kernels import exact, fast
+from fullrank.kernels import evidence, exact, fast
 from fullrank.kernels.arrays import rounding
 from fullrank.kernels.compiler import direct
-from fullrank.kernels.evidence import Evidence, reaching_in_order, slots_with_evidence
+from fullrank.kernels.evidence import Evidence, reaching_in_order
 from fullrank.kernels.fast import Buffers
-from fullrank.kernels.index import CodedQuery, Limits, Reads, Slack
+from fullrank.kernels.index import CodedQuery, Limits, Reads
 from fullrank.kernels.rows import largest_weights
-from fullrank.kernels.scan import add_weights, plan_words
+from fullrank.kernels.scan import add_weights
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.ranking import mask_of, remaining
 from fullrank.retrieval.scoring import InnerProduct, Ranked, Scorer
@@ -169,13 +169,13 @@ class FullScan:
 _NO_FEATURES: Int32 = np.zeros(0, np.int32)
 
 
-def limits_of(floor: Floor | None, wanted: int, least: float, counted: int = -1) -> Limits:
+def limits_of(floor: Floor | None, wanted: int, least: float) -> Limits:
     """Return what kernels take; −∞ for a part of a score where any will do."""
     if floor is None or floor.score is not None:
-        return Limits(_NO_FEATURES, -math.inf, -math.inf, wanted, float(least), counted)
+        return Limits(_NO_FEATURES, -math.inf, -math.inf, wanted, float(least))
     features = np.array(floor.words, np.int32)
     dense, lexical = float(floor.dense), float(floor.lexical)
-    return Limits(features, dense, lexical, wanted, float(least), counted)
+    return Limits(features, dense, lexical, wanted, float(least))
 
 
 # Candidates of the exact mode, by approximate scores from an index and bounds on their error.
@@ -204,39 +204,26 @@ def index_candidates(
     deleted: Mask | None,
     least: float,
     floor: Floor | None = None,
-    counted: int | None = None,
-) -> tuple[Int64, int | None]:
-    """Find the rows that may be among the top `wanted` and reach `least`; no other row can be.
+) -> Int64:
+    """Return the rows that may be among the top `wanted` and reach `least`, in no order; no other row can be.
 
     Args:
         least: A score that every wanted document reaches; −∞ if none is known.
         floor: Only documents that reach it are wanted.
-        counted: Count the documents that reach the floor, up to one more than this; None: do not.
-
-    Returns:
-        The rows, in no order, and how many documents reach the floor; None where they were not counted.
     """
     if floor is not None and floor.score is not None:
         least, floor = max(least, floor.score), None
-    if floor is None:
-        counted = None
-    limits = limits_of(floor, wanted, least, -1 if counted is None else counted)
-    has_bounds, rows, scores, below, above, n_certain, open_rows = rows_in_reach(
-        index.tables, query, words, weights, mask_of(deleted), limits, _MAX_LEFT_OUT
-    )
+    has_bounds, rows, scores, below, above = rows_in_reach(
+        index.tables, query, words, weights, mask_of(deleted), limits_of(floor, wanted, least),
+        _MAX_LEFT_OUT,
+    )  # fmt: skip
     if not has_bounds:
-        return remaining(len(index.cells.rows), deleted), None
-    found = None
-    if floor is not None and counted is not None:
-        found = n_certain
-        if found <= counted:
-            found += int(np.count_nonzero(floor.reached(*score_parts(open_rows))))
-        found = min(found, counted + 1)
+        return remaining(len(index.cells.rows), deleted)
     # The best by g may lack evidence, so with a floor their scores say nothing about the others.
     if floor is not None or len(rows) <= max(_FEW, 2 * wanted):
-        return rows, found
+        return rows
     scanned = Scanned(scores, below, above)
-    return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)], None
+    return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)]
 
 
 rows_reaching_score = direct(exact.rows_reaching_score)
@@ -251,7 +238,6 @@ def rows_from_score(
     wanted: int,
     deleted: Mask | None,
     floor: Floor | None,
-    counted: int | None,
     least: float,
 ) -> Int64 | None:
     """Find the rows that may be among the top `wanted` and reach `least`, from the lists of few words.
@@ -259,10 +245,10 @@ def rows_from_score(
     Arguments are those of ``index_candidates``.
 
     Returns:
-        The rows, in no order; None where only a scan of all documents tells: the score is not known, the words of the
-        query decide too little, or the documents that reach the floor are to be counted.
+        The rows, in no order; None where only a scan of all documents tells: the score is not known, or the words of
+        the query decide too little.
     """
-    if least == -math.inf or (floor is not None and counted is not None):
+    if least == -math.inf:
         return None
     try:
         is_found, rows = rows_reaching_score(
@@ -349,8 +335,7 @@ def fast_candidates(
 
 COUNTED = 10_000
 """Answers count exactly up to here."""
-# Rounding errors between a part of a score and its threshold in float32, at most.
-_ROUNDINGS = 12
+slots_with_evidence = direct(evidence.slots_with_evidence)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -364,27 +349,16 @@ def rows_reaching(
     deleted: Mask | None,
     most: int,
 ) -> Int64:
-    """Return the rows that reach the floor without a look at their words, in no order.
-
-    If these are more than ``most``, more than ``most`` of them.
-    """
-    postings, rows = index.postings, index.cells.rows
-    plan = plan_words(postings.indptr, postings.limits, words, weights)
-    width = float(plan.above[0] - plan.below[0])
-    off = rounding(len(plan.words) + _ROUNDINGS, width) + float(plan.errors[-1])
-    rounded = rounding(_ROUNDINGS, query.size)
-    slack = Slack(query.outline_error + rounded, query.error + rounded, off)
+    """Return the rows that reach the floor, in no order; of more than ``most``, more than ``most``."""
+    rows = index.cells.rows
     certain: Int64 = np.zeros(0, np.int64)
-    if not max(slack) < np.inf:
-        may_be = remaining(len(rows), deleted)
-    elif floor.score is not None:
-        may_be, _ = index_candidates(
+    if floor.score is not None:
+        may_be = index_candidates(
             index, query, words, weights, len(rows), score_parts, deleted, floor.score
         )
     else:
         slots, open_slots = slots_with_evidence(
-            index.tables, query, plan.words, plan.weights, mask_of(deleted),
-            limits_of(floor, 1, -math.inf), slack, most,
+            index.tables, query, words, weights, mask_of(deleted), limits_of(floor, 1, -math.inf), most
         )  # fmt: skip
         certain = rows[slots].astype(np.int64)
         if len(certain) > most:

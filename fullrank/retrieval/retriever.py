@@ -154,18 +154,10 @@ class Retriever(FullScan):
         if self.index is None:
             (rows, *_), _ = self._rank(query, remaining(count, deleted), floor, 0, count)
             return rows
-        most = count if most is None else most
-        having = _rows_having(self.index, floor.words, deleted)
-        if len(having) > most:
-            return having
         u, words, weights, _ = query.row(0)
         own = coded(u, self.index.tables.codes, self.index.tables.outline)
-        found = rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
-        if not len(having):
-            return found
-        mask = np.zeros(count, np.bool_)
-        mask[having] = mask[found] = True
-        return np.flatnonzero(mask)
+        most = count if most is None else most
+        return rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
 
     def words_had(self, required: Required) -> Int64:
         """Return which words each document has, int64 (n,): a bit a word; the next one is of those that are kept."""
@@ -220,8 +212,7 @@ class Retriever(FullScan):
             look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf
             by_score = partial(
-                rows_from_score, self.index, self._scratch, query, words, weights, wanted, deleted, floor,
-                counted,
+                rows_from_score, self.index, self._scratch, query, words, weights, wanted, deleted, floor
             )  # fmt: skip
             reaching = by_score(least)
             looks_first = effort is None or (
@@ -240,12 +231,12 @@ class Retriever(FullScan):
                     if len(ranked[0]) == limit or (is_known and not found[1]):
                         return Ranking(*ranked, certified=False, total=total)
             if reaching is None:
-                reaching, n_found = index_candidates(
-                    self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
+                reaching = index_candidates(
+                    self.index, query, words, weights, wanted, score_parts, deleted, least, floor
                 )  # fmt: skip
-                if n_found is None and floor is not None and counted is not None:
-                    n_found = self.count(one, floor, counted, deleted=deleted)
             rows = reaching
+            if floor is not None and counted is not None:
+                n_found = self.count(one, floor, counted, deleted=deleted)
         ranked, _ = self._rank(one, rows, floor, offset, limit)
         return Ranking(*ranked, certified=True, total=total, found=n_found)
 
@@ -328,18 +319,6 @@ def _check_arrays(queries: Encoded) -> None:
     has_gaps |= not (indices.flags.c_contiguous and values.flags.c_contiguous)
     if has_gaps or (dense.dtype, indices.dtype, values.dtype) != (_FLOAT32, _INT32, _FLOAT32):
         raise TypeError("queries must have contiguous arrays: float32, and int32 for features")
-
-
-def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) -> Int64:
-    """Return the rows of the documents that have one of some features, ascending, without those to leave out."""
-    if not features:
-        return np.zeros(0, np.int64)
-    mask, slots, indptr = np.zeros(len(index.cells.rows), np.bool_), *index.postings[1::-1]
-    for feature in features:
-        mask[index.cells.rows[slots[indptr[feature] : indptr[feature + 1]]]] = True
-    if deleted is not None:
-        mask &= ~deleted
-    return np.flatnonzero(mask)
 
 
 def _counted(found: int | None, counted: int | None) -> int | None:
