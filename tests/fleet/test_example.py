@@ -43,7 +43,7 @@ print("answer", json.dumps(ask()))
 def commands() -> list[str]:
     """Return the lines of the example, but for `ray stop`, which ends it."""
     section = PAGE.read_text("utf-8").split("\n## Try it on this machine\n")[1]
-    lines = section.split("\n```text\n")[1].split("\n```")[0].splitlines()
+    lines = section.split('```bash title="try-a-fleet.sh"\n')[1].split("\n```")[0].splitlines()
     assert lines.pop() == "ray stop"
     return lines
 
