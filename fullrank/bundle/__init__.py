@@ -1,4 +1,4 @@
-"""Bundles: the only thing that passes from trainer to service. The format is docs/bundle.md.
+"""Bundles: the only thing that passes from trainer to service. The format is docs/reference/bundle.md.
 
 <root>/<name>/<version>/manifest.json ...
 

@@ -37,7 +37,7 @@ _RECORDED = {
 }
 RECORDS = "documents/records.npy"
 # Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes 8 to 15 % longer from
-# records, one over 63,000 a fifth (docs/results/retrieval.md).
+# records, one over 63,000 a fifth (docs/results/speed.md#memory-disk-and-opening).
 RECORDS_FROM = 1 << 29
 # Blocks between two releases of mapped pages.
 _BLOCKS_EACH = 64

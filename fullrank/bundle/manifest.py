@@ -86,7 +86,7 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The fields of manifest.json; see docs/bundle.md.
+    """The fields of manifest.json; see docs/reference/bundle.md.
 
     Attributes:
         index: Facts about the files of index/; None: the bundle has no index.

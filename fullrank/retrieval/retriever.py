@@ -46,7 +46,7 @@ most_of_words = direct(exact.most_of_words)
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
 # If at most one document in 40 may be returned (in the fast mode one in 200), all of them are scored in float64. A
-# record takes longer to read, so there it is one in 200 and one in 1,000 (docs/results/retrieval.md).
+# record takes longer to read, so there it is one in 200 and one in 1,000 (docs/results/speed.md#exact-and-fast-search).
 BRUTE_FORCE_DIVISORS, RECORDS_BRUTE_FORCE_DIVISORS = (40, 200), (200, 1000)
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64

@@ -4,7 +4,7 @@ Memory is what the process has after counting, vocabularies, and the largest of 
 copy of U and V, the matrices that it reads, and the scratch of a step or of a validation), the choice of weights (the
 scores of all parts), and the average of several fits (a table of all of them, and the documents that it encodes). All
 else is in files whose pages are not in the process (fullrank_trainer.training.memory). A limit lowers the number of
-averaged fits first; then queries and candidates of a step. docs/results/training.md compares estimates with
+averaged fits first; then queries and candidates of a step. docs/results/speed.md#training compares estimates with
 measurements.
 """
 

@@ -11,7 +11,7 @@ steps of a slice are √k times as long as with the sum, and one machine would t
 different directions, √k times their mean is no longer than the step of one of them. But one machine would see after
 each step how far it came: with 16 slices, 4 times the mean went past the goal in the first rounds, so 2 is the limit.
 
-Local AdaGrad with the plain mean ("mean" for ``steps``) is in arXiv 1911.09030; docs/results/training.md compares both,
+Local AdaGrad with the plain mean ("mean" for ``steps``) is in arXiv 1911.09030; docs/results/speed.md compares both,
 and the mean of the squares with their sum, s ← s₀ + Σᵢ (sᵢ − s₀).
 
 Other ways to train embeddings on several machines, which were not compared: arXiv 1604.04661 (word2vec on several

@@ -21,7 +21,7 @@ from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.words import count_words
 
 KIND = "open"
-# R: docs/math.md says how often two words share a bucket.
+# R: docs/concepts/certificates.md says how often two words share a bucket.
 ROWS = 1 << 20
 
 

@@ -76,7 +76,7 @@ def build_postings(
 
 MAX_LIST_LENGTH = 8192
 # Of more than a million documents, a list may hold one in so many: without that, the fast mode loses what most words
-# say about most documents that have them (docs/results/sizes.md).
+# say about most documents that have them (docs/results/speed.md#ten-million-documents).
 _DOCUMENTS_PER_ENTRY = 128
 MAX_SIGNED_WORDS = 512
 MIN_SIGNED_DOCUMENTS = 1024
