@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from benchmarks.performance import live
 from benchmarks.performance.frontier import Contender, quality, timed
 from benchmarks.performance.live import Source, run, table
 from benchmarks.performance.planted import LINKS_A_QUERY, POOL, draw_links, planted_model
+from benchmarks.performance.request_cost import measure
 from benchmarks.performance.servers import Server
 from benchmarks.performance.soak import Soak, slope
 from fullrank.bundle import open_bundle
@@ -128,6 +130,16 @@ def test_processor_time_of_another_process_is_read() -> None:
         engine = Engine("server", lambda text, limit: [], processes=(busy.pid,))
         assert engine.cpu_seconds() >= 0.2 + time.process_time() - 0.1
         busy.stdin.close()
+
+
+def test_the_parts_of_a_request_add_up_to_it(tmp_path: Path) -> None:
+    bundle = tmp_path / "tldr" / make_bundle(tmp_path, "tldr")
+    found = asyncio.run(measure(bundle, ["scp", "copy"], 2))
+    assert set(found) == {"fast", "exact"}
+    for parts in found.values():
+        whole = parts["encode"] + parts["rank"] + parts["empty"] + parts["around"]
+        assert parts["search"] == pytest.approx(whole, abs=0.5)
+        assert min(parts[name] for name in ("search", "encode", "rank", "empty")) > 0
 
 
 def test_the_frontier_joins_the_unbeaten_points() -> None:
