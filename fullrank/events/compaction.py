@@ -99,7 +99,7 @@ def compact(
     Raises:
         SegmentError: a segment is damaged; those before it are done.
     """
-    with locked(folder / _LOCK), _pruning(folder):
+    with uncompacted(folder), _pruning(folder):
         _remove_leftovers(folder, now - _HOUR_S)
         sealed = recover(folder)
         expired, withheld = _expire(folder, days, now, wait_s)
@@ -115,6 +115,13 @@ def compact(
         return Compaction(
             len(sealed), expired, withheld, rewritten, erased, dropped, merged, size_of(folder)
         )
+
+
+@contextmanager
+def uncompacted(folder: Path) -> Iterator[None]:
+    """Let no other process compact a log inside this context; writers add and seal segments, and readers read."""
+    with locked(folder / _LOCK):
+        yield
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from fullrank_service.documents.log import (
 # writes into a new log, without the documents that it has already acknowledged and serves from memory.
 
 FILE = "documents.sqlite"
+FORMER_RULES = "rules.sqlite"
+"""Beside the log: the rules of releases before they were in the log."""
 
 
 def log_file(settings: Settings) -> Path:

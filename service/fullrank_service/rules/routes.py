@@ -33,7 +33,7 @@ from fullrank_service.base.background import Failed, Repeater, uncounted
 from fullrank_service.base.errors import Invalid, RuleNotFound
 from fullrank_service.documents.live import DocumentsDep
 from fullrank_service.documents.log import Caps, Log, LogError, LogFull, Logged, Submission, Write
-from fullrank_service.documents.sqlitelog import LogPlace, log_file, place_of
+from fullrank_service.documents.sqlitelog import FORMER_RULES, LogPlace, log_file, place_of
 from fullrank_service.http.deps import Capability, ServingDep, part
 from fullrank_service.http.guard import GuardedRoute, needs
 from fullrank_service.http.problems import JsonResponse
@@ -421,7 +421,7 @@ async def _opened(state: State) -> AsyncIterator[Rules]:
     settings = state.shared.settings
     rules = Rules(
         place_of(settings, settings.bundles),
-        log_file(settings).with_name("rules.sqlite"),
+        log_file(settings).with_name(FORMER_RULES),
         poll_s=settings.documents_poll_ms / 1000,
         failed=state.shared.metrics.background_failed,
     )
