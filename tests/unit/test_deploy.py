@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ import pytest
 import yaml
 
 from fullrank_service.base.metrics import Metrics
+from fullrank_service.base.settings import Settings
 from fullrank_service.process.worker import FINISH_S
 
-ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+ALERTS = DEPLOY / "alerts.yaml"
+RUNBOOK = ROOT / "docs" / "guides" / "operate" / "when-it-breaks.md"
 
 
 def rules() -> dict[str, str]:
@@ -27,18 +32,31 @@ def rules() -> dict[str, str]:
     return named
 
 
-def test_rules_name_metrics_and_labels_that_there_are() -> None:
+def panels() -> dict[str, str]:
+    """Expressions of the dashboard by the titles of their panels."""
+    found = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())["panels"]
+    return {
+        f"{panel['title']} {target['refId']}": target["expr"]
+        for panel in found
+        for target in panel.get("targets", ())
+    }
+
+
+@pytest.mark.parametrize("expressions", [rules, panels])
+def test_expressions_name_metrics_and_labels_that_there_are(
+    expressions: Callable[[], dict[str, str]],
+) -> None:
     known = {name: set(labels) for name, (labels, _) in Metrics().described().items()}
     histograms = [name for name in known if name.endswith("_seconds")]
     known |= {f"{name}_bucket": known[name] | {"le"} for name in histograms}
     of_prometheus = {"job", "instance"}
     asked = 0
-    for name, expression in rules().items():
+    for name, expression in expressions().items():
         for metric, selector in re.findall(r"\b(fullrank_\w+)(?:\{([^}]*)\})?", expression):
             asked += 1
             assert metric in known, f"{name}: {metric}"
             labels = set(re.findall(r"(\w+)\s*(?:=~|!=|=)", selector))
-            assert labels <= known[metric], f"{name}: {metric}{labels}"
+            assert labels <= known[metric] | of_prometheus, f"{name}: {metric}{labels}"
         grouped = re.findall(r"\bby \(([^)]*)\)", expression)
         for label in (label.strip() for group in grouped for label in group.split(",")):
             metrics = re.findall(r"\bfullrank_\w+", expression)
@@ -49,24 +67,92 @@ def test_rules_name_metrics_and_labels_that_there_are() -> None:
     assert asked > 15
 
 
-def test_the_loop_works_on_the_bundles_of_the_service() -> None:
-    root = ALERTS.parents[1]
-    services = yaml.safe_load((ALERTS.parent / "compose.yaml").read_text())["services"]
+def test_every_alert_has_a_severity_and_a_row_in_the_runbook() -> None:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    text = RUNBOOK.read_text()
+    assert "\n## Alerts\n" in text
+    for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        url = rule["annotations"]["runbook_url"]
+        assert url.endswith(f"/blob/main/{RUNBOOK.relative_to(ROOT)}#alerts")
+        assert f"| `{rule['alert']}` |" in text
+
+
+def images() -> dict[str, str]:
+    """The stages of the Dockerfile by name, each with those that it is made from."""
+    stages: dict[str, str] = {}
+    for part in re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)[1:]:
+        source, name = re.findall(r"(\S+) AS (\S+)", part)[0]
+        copied = re.findall(r"--from=(\S+)", part)
+        stages[name] = "".join(stages.get(own, "") for own in (source, *copied)) + part
+    return stages
+
+
+@pytest.mark.parametrize(
+    ("image", "pins", "packages"),
+    [
+        ("service", "service", {"service"}),
+        ("trainer", "trainer", {"trainer"}),
+        ("loop", "service", {"service", "trainer"}),
+        ("demo", "service", {"service", "trainer"}),
+        ("fleet", "fleet", {"service", "trainer", "fleet"}),
+    ],
+)
+def test_images_have_what_they_run(image: str, pins: str, packages: set[str]) -> None:
+    text = images()[image]
+    copied = " ".join(re.findall(r"^COPY (?!--)(.+) \S+$", text, re.M)).split()
+    assert all((ROOT / path).exists() for path in copied)
+    assert {"fullrank", *packages} == set(copied) & {"fullrank", "service", "trainer", "fleet"}
+    assert re.findall(r"requirements/(\w+)\.txt -r requirements/build.txt", text) == [pins]
+    assert "USER fullrank" in text
+    # What is copied goes with the context.
+    let = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[0] == "!"}
+    assert set(copied) <= let
+
+
+def test_compose_names_images_and_files_that_there_are() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    tls = yaml.safe_load((DEPLOY / "tls" / "compose.yaml").read_text())["services"]
     assert services["loop"]["volumes"] == services["service"]["volumes"]
     assert services["loop"]["profiles"] == ["loop"]
+    assert tls.keys() <= services.keys()
     for name in ("loop", "service"):
-        text = (root / services[name]["build"]["dockerfile"]).read_text()
-        assert "FULLRANK_BUNDLES=/bundles" in text
-        copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
-        assert copied
-        assert all((root / path).exists() for line in copied for path in line.split())
-        packages = {"fullrank", "service"} | ({"trainer"} if name == "loop" else set())
-        assert packages <= set(copied)
+        build = services[name]["build"]
+        assert (DEPLOY / build["context"] / "Dockerfile").exists()
+        assert "FULLRANK_BUNDLES=/bundles" in images()[build["target"]]
+    mounted = [v for one in (*services.values(), *tls.values()) for v in one.get("volumes", ())]
+    files = [volume.split(":")[0] for volume in mounted if volume.startswith("./")]
+    assert len(files) == 6
+    assert all((DEPLOY / file).exists() for file in files)
+    [scraped] = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    assert scraped["job_name"] == "fullrank"
+    assert scraped["static_configs"] == [{"targets": ["service:8000"]}]
 
 
-def test_docker_waits_for_the_service_to_stop() -> None:
-    service = yaml.safe_load((ALERTS.parent / "compose.yaml").read_text())["services"]["service"]
+def test_what_stops_the_service_waits_for_it() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["service"]
     assert int(service["stop_grace_period"].removesuffix("s")) > 2 * FINISH_S
+    [unit] = re.findall(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.M)
+    assert int(unit) > 2 * FINISH_S
+
+
+UNIT = DEPLOY / "fullrank.service"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_unit_is_valid_and_hardened(tmp_path: Path) -> None:
+    text = UNIT.read_text()
+    [command] = re.findall(r"^ExecStart=(\S+) serve$", text, re.M)
+    unit = tmp_path / UNIT.name
+    unit.write_text(text.replace(command, str(shutil.which("true"))))
+    analyze = ["systemd-analyze", "--no-pager"]
+    done = subprocess.run([*analyze, "verify", unit], capture_output=True, text=True)
+    assert (done.returncode, unit.name in done.stderr) == (0, False), done.stderr
+    safe = [*analyze, "security", "--offline=true", "--threshold=20", unit]
+    done = subprocess.run(safe, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    settings = re.findall(r"\b(FULLRANK_\w+)=", text)
+    assert {name.removeprefix("FULLRANK_").lower() for name in settings} <= {*Settings.model_fields}
 
 
 # What series are each minute, as promtool writes it; then minutes, and the alerts that are raised then.
@@ -107,6 +193,14 @@ SITUATIONS: dict[str, tuple[dict[str, str], dict[int, set[str]]]] = {
         },
         {5: set(), 9: {"FullrankStorageFull", "FullrankEventsFull"}},
     ),
+    "live documents near their limit": (
+        {
+            'up{job="fullrank", instance="a"}': "1x40",
+            'fullrank_live_documents_share{job="fullrank", instance="a", worker="0"}': "0.5x5 0.9x30",
+            'fullrank_live_memory_share{job="fullrank", instance="a", worker="0"}': "0.1x40",
+        },
+        {5: set(), 20: {"FullrankLiveDocumentsNearLimit"}},
+    ),
     "a worker that hung": (
         {
             'up{job="fullrank", instance="a"}': "1x40",
@@ -139,10 +233,14 @@ def test_alerts_are_raised_when_they_should_be(tmp_path: Path) -> None:
     if promtool is None:
         pytest.skip("promtool is not installed (apt-get install prometheus)")
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
-    about = {r["alert"]: r["annotations"] for g in groups for r in g["rules"] if "alert" in r}
+    about = {r["alert"]: r for g in groups for r in g["rules"] if "alert" in r}
 
     def check(minute: int, alert: str, is_raised: bool, labels: dict[str, str]) -> dict[str, Any]:
-        raised = {"exp_labels": labels, "exp_annotations": about[alert]}
+        rule = about[alert]
+        raised = {
+            "exp_labels": labels | rule["labels"],
+            "exp_annotations": rule["annotations"],
+        }
         expected = [raised] if is_raised else []
         return {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": expected}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,12 @@ import typer
 import yaml
 from ray.scripts.scripts import start as start_node
 
+from fullrank import __version__
+from fullrank.cli import build_app
 from fullrank_fleet.cluster import node_environment, worker_environment
+from fullrank_service.base.settings import Settings
 from fullrank_service.commands.serve import serve
+from fullrank_service.process.worker import FINISH_S
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ROOT / "deploy" / "kubernetes" / "fleet.yaml"
@@ -204,11 +210,125 @@ def test_every_object_is_for_one_fleet_only(items: dict[tuple[str, str], dict[st
     assert opened == [{"ports": [{"protocol": "TCP", "port": 8000}]}]
 
 
-def test_the_image_has_all_packages_of_a_fleet() -> None:
-    text = (ROOT / "docker" / "fleet.Dockerfile").read_text()
-    copied = " ".join(re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)).split()
-    assert all((ROOT / path).exists() for path in copied)
-    assert {"fullrank", "service", "trainer", "fleet", "requirements/fleet.txt"} <= set(copied)
+def test_the_image_has_the_environment_of_a_fleet() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    [image] = re.findall(r"^FROM base AS fleet\n(.*?)^FROM", text, re.MULTILINE | re.DOTALL)
     for name, value in worker_environment().items():
         if name != "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO":
-            assert f"{name}={value}" in text
+            assert f"{name}={value}" in image
+
+
+# One service: deploy/kubernetes/service.
+
+SERVICE = ROOT / "deploy" / "kubernetes" / "service"
+# The part of monitoring.coreos.com/v1 ServiceMonitor that is used, from its API reference.
+MONITOR = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["selector", "endpoints"],
+    "properties": {
+        "jobLabel": TEXT,
+        "selector": {"type": "object"},
+        "endpoints": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"port": TEXT, "path": TEXT, "interval": TEXT},
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def single() -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects of one service, by kind and name."""
+    named = yaml.safe_load((SERVICE / "kustomization.yaml").read_text())["resources"]
+    assert {"kustomization.yaml", *named} == {path.name for path in SERVICE.iterdir()}
+    found = [item for name in named for item in yaml.safe_load_all((SERVICE / name).read_text())]
+    return {(item["kind"], item["metadata"]["name"]): item for item in found}
+
+
+def single_pods(items: dict[tuple[str, str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    jobs = {
+        name: i["spec"]["jobTemplate"] for (kind, name), i in items.items() if kind == "CronJob"
+    }
+    jobs["fullrank"] = items["StatefulSet", "fullrank"]
+    return {name: item["spec"]["template"] for name, item in jobs.items()}
+
+
+def test_the_objects_of_one_service_fit_their_schemas(
+    single: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    kinds = {kind for kind, _ in single}
+    assert kinds > {"StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "CronJob"}
+    for (kind, _), item in single.items():
+        if kind == "ServiceMonitor":
+            jsonschema.validate(item["spec"], MONITOR)
+        else:
+            kubernetes_validate.validate(item, KUBERNETES, strict=True)
+
+
+def test_the_names_in_one_service_lead_somewhere(
+    single: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    pods = single_pods(single)
+    labels = [pod["metadata"]["labels"] for pod in pods.values()]
+    names = {own["app.kubernetes.io/name"] for own in labels}
+    policy = single["NetworkPolicy", "fullrank-service"]["spec"]["podSelector"]
+    assert set(policy["matchExpressions"][0]["values"]) == names == {"fullrank", "fullrank-job"}
+    service = single["Service", "fullrank-service"]
+    assert single["StatefulSet", "fullrank"]["spec"]["serviceName"] == "fullrank-service"
+    [endpoint] = single["ServiceMonitor", "fullrank"]["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    selected = single["ServiceMonitor", "fullrank"]["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= service["metadata"]["labels"].items()
+    for owner in (service["spec"]["selector"], selected):
+        assert any(owner.items() <= own.items() for own in labels)
+    known = {*Settings.model_fields, "model"}
+    given = single["ConfigMap", "fullrank-service"]["data"]
+    assert {name.removeprefix("FULLRANK_").lower() for name in given} <= known
+    claims = {name for kind, name in single if kind == "PersistentVolumeClaim"}
+    for pod in pods.values():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        [container] = spec["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        mounts = {mount["name"] for mount in container["volumeMounts"]}
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert mounts <= volumes.keys() | {"bundles"}
+        for volume in volumes.values():
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            # The stateful set makes the claim of its first pod.
+            assert claim in {None, "bundles-fullrank-0", *claims}
+    images = yaml.safe_load((SERVICE / "kustomization.yaml").read_text())["images"]
+    used = {pod["spec"]["containers"][0]["image"] for pod in pods.values()}
+    assert {image["name"] for image in images} == used
+    assert {image["newTag"] for image in images} == {__version__}
+
+
+def test_a_pod_is_given_the_time_that_it_needs_to_stop(
+    single: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    spec = single_pods(single)["fullrank"]["spec"]
+    before = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert spec["terminationGracePeriodSeconds"] > before + 2 * FINISH_S
+
+
+def test_the_jobs_run_commands_that_there_are(
+    single: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    commands = {command.name for command in build_app().registered_commands}
+    for name in ("fullrank-loop", "fullrank-backup"):
+        [container] = single_pods(single)[name]["spec"]["containers"]
+        [command] = re.findall(r"fullrank (\w+) ", container["args"][2])
+        assert command in commands
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kustomize_builds_the_objects_of_one_service() -> None:
+    done = subprocess.run(["kubectl", "kustomize", SERVICE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    built = [*yaml.safe_load_all(done.stdout)]
+    assert all("app.kubernetes.io/part-of" in item["metadata"]["labels"] for item in built)
