@@ -148,7 +148,7 @@ def test_the_unit_is_valid_and_hardened(tmp_path: Path) -> None:
     analyze = ["systemd-analyze", "--no-pager"]
     done = subprocess.run([*analyze, "verify", unit], capture_output=True, text=True)
     assert (done.returncode, unit.name in done.stderr) == (0, False), done.stderr
-    safe = [*analyze, "security", "--offline=true", "--threshold=20", unit]
+    safe = [*analyze, "security", "--offline=true", "--threshold=20", str(unit)]
     done = subprocess.run(safe, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
     settings = re.findall(r"\b(FULLRANK_\w+)=", text)
