@@ -104,6 +104,8 @@ CMD ["fullrank", "--help"]
 # The last target is what a build without --target makes.
 FROM base AS service
 COPY --from=build-service /opt/fullrank /opt/fullrank
+# With the kernels that docker/slim.sh has compiled. On another kind of processor the service compiles them when it starts.
+COPY --from=build-service --chown=fullrank:fullrank /var/cache/fullrank /var/cache/fullrank
 ENV OMP_NUM_THREADS=1 \
     OPENBLAS_NUM_THREADS=1 \
     MKL_NUM_THREADS=1 \
@@ -111,7 +113,6 @@ ENV OMP_NUM_THREADS=1 \
     FULLRANK_HOST=0.0.0.0 \
     FULLRANK_PORT=8000
 USER fullrank
-RUN python -c "import fullrank.retrieval"
 # The service listens on all addresses of the container, so it starts only with keys (`fullrank keys create`) or
 # FULLRANK_ANONYMOUS. It writes the active version next to the bundles, so the volume must be writable.
 VOLUME /bundles

@@ -12,7 +12,7 @@ TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal -o faulthandler_exit_on_timeout=true
 # Otherwise each of the many processes that the tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
-CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
+CODE := $(wildcard .ci fullrank trainer service fleet tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server, read no shared collection and are
 # no sweep over hundreds of cases.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
@@ -144,14 +144,18 @@ pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; comm
 
 RELEASE := build/release
 
-release: $(VENV)/.dev-installed ## build dist/, install the wheel in a clean environment, run the demo
+# VERSION=0.2.0 first sets the version, dates the changelog and tags it.
+release: $(VENV)/.dev-installed ## build dist/: wheel, sdist, SBOM, licences; install the wheel and run the demo
+	$(if $(VERSION),$(BIN)/python .ci/release.py version $(VERSION))
 	rm -rf dist $(RELEASE)
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m venv $(RELEASE)/venv
 	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/trainer.txt -r requirements/service.txt
 	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	$(RELEASE)/venv/bin/pip inspect --disable-pip-version-check | $(BIN)/python .ci/release.py about dist
 	cd $(RELEASE) && venv/bin/fullrank --version && venv/bin/fullrank demo --no-serve --out demo
+	cd dist && sha256sum * > SHA256SUMS
 	@ls -l dist
 
 clean: ## remove .venv, caches and build outputs; bundles stay

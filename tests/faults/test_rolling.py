@@ -38,11 +38,10 @@ def test_a_rolling_update_fails_no_request(tmp_path: Path) -> None:
     root = tmp_path / "bundles"
     make_bundle(root, "docs", created=at(1))
     ports = [free_port(), free_port()]
-    settings = {"FULLRANK_DRAIN_MS": "1000", "FORWARDED_ALLOW_IPS": "127.0.0.1"}
     running: dict[int, subprocess.Popen[bytes]] = {}
     try:
         for port in ports:
-            running[port] = start(root, port, **settings)
+            running[port] = start(root, port, FULLRANK_DRAIN_MS="1000")
         # nginx takes the next server where one refuses the connection.
         servers = ";\n server ".join(f"127.0.0.1:{port}" for port in ports)
         with proxy(tmp_path, servers) as url, Searching(url) as one, Searching(url) as two:
@@ -50,7 +49,7 @@ def test_a_rolling_update_fails_no_request(tmp_path: Path) -> None:
                 before = len(one.statuses)
                 running[port].terminate()
                 assert running[port].wait(LONG_S) == 0
-                running[port] = start(root, port, **settings)
+                running[port] = start(root, port, FULLRANK_DRAIN_MS="1000")
                 wait_until(lambda n=before: len(one.statuses) > n + 50, "it has searched")  # type: ignore[misc]
     finally:
         for process in running.values():

@@ -83,7 +83,7 @@ def images() -> dict[str, str]:
     stages: dict[str, str] = {}
     for part in re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.M)[1:]:
         source, name = re.findall(r"(\S+) AS (\S+)", part)[0]
-        copied = re.findall(r"--from=(\S+)", part)
+        copied = {*re.findall(r"--from=(\S+)", part)}
         stages[name] = "".join(stages.get(own, "") for own in (source, *copied)) + part
     return stages
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.planted import write_planted
 from tests.ports import free_port
@@ -26,7 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "bundles/planted"
 TRAINER_COMMANDS = ("import", "train", "evaluate", "index", "recipes", "demo")
 BUNDLES_COMMANDS = ("activate", "rollback", "compact", "prune")
-SERVICE_COMMANDS = ("serve", "keys", "documents", *(f"bundles {name}" for name in BUNDLES_COMMANDS))
+SERVICE_COMMANDS = (
+    "serve",
+    "keys",
+    "documents",
+    "backup",
+    "restore",
+    *(f"bundles {name}" for name in BUNDLES_COMMANDS),
+)
 CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")
 
 
@@ -82,7 +92,7 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, so that nothing is left in the repository."""
+    """Build the sdist from a copy, so that nothing is left in the repository, and the wheel from the sdist."""
     folder = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("__pycache__")
     for package in ("fullrank", "trainer", "service", "fleet"):
@@ -93,7 +103,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sys.executable,
         "-m",
         "build",
-        "--wheel",
         "--no-isolation",
         "--outdir",
         folder / "dist",
@@ -265,6 +274,38 @@ def test_the_service_extra_serves_compacts_and_exports(
     installed.run("bundles rollback bundles")
     installed.run("bundles export bundles/planted compacted.jsonl")
     assert '"new"' in (tmp_path / "compacted.jsonl").read_text("utf-8")
+
+
+@with_extra("all")
+def test_all_is_every_extra_of_one_machine(installed: Installed) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    whole = set(Requirement(extras["all"][0]).extras)
+    frameworks = {"dev", "haystack", "langchain", "llamaindex", "mcp"}
+    assert whole == extras.keys() - frameworks - {"all", "ray", "trainer"}
+    for command in (*CORE_COMMANDS, *TRAINER_COMMANDS, *SERVICE_COMMANDS):
+        installed.run(f"{command} --help")
+    for module in ("httpx", "lightgbm", "psycopg", "pyarrow", "qdrant_client", "opentelemetry.sdk"):
+        subprocess.run([installed.venv / "bin" / "python", "-c", f"import {module}"], check=True)
+    with installed.serving(scope="search") as url:
+        assert installed.json(f"search --url {url} a")
+    assert "bundles" in installed.run("demo --no-serve --seconds 5 --out demo")
+
+
+@pytest.mark.parametrize("runner", ["uvx", "pipx"])
+def test_a_runner_of_tools_runs_the_demo(
+    runner: str, wheel: Path, venv: Path, tmp_path: Path
+) -> None:
+    program = shutil.which(runner) or shutil.which(runner, path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip(f"needs {runner}")
+    package = f"{wheel}[service]"
+    how = ["run", "--spec", package] if runner == "pipx" else ["--from", package]
+    command = [program, *how, "fullrank", "demo", "--no-serve", "--seconds", "5", "--out", "demo"]
+    limits = {"PIP_CONSTRAINT": str(venv / "constraints.txt")}
+    limits["UV_CONSTRAINT"] = limits["PIP_CONSTRAINT"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, **limits}, check=True)
+    assert list(tmp_path.glob("demo/bundles/demo/*/manifest.json"))
 
 
 @with_extra("service,client,langchain,llamaindex,haystack,mcp")
