@@ -176,7 +176,9 @@ def kubectl(words: list[str]) -> None:
             fail(f"{name}: not resources of Kubernetes")
     files = [*REPOSITORY.glob("deploy/kubernetes/*.yaml"), *Path().glob("**/*.yaml")]
     documents = [one for path in files for one in documents_of(path)]
-    named = {one["metadata"]["name"] for one in documents if "kind" in one}
+    named = {one["metadata"]["name"] for one in documents if "metadata" in one}
+    for folder in given.get("-k", []):
+        existing(f"{folder}/kustomization.yaml")
     for word in rest[1:]:
         match = re.fullmatch(r"[a-z]+/([\w.-]+)", word)
         if match and not any(match[1].startswith(name) for name in named):
