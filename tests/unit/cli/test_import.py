@@ -6,7 +6,6 @@ import csv
 import gzip
 import json
 import random
-import shlex
 import sqlite3
 import sys
 from collections import Counter
@@ -25,8 +24,6 @@ import pytest
 from examples.shop import products
 from tests.databases import NewDatabase
 from tests.unit.cli.running import Run
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def documents(collection: Path) -> list[dict[str, Any]]:
@@ -67,6 +64,12 @@ def test_a_table_of_products_becomes_documents(run: Run, tmp_path: Path) -> None
         },
         {"_id": "A2", "title": "Blue boots", "price": 5, "ean": "4006381333932", "in_stock": False},
     ]
+
+
+def test_records_of_algolia_have_an_id(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"objectID": "7", "name": "Lamp"}', "utf-8")
+    assert run("import", tmp_path / "records.jsonl", tmp_path / "out").code == 0
+    assert documents(tmp_path / "out") == [{"_id": "7", "title": "Lamp"}]
 
 
 def test_columns_are_mapped_by_options(run: Run, tmp_path: Path) -> None:
@@ -458,6 +461,10 @@ def test_a_sitemap_gives_pages_their_order_url_and_date(run: Run, tmp_path: Path
         ("index.html#x", "https://docs.example/v2/#x", None),
     ]
     assert table(tmp_path / "out/anchors.tsv")[1:] == [["home", "index.html#x"]]
+    url = "<url><loc>https://docs.example/v2/404.html</loc></url>"
+    sitemap.write_text(f"<urlset>{url}</urlset>", "utf-8")
+    assert run("import", sitemap, tmp_path / "one").code == 0
+    sitemap.write_text(SITEMAP, "utf-8")
     index = tmp_path / "site/index.xml"
     for listed, reason in (
         ("sitemap.xml", "no page beside"),
@@ -644,19 +651,13 @@ def test_titles_of_other_types_become_text(run: Run, tmp_path: Path) -> None:
     assert [d["title"] for d in documents(tmp_path / "out")] == ["1984", "a\nb"]
 
 
-# From files to answers, by the two commands that docs/import.md shows.
+# From files of real size to answers, by the two commands of the tutorials, whose small files tests/docs runs.
 
 
-def commands_of(heading: str) -> list[list[str]]:
-    """Return the first two commands below a heading of the page."""
-    page = (ROOT / "docs/import.md").read_text("utf-8").split(f"\n## {heading}\n")[1]
-    return [shlex.split(line)[1:] for line in page.splitlines() if line.startswith("    fullrank")][
-        :2
-    ]
-
-
-def first_hit(run: Run, heading: str, bundle: str, query: str) -> dict[str, Any]:
-    for command in commands_of(heading):
+def first_hit(run: Run, bundle: str, query: str, *source: str) -> dict[str, Any]:
+    collection = bundle.removeprefix("bundles/")
+    train = ("train", collection, "--out", "bundles", "--name", collection)
+    for command in (("import", source[0], collection, *source[1:]), train):
         got = run(*command)
         assert got.code == 0, got.err
     hit: dict[str, Any] = json.loads(run("search", bundle, query, "--json").out)["hits"][0]
@@ -668,11 +669,12 @@ NAMES = ("oak", "brass", "glass", "marble", "cork", "linen", "bamboo")
 SLANG = ("woody", "shiny", "clear", "heavy", "squishy", "cosy", "jungle")
 
 
-@pytest.mark.parametrize("size", [50, pytest.param(48_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_two_commands_lead_from_a_table_to_answers(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    size = 48_000
     rows = (
         (
             f"P{i}",
@@ -685,7 +687,7 @@ def test_two_commands_lead_from_a_table_to_answers(
     write_csv(tmp_path / "products.csv", "sku name description price", rows, "utf-8-sig")
     last = size - 1
     query = f"{COLOURS[last % 5]} lamp {NAMES[last % 7]}{last}"
-    hit = first_hit(run, "A table of documents", "bundles/shop", query)
+    hit = first_hit(run, "bundles/shop", query, "products.csv")
     assert hit["id"] == f"P{last}"
     assert hit["fields"]["price"] == last / 4
 
@@ -707,15 +709,16 @@ def test_two_commands_lead_from_a_table_and_clicks_to_answers(
             clicks.writerow(
                 (f"u{i % 5_000}", f"the {SLANG[n // 5 % 7]} {n}", f"P{n}", 1_700_000_000 + 60 * i)
             )
-    hit = first_hit(run, "Clicks with the documents", "bundles/shop", f"{SLANG[2]} 12")
+    hit = first_hit(run, "bundles/shop", f"{SLANG[2]} 12", "products.csv", "--clicks", "clicks.csv")
     assert hit["fields"]["title"].split()[1] == NAMES[2]
 
 
-@pytest.mark.parametrize("size", [12, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_two_commands_lead_from_a_site_to_answers(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    size = 300
     (tmp_path / "site/guide").mkdir(parents=True)
     for i in range(size):
         n = (7 * i + 1) % size
@@ -725,6 +728,13 @@ def test_two_commands_lead_from_a_site_to_answers(
             f"About {NAMES[i % 7]}.\n\n## Repair {COLOURS[i % 5]} {i}\n\nTake care. See {link}.\n",
             "utf-8",
         )
-    hit = first_hit(run, "A folder of pages", "bundles/docs", f"repair {COLOURS[3]} 8")
+    hit = first_hit(
+        run,
+        "bundles/docs",
+        f"repair {COLOURS[3]} 8",
+        "site",
+        "--url",
+        "https://docs.example/{path}/",
+    )
     assert hit["id"] == f"guide/page-8.md#repair-{COLOURS[3]}-8"
     assert hit["fields"]["url"] == f"https://docs.example/guide/page-8/#repair-{COLOURS[3]}-8"

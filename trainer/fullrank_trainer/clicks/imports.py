@@ -43,7 +43,7 @@ from fullrank_trainer.lines import open_bytes
 # Read tables of clicks: CSV or TSV with a header.
 #
 #     query      required: what was asked for
-#     document   required: id
+#     document   required: id; if the table has no such column, the first of sku, product_id, item_id, doc_id, docno
 #     position   of the document in its list; absent: the first
 #     user       who; absent: every list is by a person of its own
 #     time       ISO 8601 or a number of seconds or milliseconds since 1970; absent: now
@@ -54,6 +54,7 @@ from fullrank_trainer.lines import open_bytes
 # Other columns are left out. A row that is not part of a list with others is a list of one document at its position.
 # A list without `shown` and `clicked` has only what was clicked.
 
+_IDS = ("sku", "product_id", "item_id", "doc_id", "docno")
 MAX_POSITION = 10_000
 """People do not look further down, and training keeps an array as long as the longest list."""
 _MILLISECONDS = 1e11  # seconds since 1970 are below it until the year 5138
@@ -73,7 +74,7 @@ def read_table(
 
     Args:
         now: time of rows without one, in seconds since 1970.
-        ids: column of the documents if there is none named "document".
+        ids: column of the documents if there is none named "document"; then the usual ones.
 
     Raises:
         FullrankError: the file cannot be read, or its header lacks a column.
@@ -83,7 +84,7 @@ def read_table(
             head = text.readline()
             separator = separator_of(path, head)
             names = next(csv.reader([head], delimiter=separator), [])
-            ids = "document" if "document" in names or ids not in names else ids
+            ids = next((name for name in ("document", ids, *_IDS) if name in names), "document")
             for name in ("query", ids):
                 if name not in names:
                     raise FullrankError(

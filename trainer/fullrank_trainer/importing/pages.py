@@ -124,7 +124,9 @@ class Pages:
         """Find the pages of a sitemap: its folder may be that of the host, above it, or a folder of the site."""
         found = self._by_path.get
         paths = [_path_of(url) for _, url, _ in listed]
-        leading = max(range(6), key=lambda n: len({found(_without(path, n)) for path in paths}))
+        leading = max(
+            range(6), key=lambda n: len({found(_without(path, n)) for path in paths} - {None})
+        )
         for (place, url, modified), path in zip(listed, paths, strict=True):
             id = found(_without(path, leading))
             yield place, id, url if id is None else self._url(id) or url, modified

@@ -29,7 +29,7 @@ ENDINGS = (".csv", ".tsv", *JSON_ENDINGS)
 GUESSES: Final = {
     "_id": (
         *("_id", "id", "sku", "product_id", "item_id", "doc_id", "docno", "uuid"),
-        *("handle", "slug", "url"),
+        *("objectid", "handle", "slug", "url"),
     ),
     "title": ("title", "name", "product_name", "headline", "subject"),
     "text": ("text", "description", "body", "content", "abstract", "summary"),

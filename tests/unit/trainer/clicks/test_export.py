@@ -407,6 +407,12 @@ def test_a_table_without_what_was_shown_has_clicks_alone(
     assert found == only_clicked
 
 
+def test_the_column_of_documents_may_have_a_usual_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("query,sku,position\nred,b,2\n", "utf-8")
+    records, _ = read(tmp_path / "x.csv")
+    assert [record.ids for record in records if isinstance(record, ServedList)] == [["b"]]
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello", "utf-8")
     with pytest.raises(FullrankError, match="neither UBI nor Algolia"):
