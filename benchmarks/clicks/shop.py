@@ -186,7 +186,7 @@ def bundle_search(bundle: Bundle, match: Match | None = None) -> Search:
 
 
 def retrained(shop: Shop, products: Path, folder: Path, seed: int) -> Bundle:
-    """Train on the products, import the clicks that teach, and retrain, by the commands of docs/clicks.md."""
+    """Train on the products, import the clicks that teach, and retrain, by the commands of docs/guides/clicks."""
     bundles, log = folder / "bundles", folder / "clicks.csv"
     with log.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

@@ -233,7 +233,7 @@ class Bundle:
             text: The query.
             limit: How many hits, at least 1.
             offset: How many of the best documents to skip.
-            filter: Which documents may be returned, in the JSON form of docs/api.md.
+            filter: Which documents may be returned, as in docs/guides/search/filters.md.
             exclude: Ids of documents that must not be returned; unknown ids are ignored.
             mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact). The total
                 of the fast mode is of the documents that it found; there may be more.

@@ -18,7 +18,7 @@ class FullrankRetriever:
     Args:
         at, key, text_field: As for `Source`; a pipeline that is saved needs a path or an address, and no key.
         top_k: How many documents.
-        filters: Which documents may be found, as in docs/api.md.
+        filters: Which documents may be found, as in docs/guides/search/filters.md.
 
     Example:
         >>> retriever = FullrankRetriever("bundles/docs", top_k=4)

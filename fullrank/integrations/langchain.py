@@ -17,7 +17,7 @@ class FullrankRetriever(BaseRetriever):
     Args:
         at, key, text_field: As for `Source`.
         k: How many documents.
-        filter: Which documents may be found, as in docs/api.md.
+        filter: Which documents may be found, as in docs/guides/search/filters.md.
 
     `invoke(query, k=…, filter=…)` overrides both for one call.
 

@@ -20,7 +20,7 @@ class FullrankRetriever(BaseRetriever):
     Args:
         at, key, text_field: As for `Source`.
         similarity_top_k: How many nodes.
-        filter: Which documents may be found, as in docs/api.md.
+        filter: Which documents may be found, as in docs/guides/search/filters.md.
         options: Those of LlamaIndex's `BaseRetriever`.
 
     Example:

@@ -57,7 +57,7 @@ class Source:
         Args:
             query: What to find; a blank query finds nothing.
             limit: How many documents, at least 1.
-            filter: Which documents may be found, as in docs/api.md.
+            filter: Which documents may be found, as in docs/guides/search/filters.md.
 
         Raises:
             FullrankError: The filter does not fit, or the service refused the request or cannot be reached.

@@ -1,12 +1,10 @@
-"""Every example of docs/api.md and docs/clicks.md runs, and the replies have the keys and fixed values of api.md."""
+"""Every example of docs/api.md runs, and the replies have the keys and fixed values of the page."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,16 +20,11 @@ from fullrank_service.completion.routes import TogetherReply
 from fullrank_service.models.swap import Swap
 from tests.api.conftest import Root, copy_of
 from tests.api.examples import PAGE_VARYING, Example, examples, python_blocks
-from tests.api.support import AUTH, KEY, Client, at, make_bundle, running, served
+from tests.api.support import AUTH, Client, at, make_bundle, running, served
 from tests.docs.comparing import REST
 from tests.docs.comparing import differences as all_differences
 
 pytestmark = pytest.mark.anyio
-
-CLICKS = Path(__file__).resolve().parents[2] / "docs" / "clicks.md"
-BLOCKS = re.findall(r"(?:^ {4}.*\n)+", CLICKS.read_text("utf-8"), re.MULTILINE)
-COMMAND = re.compile(r"^ {4}(curl .*\n(?:(?! {4}(?:curl|fullrank) ) {4}.*\n)*)", re.MULTILINE)
-COMMANDS = [command for block in BLOCKS for command in COMMAND.findall(block)]
 
 CORPUS = [
     Document(
@@ -166,43 +159,6 @@ def url(two_models: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     swap.start_experiment(root.bm25, 0.2, 14)
     with served(root.path) as address:
         yield address
-
-
-def curl(command: str, url: str, folder: Path) -> Any:
-    """Run a command in a shell, with another address; return what it prints. An error status fails."""
-    text = command.replace("localhost:8000", url.removeprefix("http://"))
-    assert text != command
-    done = subprocess.run(
-        ["bash", "-c", text.replace("curl -s", "curl -sS --fail-with-body", 1)],
-        env={"KEY": KEY, "PATH": "/usr/bin:/bin"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, (text, done.stdout, done.stderr)
-    return json.loads(done.stdout)
-
-
-@pytest.mark.sweep
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl on PATH")
-def test_the_requests_of_the_page_of_clicks_are_answered(
-    two_models: Root, url: str, tmp_path: Path
-) -> None:
-    report, experiment, analytics, erase = COMMANDS
-    found = httpx.post(f"{url}/v1/search", json={"query": "copy files", "user_id": "ann"})
-    # The page shows an example of an id, a time and a document.
-    report = report.replace('"query_id": "…"', f'"query_id": "{found.json()["query_id"]}"')
-    report = report.replace("2026-11-23T12:00:00Z", datetime.now(UTC).isoformat())
-    report = report.replace('"d1"', f'"{found.json()["hits"][0]["id"]}"')
-    assert curl(report, url, tmp_path)["kept"] == 1
-    votes = curl(experiment, url, tmp_path)
-    assert (votes["active"], votes["candidate"]) == (two_models.learned, two_models.bm25)
-    assert votes["verdict"] == "open"
-    counted = curl(analytics, url, tmp_path)
-    assert counted["days"] == 7
-    assert counted["complete"]
-    assert curl(erase, url, tmp_path) == {"erased": True}
 
 
 @pytest.mark.sweep
