@@ -27,7 +27,7 @@ FAULT_TESTS := tests/faults tests/unit/service/experiments/test_loop_killed.py t
 LONG_TESTS := $(FLEET_TESTS) $(FAULT_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-long test-fleet test-faults test-sweeps test-slow test-portable test-browser test-javascript test-wheel coverage check format bench pins release clean
+.PHONY: help install demo serve test test-fast test-long test-fleet test-faults test-sweeps test-slow test-portable test-browser test-javascript test-wheel coverage check format bench reproduce pins release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench: ## measure what needs no other environment and no options; takes hours
 
 bench-%: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.$*
+
+reproduce: $(VENV)/.dev-installed ## print the README's table of results from nothing; REPRODUCE=--plan shows the commands; takes hours
+	$(BIN)/python -m benchmarks.reproduce $(REPRODUCE)
 
 # One resolution for Python 3.11.0 to 3.14: markers say which pin applies where, hashes say what a
 # pin is, and no address of an index is written.

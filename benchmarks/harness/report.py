@@ -20,13 +20,26 @@ from rich.console import Console
 from benchmarks.harness.store import Result, System
 from fullrank.measures import Estimate
 
+_REPOSITORY = Path(__file__).resolve().parents[2]
+SHARED, BUILT = _REPOSITORY.parent / "shared" / "data", _REPOSITORY / "out" / "data"
+"""Where the collections are without FULLRANK_DATA: beside the repository, or where benchmarks.data.build writes."""
+
+
+def find_data_folder() -> Path | None:
+    """Return the folder of the collections: FULLRANK_DATA, else ../shared/data, else out/data."""
+    given = os.environ.get("FULLRANK_DATA")
+    places = [Path(given)] if given else [SHARED, BUILT]
+    return next((place for place in places if place.is_dir()), None)
+
 
 def data_folder() -> Path:
-    """Return the folder of the shared collections: FULLRANK_DATA, by default ../shared/data."""
-    default = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("FULLRANK_DATA") or default)
-    if not folder.is_dir():
-        sys.exit(f"the shared collections are not at {folder} (set FULLRANK_DATA)")
+    """Return the folder of the collections; exit if there is none."""
+    folder = find_data_folder()
+    if folder is None:
+        place = os.environ.get("FULLRANK_DATA") or SHARED
+        sys.exit(
+            f"no collections at {place}: set FULLRANK_DATA, or python -m benchmarks.data.build"
+        )
     return folder
 
 
