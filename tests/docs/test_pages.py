@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from tests.api.support import KEY
 from tests.docs.comparing import REST, json_differences, text_differences
 from tests.docs.given import GIVEN
-from tests.docs.pages import LOG, Block, Page, pages, read_page
+from tests.docs.pages import LOG, ROOT, Block, Page, pages, read_page
 from tests.docs.shell import Failed, Shell
 
 PAGES = pages()
@@ -86,6 +87,26 @@ def run_block(shell: Shell, block: Block, page: Page) -> Iterator[str]:
         found = [list(text_differences(block.text, text)) for text in printed]
         if all(found):
             yield from found[2]
+
+
+def test_the_first_steps_of_the_readme_run(
+    fork_socket: Path, made_shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its own files on; `make test-wheel` and the tests of images install."""
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in ("products.csv", "clicks.csv"):
+        shutil.copy(made_shop / name, folder)
+    blocks = read_page(ROOT / "README.md").blocks
+    first = next(place for place, one in enumerate(blocks) if "fullrank import" in one.text)
+    with Shell(folder, fork_socket, {}) as shell:
+        for block in blocks[first:]:
+            if block.language == "bash":
+                shell.run(block.text)
+            elif block.language == "python":
+                shell.python(block.text, "README.md")
+        assert shell.out.count("\n") == 4, "three hits, and that they are proven"
 
 
 def answers(block: Block, page: Page) -> bool:

@@ -58,7 +58,7 @@ _BLOCK = re.compile(
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-f]{1,6}|[a-z][a-z0-9]{1,31});", re.I)
 
 _LAYOUT = (
-    "A collection is a folder of these files (README.md#your-data):",
+    "A collection is a folder of these files (docs/guides/search/fields.md):",
     'corpus.jsonl      a document a line: {"_id": "a1", "title": "…", "text": "…"}',
     'queries.jsonl     a query a line: {"_id": "q1", "text": "…"}',
     "qrels/train.tsv   what was clicked: query-id<TAB>corpus-id<TAB>score, with that header",

@@ -364,7 +364,7 @@ def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
     table = write(tmp_path / "shop", {"products.csv": "name\nboots\n"}) / "products.csv"
     with pytest.raises(CollectionError, match=r"products\.csv: a file, not a folder") as caught:
         read_collection(table)
-    assert "README.md#your-data" in caught.value.__notes__[0]
+    assert "docs/guides/search/fields.md" in caught.value.__notes__[0]
     (tmp_path / "empty" / "deep").mkdir(parents=True)
     with pytest.raises(CollectionError, match=r"no corpus\.jsonl"):
         read_collection(tmp_path / "empty" / "deep")
