@@ -27,7 +27,7 @@ FAULT_TESTS := tests/faults tests/unit/service/experiments/test_loop_killed.py t
 LONG_TESTS := $(FLEET_TESTS) $(FAULT_TESTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-long test-fleet test-faults test-sweeps test-slow test-portable test-browser test-javascript test-wheel coverage check format bench reproduce pins release clean
+.PHONY: help install demo serve test test-fast test-long test-fleet test-faults test-sweeps test-slow test-portable test-browser test-javascript test-wheel coverage check format bench reproduce pins site site-serve release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,7 +134,7 @@ PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --no-str
 	--python-version 3.11 --only-binary :all: --generate-hashes --no-header
 # Frameworks of others, which `make test-wheel` alone installs.
 INTEGRATIONS := langchain llamaindex haystack mcp
-DEV_EXTRAS := client dev import postgresql qdrant ray rerank service tracing
+DEV_EXTRAS := client dev import postgresql qdrant ray rerank service site tracing
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
@@ -160,6 +160,21 @@ release: $(VENV)/.dev-installed ## build dist/: wheel, sdist, SBOM, licences; in
 	cd $(RELEASE) && venv/bin/fullrank --version && venv/bin/fullrank demo --no-serve --out demo
 	cd dist && sha256sum * > SHA256SUMS
 	@ls -l dist
+
+# Our own search box is in the site if it knows a service; else the theme searches an index of its own.
+site: $(VENV)/.dev-installed ## build the documentation into build/site; a broken link fails
+	$(BIN)/zensical build --strict
+
+SITE_PORT ?= 8001
+SITE_SEARCH := build/site-search
+
+site-serve: ## build the documentation, train on it, and serve it with its own search on SITE_PORT=8001
+	FULLRANK_SITE_SEARCH=http://localhost:$(or $(PORT),8000) $(MAKE) site
+	rm -rf $(SITE_SEARCH)
+	$(BIN)/fullrank import build/site $(SITE_SEARCH)/docs --url '/{path}/'
+	$(BIN)/fullrank train $(SITE_SEARCH)/docs --out $(SITE_SEARCH)/bundles --name docs
+	trap 'kill 0' EXIT; $(BIN)/python -m http.server $(SITE_PORT) --bind 127.0.0.1 --directory build/site & \
+	FULLRANK_CORS_ORIGINS=http://localhost:$(SITE_PORT) $(BIN)/fullrank serve --bundles $(SITE_SEARCH)/bundles $(PORT_OPTION)
 
 clean: ## remove .venv, caches and build outputs; bundles stay
 	rm -rf $(VENV) build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The types of requests and replies, as docs/api.md describes them, for the client and for the OpenAPI document.
+"""The types of requests and replies, as docs/reference/http.md has them, for the client and the OpenAPI document.
 
 Replies may have more keys in later releases.
 """

@@ -248,7 +248,7 @@ class Bundle:
             ArgumentError: An argument is of the wrong type, or the mode or `match` is unknown.
             FilterError: The filter is malformed, or it, `facets` or `highlight` does not fit the stored fields.
 
-        Example:
+        Examples:
             >>> bundle = open_bundle(path)
             >>> for hit in bundle.search("red apple", limit=2):
             ...     print(hit.id, round(hit.score, 2), hit.fields["title"])
@@ -334,7 +334,7 @@ class Bundle:
             ArgumentError: An argument is of the wrong type.
             KeyError: There is no such document.
 
-        Example:
+        Examples:
             >>> bundle = open_bundle(path)
             >>> why = bundle.explain("red apple", "apple")
             >>> print(f"{why.dense:.2f} {why.lexical:.2f} {why.bias:.2f}")
@@ -352,7 +352,7 @@ class Bundle:
     def encode(self, texts: str | Sequence[str]) -> Encoded:
         """Encode one query or several: u (dense) and s (sparse) of each.
 
-        Example:
+        Examples:
             >>> bundle = open_bundle(path)
             >>> bundle.encode(["red apple", "bread"]).dense.shape
             (2, 4)
@@ -379,7 +379,7 @@ class Bundle:
             ArgumentError: An argument is of the wrong type, a file is malformed, a judged query has no text, a judged
                 document is not in the bundle, or no query has a relevant document.
 
-        Example:
+        Examples:
             >>> bundle = open_bundle(path)
             >>> queries = {"q1": "red apple", "q2": "bread"}
             >>> measures = bundle.evaluate(queries, {"q1": {"apple": 1}, "q2": {"bread": 2}})

@@ -47,7 +47,7 @@ def open_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
         BundleNotFound: There is no bundle.
         BundleError: A file is missing, damaged or of another format; the message names file and reason.
 
-    Example:
+    Examples:
         >>> from fullrank import open_bundle
         >>> bundle = open_bundle(path)
         >>> [hit.id for hit in bundle.search("red apple", limit=2)]

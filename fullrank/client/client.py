@@ -1,4 +1,4 @@
-"""Call the service over HTTP. Thin: arguments and replies are those of docs/api.md, checked by the service."""
+"""Call the service over HTTP. Thin: arguments and replies are those of docs/reference/http.md."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Client:
         timeout_s: the longest wait for a connection, and then for each piece of the request and of the answer, seconds.
             A whole answer may take longer.
 
-    Example:
+    Examples:
         >>> with Client("http://localhost:8000") as client:
         ...     client.search("copy a file", limit=1)["hits"][0]["id"]
         'common/cp'

@@ -1,4 +1,4 @@
-"""The table of errors in docs/api.md has every problem that the service or its proxy can answer, and no other one."""
+"""docs/reference/http.md has every problem that the service or its proxy can answer, and no other one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problems(base: type[errors.Problem] = errors.Problem) -> Iterator[tuple[int,
 
 
 def test_the_table_has_the_problems_of_the_code() -> None:
-    rows = _ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
+    rows = _ROW.findall((ROOT / "docs" / "reference" / "http.md").read_text("utf-8"))
     documented = [
         (int(status), slug) for status, slugs in rows for slug in re.findall("[a-z-]+", slugs)
     ]

@@ -25,7 +25,7 @@ BIN = Path(__file__).parent / "bin"
 _PRELUDE = Path(__file__).parent / "prelude.bash"
 _PORT = re.compile(r"((?:localhost|127\.0\.0\.1):|--port[ =]|FULLRANK_PORT=)(8\d{3})\b")
 _SERVES = re.compile(
-    r"^((?:\w+=\S+ +)*fullrank (?:serve|demo)\b(?:[^\n]*\\\n)*[^\n&]*)(?: &)?$", re.MULTILINE
+    r"^((?:\w+=\S+ +)*fullrank (?:serve|demo)\b(?:[^\n]*\\\n)*[^\n&|;]*)(?: &)?$", re.MULTILINE
 )
 
 

@@ -56,13 +56,16 @@ def run_page(
                 shell.environment["SHOP_KEY"] = KEY
                 monkeypatch.setenv("KEY", KEY)
             GIVEN[name](shell, made)
+        found = list[str]()
         for block in page.blocks:
+            place = f"{page.path}:{block.line}"
             try:
-                found = list(run_block(shell, block, page))
+                found += [f"{place}: {text}" for text in run_block(shell, block, page)]
             except Exception as error:
-                error.add_note(f"{page.path}:{block.line}")
+                error.add_note("\n".join([place, *found]))
                 raise
-            assert found == [], f"{page.path}:{block.line}"
+        if found:
+            raise Failed("\n".join(found))
 
 
 def run_block(shell: Shell, block: Block, page: Page) -> Iterator[str]:

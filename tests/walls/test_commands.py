@@ -132,7 +132,10 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
         ("service", "service"),
         ("trainer", "trainer"),
         ("ray", "fleet"),
-        *((extra, "dev") for extra in ("all", "import", "postgresql", "qdrant", "tracing", "dev")),
+        *(
+            (extra, "dev")
+            for extra in ("all", "import", "postgresql", "qdrant", "site", "tracing", "dev")
+        ),
         *((extra, "integrations") for extra in ("langchain", "llamaindex", "haystack", "mcp")),
     ],
 )

@@ -123,7 +123,7 @@ def train(
             Interrupted: Ctrl-C.
         BundleError: the bundle cannot be written.
 
-    Example:
+    Examples:
         >>> result = train("shop", "bundles", "shop", overrides=["auto.seconds=60"])
         >>> result.path
         PosixPath('bundles/shop/shop-20260102t030405z-1a2b3c4d')

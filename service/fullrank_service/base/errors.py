@@ -1,4 +1,4 @@
-"""Every error that a response can carry, as problem documents (RFC 9457), which docs/api.md lists."""
+"""Every error that a response can carry, as problem documents (RFC 9457), which docs/reference/http.md lists."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Define the settings: name, default, description. Each is an environment variable FULLRANK_<NAME>.
 
-They are read in create_app and in the command, never at import. docs/configuration.md holds the same table; a test
-compares the two.
+They are read in create_app and in the command, never at import. docs/reference/settings.md holds the same table;
+tests/docs/reference.py makes it.
 """
 
 from __future__ import annotations

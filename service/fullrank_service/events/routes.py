@@ -30,11 +30,11 @@ MAX_EVENTS = 1_000
 
 _EVENT: dict[str, Any] = {
     "description": "an event of User Behavior Insights 1.3: action_name and timestamp, and to train on it query_id "
-    "and event_attributes.object.object_id; see docs/api.md"
+    "and event_attributes.object.object_id"
 }
 _QUERY: dict[str, Any] = {
     "description": "a query of User Behavior Insights 1.3: query_id, user_query, timestamp and "
-    "query_response_hit_ids; see docs/api.md"
+    "query_response_hit_ids"
 }
 # Each item has a verdict of its own, so any JSON value is taken.
 Events = Annotated[

@@ -38,7 +38,7 @@ MinSeq = Annotated[
 FilterJson = Annotated[
     dict[str, Any],
     Field(
-        description="field: value, field: {in, gt, gte, lt, lte, exists}, and, or, not; see docs/api.md",
+        description="field: value, field: {in, gt, gte, lt, lte, exists}, and, or, not",
         examples=[{"section": {"in": ["net", "mail"]}, "year": {"gte": 1999}}],
     ),
 ]

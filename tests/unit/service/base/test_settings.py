@@ -1,35 +1,11 @@
-"""The table of settings and its documentation are one."""
+"""Settings come from the environment, and mistakes in them are named."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from fullrank_service.base.settings import PREFIX, Settings, misspelled_variables
-
-CONFIGURATION = Path(__file__).resolve().parents[4] / "docs" / "configuration.md"
-
-
-def documented() -> dict[str, tuple[str, str]]:
-    rows = re.findall(
-        r"^\| `(FULLRANK_\w+)` \| (.*?) \| (.*?) \|$", CONFIGURATION.read_text(), re.M
-    )
-    return {name: (default, description) for name, default, description in rows}
-
-
-def shown(value: object) -> str:
-    return "unset" if value is None else f"`{str(value).lower()}`"
-
-
-def test_the_documentation_lists_every_setting_with_its_default() -> None:
-    expected = {
-        PREFIX + name.upper(): (shown(field.default), field.description)
-        for name, field in Settings.model_fields.items()
-    }
-    assert documented() == expected
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

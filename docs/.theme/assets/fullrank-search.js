@@ -1,0 +1,1 @@
+../../../service/fullrank_service/page/fullrank-search.js
