@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -85,6 +86,12 @@ def pages() -> list[Page]:
     paths = [path for folder in FOLDERS for path in (DOCS / folder).rglob("*.md")]
     start = DOCS / "index.md"
     return [read_page(path) for path in sorted([*paths, *([start] if start.exists() else [])])]
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor of a heading on the site, as Python-Markdown makes it."""
+    plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
 
 
 @cache

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from fullrank.cli import build_app
 from fullrank_service.base.settings import PREFIX, Settings
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, anchor
 
 REFERENCE = DOCS / "reference"
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -126,11 +126,6 @@ def requests() -> Iterator[str]:
                 text = _cell(operation["description"].split("\n\n")[0])
                 link = f"[`{method} {path}`](#{anchor(f'{method} {path}')})"
                 yield f"| {link} | {text} | {_scope(operation)} |"
-
-
-def anchor(heading: str) -> str:
-    """Return the anchor of a heading, as Python-Markdown and GitHub make it."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
 
 
 def _scope(operation: Any) -> str:

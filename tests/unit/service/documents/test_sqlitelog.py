@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -150,18 +146,3 @@ def test_a_worker_does_not_start_a_new_log_in_the_place_of_a_lost_one(tmp_path: 
         file.open()
     # A restarted service takes what is there.
     LogPlace.of_file(path).open().close()
-
-
-def test_the_documented_commands_back_up_a_log_that_is_being_written(tmp_path: Path) -> None:
-    page = Path(__file__).parents[4] / "docs" / "configuration.md"
-    section = page.read_text("utf-8").partition("## Back up and restore\n")[2].partition("\n## ")[0]
-    commands = dedent("\n".join(line for line in section.splitlines() if line[:4] == "    "))
-    (tmp_path / "bundles").mkdir()
-    with closing(SqliteLog(tmp_path / "bundles" / "documents.sqlite")) as log:
-        log.commit([put("a", "b")], CAPS)  # still in the write-ahead log
-        python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        subprocess.run(["sh", "-ec", commands], cwd=tmp_path, env={"PATH": python}, check=True)
-        log.commit([put("c")], CAPS)
-        assert [path.name for path in (tmp_path / "backup").iterdir()] == ["documents.sqlite"]
-        with closing(SqliteLog(tmp_path / "backup" / "documents.sqlite")) as copy:
-            assert (copy.id, everything(copy), copy.head()) == (log.id, [(1, "a"), (2, "b")], 2)
