@@ -156,7 +156,7 @@ release: $(VENV)/.dev-installed ## build dist/: wheel, sdist, SBOM, licences; in
 	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/trainer.txt -r requirements/service.txt
 	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
-	$(RELEASE)/venv/bin/pip inspect --disable-pip-version-check | $(BIN)/python .ci/release.py about dist
+	$(RELEASE)/venv/bin/python .ci/release.py about dist
 	cd $(RELEASE) && venv/bin/fullrank --version && venv/bin/fullrank demo --no-serve --out demo
 	cd dist && sha256sum * > SHA256SUMS
 	@ls -l dist

@@ -10,8 +10,9 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,22 @@ def bill(packages: Iterable[Mapping[str, Any]], version: str) -> dict[str, Any]:
     }
 
 
-def about(inspected: Mapping[str, Any], folder: Path) -> None:
+def installed() -> list[dict[str, Any]]:
+    """Return the metadata of the packages of this environment; not every pip prints all of it."""
+    return [
+        {
+            "name": package.metadata["Name"],
+            "version": package.version,
+            "license_expression": package.metadata.get("License-Expression"),
+            "license": package.metadata.get("License", ""),
+            "classifier": package.metadata.get_all("Classifier") or (),
+        }
+        for package in distributions()
+    ]
+
+
+def about(found: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Write sbom.json and licences.txt. Raises SystemExit where a licence is forbidden or unknown."""
-    found = [item["metadata"] for item in inspected["installed"]]
     [own] = [package["version"] for package in found if package["name"] == "fullrank"]
     others = sorted(
         (p for p in found if p["name"] not in ("fullrank", "pip", "setuptools")),
@@ -122,7 +136,7 @@ def main(arguments: list[str]) -> None:
             ):
                 subprocess.run(["git", *command], cwd=ROOT, check=True)
         case ["about", folder]:
-            about(json.load(sys.stdin), Path(folder))
+            about(installed(), Path(folder))
         case _:
             raise SystemExit(__doc__)
 

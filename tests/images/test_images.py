@@ -115,12 +115,13 @@ class Buildah(Engine):
             os.kill(int(parent), signal.SIGTERM)
 
         try:
-            with subprocess.Popen([self.program, *run, "fullrank", "serve"]) as process:
+            command = [self.program, *run, "fullrank", "serve"]
+            with subprocess.Popen(command, start_new_session=True) as process:
                 try:
                     yield Service(process, lambda *inside: self(*run, *inside), terminate)
                 finally:
                     if process.poll() is None:
-                        terminate()
+                        os.killpg(process.pid, signal.SIGKILL)
             assert state_of(place) == before
         finally:
             self("rm", container)

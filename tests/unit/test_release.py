@@ -58,7 +58,7 @@ def test_a_version_that_is_none_changes_nothing(
 
 
 def package(name: str, **facts: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "version": "1.0", **facts}}
+    return {"name": name, "version": "1.0", **facts}
 
 
 OWN = package("fullrank", license_expression="MIT")
@@ -73,7 +73,7 @@ def test_the_bill_names_each_package_and_its_licence(release: ModuleType, tmp_pa
         package("c", license_expression="MIT OR GPL-2.0-only"),
         package("d", license_expression="BSD-3-Clause AND GPL-3.0-or-later WITH GCC-exception-3.1"),
     ]
-    release.about({"installed": found}, tmp_path)
+    release.about(found, tmp_path)
     bill = json.loads((tmp_path / "sbom.json").read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert [part["purl"] for part in bill["components"]] == [
@@ -96,7 +96,7 @@ def test_a_licence_that_may_not_be_there_ends_the_release(
     facts: dict[str, Any], release: ModuleType, tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit, match="may not have: bad"):
-        release.about({"installed": [OWN, package("bad", **facts)]}, tmp_path)
+        release.about([OWN, package("bad", **facts)], tmp_path)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=str)
