@@ -126,6 +126,8 @@ def back_up(settings: Settings, archive: Path, progress: Progress = silent) -> C
     if archive.exists():
         raise BackupError(f"{archive}: exists already; choose another name or delete it")
     parent = archive.absolute().parent
+    if not parent.is_dir():
+        raise BackupError(f"{parent}: no such folder")
     with _working_folder(parent) as folder:
         unfinished = folder / "archive"
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -246,9 +248,9 @@ class _Writer:
         infos = list_bundles(self._root)
         done, total = 0, sum(info.bytes for info in infos)
         for info in infos:
-            self._add_bundle(info.path)
-            done += info.bytes
-            self._progress("bundles", done, total)
+            for size in self._add_bundle(info.path):
+                done += size
+                self._progress("bundles", done, total)
         if state is None:
             return
         committed = parse_state(state, str(path))
@@ -263,8 +265,8 @@ class _Writer:
                 )
         self._add_bytes(ACTIVE, state)
 
-    def _add_bundle(self, path: Path) -> None:
-        """Add a version, unless `fullrank bundles prune` removes it meanwhile."""
+    def _add_bundle(self, path: Path) -> Iterator[int]:
+        """Add a version, unless `fullrank bundles prune` removes it meanwhile; yield the bytes of each file."""
         with ExitStack() as opened:
             try:
                 entries = read_manifest(path).files
@@ -279,6 +281,7 @@ class _Writer:
             for own, entry in entries.items():
                 if self._add(f"{name}/{own}", files[own], entry.bytes) != entry.sha256:
                     raise BackupError(f"{path / own}: damaged: sha256 differs from the manifest")
+                yield entry.bytes
             self._add_bytes(f"{name}/{MANIFEST}", manifest)
 
     def _add_path(self, name: str, path: Path) -> None:

@@ -109,8 +109,9 @@ def test_nothing_is_overwritten(service: Path, tmp_path: Path) -> None:
     with pytest.raises(BackupError, match=r"keys.json: exists already"):
         restore(archive, settings_of(root))
     assert tree(root) == {"keys.json"}
-    with pytest.raises(BackupError, match="no such folder"):
-        back_up(settings_of(tmp_path / "none"), tmp_path / "b.tar")
+    for bundles, folder in ((tmp_path / "none", tmp_path), (service, tmp_path / "none")):
+        with pytest.raises(BackupError, match="none: no such folder"):
+            back_up(settings_of(bundles), folder / "b.tar")
 
 
 def test_a_folder_that_a_volume_begins_with_counts_as_empty(service: Path, tmp_path: Path) -> None:
