@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,28 +16,27 @@ from benchmarks.reproduce import CELLS, COLUMNS, MEASURES, Step
 
 ROOT = Path(__file__).resolve().parents[3]
 HEADINGS = {
-    "figure ± s.e.": "Fullrank",
     "MiniLM, fine-tuned": "fine-tuned MiniLM",
     "MiniLM + BM25 with clicked text": "MiniLM fused with BM25 with clicked text",
     **{column: column for column in COLUMNS},
 }
 """Heading of the README → column of the benchmark."""
-COLD = ", documents that nobody clicked"
+COLD = ", pages that nobody clicked"
 
 
-def readme_cells() -> dict[tuple[str, str], str]:
-    """The cells of the table under Results that have figures, by row and heading."""
-    section = (ROOT / "README.md").read_text().split("\n## Results\n")[1].split("\n## ")[0]
-    lines = [line for line in section.split("\n") if line.startswith("|")]
-    headings, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    found: dict[tuple[str, str], str] = {}
-    for name, *cells in rows:
-        row = name.replace(COLD, " cold").partition(":")[0].strip()
-        row = re.sub(r"\s*\((MRR|MAP)\)$", "", row)
-        found |= {
-            (row, h): c for h, c in zip(headings[1:], cells, strict=True) if re.search(r"\d", c)
-        }
-    return found
+def readme_cells() -> set[tuple[str, str]]:
+    """Row and heading of every cell with a figure, in the table whose first column is the collection."""
+    blocks = (ROOT / "README.md").read_text().split("\n\n")
+    [table] = [block for block in blocks if block.startswith("| collection |")]
+    headings, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+    )
+    return {
+        (name.replace(COLD, " cold").partition(":")[0], heading)
+        for name, *cells in rows
+        for heading, cell in zip(headings[1:], cells, strict=True)
+        if any(map(str.isdigit, cell))
+    }
 
 
 def test_every_figure_of_the_readme_has_a_command() -> None:
