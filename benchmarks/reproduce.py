@@ -2,7 +2,7 @@
 
     python -m benchmarks.reproduce [--rows "tldr/en,debian"] [--minilm minilm/bin/python] [--out DIR] [--plan]
 
-Uses the collections of FULLRANK_DATA, or builds them (benchmarks.data.build). Runs a command for each row of BM25 and
+Uses the collections of FULLRANK_DATA, or builds what it can reach (benchmarks.data.build). Runs a command for each row of BM25 and
 one of Fullrank, and prints the table as Markdown with the command of every figure. `--plan` prints the commands alone.
 
 The columns of MiniLM need PyTorch, and an hour of processor time a row. They run with --minilm, which names the Python
@@ -51,7 +51,7 @@ MEASURES = {
 """The rows, and the measure of each."""
 WITH_MINILM = ("tldr/en", "tldr/en cold")
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_NOT_RUN = "not run"
+_NOT_RUN, _NO_DATA = "not run", "no data"
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,14 @@ def run_step(step: Step, python: str, data: Path, out: Path, report: Reporter) -
     return found
 
 
+def build_if_possible(name: str, report: Reporter) -> None:
+    """Build a collection, or say why not; the rows of the others are measured all the same."""
+    try:
+        build([name], BUILT)
+    except (FullrankError, OSError) as error:
+        report.log("not built", collection=name, reason=str(error))
+
+
 def table(found: dict[tuple[str, str], str], rows: Sequence[str], work: Path) -> str:
     """Return the table and the commands as Markdown."""
     lines = [
@@ -184,18 +192,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = dict.fromkeys(((s.row, c) for s in planned for c in s.systems), _NOT_RUN)
     if not given.plan:
         data = find_data_folder() or BUILT
-        if data == BUILT:
-            try:
-                build(sorted({row.removesuffix(COLD).split("/")[0] for row in rows}), BUILT)
-            except (FullrankError, OSError) as error:
-                sys.exit(f"benchmarks.data.build: {error}")
         with Reporter() as report:
+            for name in dict.fromkeys(row.split("/")[0].removesuffix(COLD) for row in rows):
+                if data == BUILT:
+                    build_if_possible(name, report)
             for step in planned:
-                if step.needs_minilm and not given.minilm:
-                    continue
-                python = given.minilm if step.needs_minilm else sys.executable
-                for column, figure in run_step(step, python, data, given.out, report).items():
-                    found[step.row, column] = figure
+                if not (data / step.row.removesuffix(COLD)).is_dir():
+                    found.update(dict.fromkeys(((step.row, c) for c in step.systems), _NO_DATA))
+                elif given.minilm or not step.needs_minilm:
+                    python = given.minilm if step.needs_minilm else sys.executable
+                    for column, figure in run_step(step, python, data, given.out, report).items():
+                        found[step.row, column] = figure
     print(table(found, rows, work))
 
 

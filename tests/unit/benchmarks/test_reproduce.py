@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,31 @@ def test_the_table_is_printed_and_finished_commands_are_kept(
     reproduce.main([*given, "--minilm", "minilm/bin/python"])
     assert [command[0] for command in runs[3:]] == ["minilm/bin/python"] * 2
     assert "not run" not in capsys.readouterr().out
+
+
+def test_rows_without_data_are_left_out(
+    runs: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A source that is out of reach costs its own rows alone."""
+    data = Path(os.environ["FULLRANK_DATA"])
+    monkeypatch.setattr(reproduce, "find_data_folder", lambda: None)
+    monkeypatch.setattr(reproduce, "BUILT", data)
+
+    def refused(names: list[str], out: Path) -> None:
+        assert out == data
+        if names == ["wikispeedia"]:
+            raise build.DownloadError("out of reach")
+
+    monkeypatch.setattr(reproduce, "build", refused)
+    reproduce.main(["--rows", "wikispeedia,debian", "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr()
+    assert "| wikispeedia (MAP) | no data | – | – | – | no data |" in printed.out
+    assert "| debian (MAP) | 0.200 ± 0.020 |" in printed.out
+    assert "wikispeedia  reason out of reach" in printed.err
+    assert len(runs) == 1
 
 
 def test_a_failed_command_is_one_line(
