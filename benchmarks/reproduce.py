@@ -2,8 +2,9 @@
 
     python -m benchmarks.reproduce [--rows "tldr/en,debian"] [--minilm minilm/bin/python] [--out DIR] [--plan]
 
-Uses the collections of FULLRANK_DATA, or builds what it can reach (benchmarks.data.build). Runs a command for each row of BM25 and
-one of Fullrank, and prints the table as Markdown with the command of every figure. `--plan` prints the commands alone.
+Uses the collections of FULLRANK_DATA, or builds what it can reach (benchmarks.data.build). Runs a command of BM25 and
+one of Fullrank for each row, and prints the table as Markdown with the command of every figure. `--plan` prints the
+commands alone.
 
 The columns of MiniLM need PyTorch, and an hour of processor time a row. They run with --minilm, which names the Python
 of an environment that has benchmarks/peers/requirements-minilm.txt, bm25s and Fullrank (see docs/results/peers.md).
