@@ -17,6 +17,18 @@ from tests.docs.pages import LOG, ROOT, Block, Page, pages, read_page
 from tests.docs.shell import Failed, Shell
 
 PAGES = pages()
+# Pages that train several times.
+LONG = {
+    "tutorials/shop-with-clicks.md",
+    "guides/clicks/retrain.md",
+    "guides/clicks/import.md",
+    "guides/search/languages.md",
+}
+RUN = [
+    pytest.param(page, id=str(page), marks=[pytest.mark.sweep] if str(page) in LONG else [])
+    for page in PAGES
+    if page.blocks
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -25,7 +37,7 @@ def test_every_block_of_a_page_can_be_tested(page: Page) -> None:
     assert {*page.given} <= GIVEN.keys()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.blocks], ids=str)
+@pytest.mark.parametrize("page", RUN)
 def test_the_blocks_of_a_page_run(
     page: Page,
     fork_socket: Path,
