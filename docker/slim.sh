@@ -3,6 +3,8 @@
 # Given a module, also compile what it imports and remove the parts of scipy that it does not import.
 set -eu
 packages=$(python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+# Away from the sources, which would be imported in place of the packages.
+cd /
 pip uninstall --yes --quiet setuptools pip
 strip --strip-unneeded "$packages"/llvmlite/binding/libllvmlite.so
 # scipy's own docstrings are what the demo trains on, so its parts stay there.

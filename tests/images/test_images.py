@@ -36,8 +36,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 @dataclass(frozen=True)
 class Service:
-    """A running container; `inside` runs a command in it."""
+    """A running container; `inside` runs a command in it, which finds the bundles at `bundles`."""
 
+    bundles: str
     process: subprocess.Popen[bytes]
     inside: Callable[..., str]
     terminate: Callable[[], object]
@@ -79,6 +80,7 @@ class Engine:
         with subprocess.Popen(command) as process:
             try:
                 yield Service(
+                    "/bundles",
                     process,
                     lambda *inside: self("exec", name, *inside),
                     lambda: self("kill", "--signal=TERM", name),
@@ -103,9 +105,10 @@ class Buildah(Engine):
     @contextmanager
     def serve(self, image: str, root: Path, port: int, **settings: str) -> Iterator[Service]:
         container = self("from", "--pull-never", image)
-        settings |= {"FULLRANK_PORT": str(port)}
+        # In a chroot, the volumes that an image declares hide those that are given.
+        settings |= {"FULLRANK_PORT": str(port), "FULLRANK_BUNDLES": "/data"}
         given = [f"--env={key}={value}" for key, value in settings.items()]
-        run = ["run", "--isolation=chroot", f"--volume={root}:/bundles", *given, container, "--"]
+        run = ["run", "--isolation=chroot", f"--volume={root}:/data", *given, container, "--"]
         place = Path(self("mount", container))
         before = state_of(place)
 
@@ -118,7 +121,7 @@ class Buildah(Engine):
             command = [self.program, *run, "fullrank", "serve"]
             with subprocess.Popen(command, start_new_session=True) as process:
                 try:
-                    yield Service(process, lambda *inside: self(*run, *inside), terminate)
+                    yield Service("/data", process, lambda *inside: self(*run, *inside), terminate)
                 finally:
                     if process.poll() is None:
                         os.killpg(process.pid, signal.SIGKILL)
@@ -132,7 +135,10 @@ def state_of(place: Path) -> dict[Path, tuple[int, int]]:
     found = {}
     for path in place.rglob("*"):
         part = path.relative_to(place).parts[0]
-        if part not in ("proc", "sys", "dev", "tmp", "bundles", "etc", "run") and path.is_file():
+        if (
+            part not in ("proc", "sys", "dev", "tmp", "bundles", "data", "etc", "run")
+            and path.is_file()
+        ):
             found[path] = path.stat().st_mtime_ns, path.stat().st_size
     return found
 
@@ -177,13 +183,13 @@ def test_the_image_of_the_service_serves(engine: Engine, tmp_path: Path) -> None
             asked = {"query": "new", "min_seq": written["seq"]}
             assert client.post("/v1/search", json=asked).json()["hits"][0]["id"] == "new"
             # Live documents become a version, which is swapped in; then back.
-            service.inside("fullrank", "bundles", "compact", "/bundles/docs")
+            service.inside("fullrank", "bundles", "compact", f"{service.bundles}/docs")
             wait_until(lambda: model() != first, "the compacted version serves")
             assert len(client.post("/v1/search", json={"query": ""}).json()["hits"]) > len(CORPUS)
-            service.inside("fullrank", "bundles", "rollback", "/bundles")
+            service.inside("fullrank", "bundles", "rollback", service.bundles)
             wait_until(lambda: model() == first, "the first version serves again")
-            service.inside("fullrank", "backup", "/bundles", "/bundles/backup.tar")
-            assert (root / "backup.tar").exists()
+            service.inside("fullrank", "backup", service.bundles, f"{service.bundles}/b.tar")
+            assert (root / "b.tar").exists()
             # SIGTERM: not ready at once, and still answering until the end.
             service.terminate()
             wait_until(lambda: client.get("/readyz").status_code == 503, "it is not ready")
