@@ -177,6 +177,6 @@ site-serve: ## build the documentation, train on it, and serve it with its own s
 	FULLRANK_CORS_ORIGINS=http://localhost:$(SITE_PORT) $(BIN)/fullrank serve --bundles $(SITE_SEARCH)/bundles $(PORT_OPTION)
 
 clean: ## remove .venv, caches and build outputs; bundles stay
-	rm -rf $(VENV) build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf $(JAVASCRIPT)/node_modules $(JAVASCRIPT)/*/dist tests/javascript/build examples/*/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
