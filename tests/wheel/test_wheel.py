@@ -281,7 +281,7 @@ def test_all_is_every_extra_of_one_machine(installed: Installed) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     whole = set(Requirement(extras["all"][0]).extras)
-    frameworks = {"dev", "haystack", "langchain", "llamaindex", "mcp"}
+    frameworks = {"dev", "site", "haystack", "langchain", "llamaindex", "mcp"}
     assert whole == extras.keys() - frameworks - {"all", "ray", "trainer"}
     for command in (*CORE_COMMANDS, *TRAINER_COMMANDS, *SERVICE_COMMANDS):
         installed.run(f"{command} --help")
