@@ -42,8 +42,9 @@ def test_a_rolling_update_fails_no_request(tmp_path: Path) -> None:
     try:
         for port in ports:
             running[port] = start(root, port, FULLRANK_DRAIN_MS="1000")
-        # nginx takes the next server where one refuses the connection.
-        servers = ";\n server ".join(f"127.0.0.1:{port}" for port in ports)
+        # nginx takes the next server where one refuses the connection. Without max_fails=0 it would avoid that one for
+        # 10 s, and find none while the other is replaced.
+        servers = ";\n server ".join(f"127.0.0.1:{port} max_fails=0" for port in ports)
         with proxy(tmp_path, servers) as url, Searching(url) as one, Searching(url) as two:
             for port in ports:
                 before = len(one.statuses)
