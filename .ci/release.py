@@ -1,7 +1,7 @@
 """Make what a release needs besides its packages; `make release` runs it.
 
-release.py version 0.2.0          set the version, date the changelog, commit, tag v0.2.0
-pip inspect | release.py about DIST    write the SBOM (CycloneDX 1.6) and the licences of an environment
+release.py version 0.2.0    set the version, date the changelog, commit, tag v0.2.0
+release.py about DIST       write the SBOM (CycloneDX 1.6) and the licences of an environment
 """
 
 from __future__ import annotations

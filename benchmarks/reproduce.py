@@ -176,7 +176,7 @@ def table(found: dict[tuple[str, str], str], rows: Sequence[str], work: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Build the collections if there are none, run what has not run, and print the table."""
+    """Build missing collections, run unfinished steps, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", help=f"comma-separated; default all: {', '.join(MEASURES)}")
     parser.add_argument("--minilm", metavar="PYTHON", help="of an environment that has MiniLM")

@@ -135,7 +135,7 @@ def lack_words(bits: Int64, weights: Float64, wanted: int, least: float, deleted
 
 # Roundings of a part of a score and of its floor in float32, at most.
 _ROUNDINGS = 12
-# The lists of the lightest words are not read: those that add at most this share of the floor of s·t.
+# Lists are read until the words that are left add at most this share of the floor of s·t.
 _LEFT_OUT = 0.25
 # Codes are asked for so many slots before they are read.
 _AHEAD = 8
@@ -143,7 +143,7 @@ _AHEAD = 8
 
 @helper
 def _without(words: Int32, weights: Float32, features: Int32) -> tuple[Int32, Float32]:
-    """Return the words of a query that are none of some features, with their weights."""
+    """Remove features from the words of a query; return the words that are left, and their weights."""
     kept, size = np.empty(len(words), np.int64), 0
     for i in range(len(words)):
         is_feature = False

@@ -211,13 +211,8 @@ def rows_in_reach(
         )
         if not too_many:
             off += error
-            return (
-                True,
-                rows[found].astype(np.int64),
-                scores,
-                off - below[added],
-                off + above[added],
-            )
+            may_be = rows[found].astype(np.int64)
+            return True, may_be, scores, off - below[added], off + above[added]
         added = max(min(added + 1, len(planned)), _first_below(widths, widths[added] / 2))
 
 

@@ -236,7 +236,10 @@ class Retriever(FullScan):
                 )  # fmt: skip
             rows = reaching
             if floor is not None and counted is not None:
-                n_found = self.count(one, floor, counted, deleted=deleted)
+                own = rows_reaching(
+                    self.index, query, words, weights, floor, score_parts, deleted, counted
+                )
+                n_found = _counted(len(own), counted)
         ranked, _ = self._rank(one, rows, floor, offset, limit)
         return Ranking(*ranked, certified=True, total=total, found=n_found)
 

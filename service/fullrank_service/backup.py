@@ -89,7 +89,7 @@ def _is_manifest(name: str) -> bool:
 
 
 def _target(settings: Settings, name: str) -> Path:
-    """Return where a service with these settings has what an archive has under a name without a slash."""
+    """Return the path of a top-level entry of an archive, under these settings."""
     root, documents = settings.bundles, log_file(settings)
     events = places(root, settings.documents, settings.events_folder, settings.events_key)
     keys = settings.keys or root / KEYS

@@ -27,7 +27,7 @@ PAGES = sorted(
 # Not of WCAG: the theme names two landmarks alike, and tables of names and texts need no header for the texts.
 THEME = {"landmark-unique", "empty-table-header"}
 MAX_KB = 900
-"""Of a page with styles and scripts, not compressed."""
+"""The largest size of a page with its styles and scripts, uncompressed."""
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -39,7 +39,7 @@ def differences(
         items = [item for item in shown if item != REST]
         if bool(items) != bool(real) and REST not in shown:
             yield f"{place} has {len(real)} items, not {len(items)}"
-        # Of a list that is shown whole, further items are like the last one.
+        # If a page shows a whole list, the last item also stands for all that follow.
         most = len(items) if REST in shown else len(real)
         for number, item in enumerate(real[:most] if items else []):
             yield from differences(items[min(number, len(items) - 1)], item, f"{place}.{number}", varying)  # fmt: skip

@@ -37,6 +37,12 @@ def files(shell: Shell, made: Path) -> None:
     _copy_shop(shell, made)
 
 
+def tables(shell: Shell, made: Path) -> None:
+    """Only products.csv and clicks.csv."""
+    for name in ("products.csv", "clicks.csv"):
+        shutil.copy(made / name, shell.folder)
+
+
 def repository(shell: Shell, made: Path) -> None:
     """Copies of the folders of the repository that a deployment needs."""
     for name in ("deploy", "docker", "examples", "requirements"):
@@ -48,6 +54,7 @@ def repository(shell: Shell, made: Path) -> None:
 GIVEN: dict[str, Callable[[Shell, Path], None]] = {
     "shop": shop,
     "files": files,
+    "tables": tables,
     "repository": repository,
 }
 
