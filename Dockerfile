@@ -28,7 +28,8 @@ COPY docker/slim.sh docker/
 COPY requirements requirements
 COPY pyproject.toml README.md LICENSE ./
 COPY fullrank fullrank
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=1
+# 0 means that pip does not compile: docker/slim.sh compiles what the image runs.
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_COMPILE=0
 
 FROM build AS build-service
 RUN pip install --require-hashes -r requirements/service.txt -r requirements/build.txt
