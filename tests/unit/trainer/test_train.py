@@ -152,7 +152,7 @@ def test_without_judgements_the_default_serves_bm25_and_corrects_typos(tmp_path:
     write_lines(tmp_path / "c" / "corpus.jsonl", documents)
     result, lines = trained(tmp_path / "c", tmp_path, "auto")
     assert warnings_in(lines) == [
-        "no pair is judged to learn from, so bm25 serves, and clicks are only counted"
+        "there are no judgements to learn from, so bm25 serves; clicks are counted, not learned"
     ]
     bundle = open_bundle(result.path)
     for typo, word, answer in (
@@ -188,7 +188,7 @@ def test_scores_of_zero_are_no_judgements_to_learn_from(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("\t1\n", "\t0\n"))
     result, lines = trained(folder, tmp_path, "auto")
     assert (
-        "no pair is judged to learn from, so bm25 serves, and clicks are only counted"
+        "there are no judgements to learn from, so bm25 serves; clicks are counted, not learned"
         in warnings_in(lines)
     )
     assert {row.split for row in result.table} == {"valid"}

@@ -132,9 +132,9 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     if run.warm is not None:
         choice = _from_bundle(parts, recipe, run)
     elif not has_pairs:
-        choice = _first_alone(context, alone, run, "no pair is judged to learn from")
+        choice = _first_alone(context, alone, run, "there are no judgements to learn from")
     elif not (held := hold_out(context.corpus, recipe.train.valid_queries)).is_measurable:
-        reason = "too few queries are judged to measure a blend"
+        reason = "too few queries have judgements to compare a blend"
         choice = _first_alone(context, alone, run, reason)
     else:
         choice = _choose_by_trials(context, held, parts, recipe, run)
@@ -307,7 +307,7 @@ def _first_alone(
     context: TrainingContext, parts: Sequence[Recipe], run: TrainingRun, reason: str
 ) -> Choice:
     """Let the first part serve when it cannot be compared with a blend, and those that count clicks."""
-    counts = ", and clicks are only counted" if parts[1:] else ""
+    counts = "; clicks are counted, not learned" if parts[1:] else ""
     run.reporter.log("warning", reason=f"{reason}, so {parts[0].name} serves{counts}")
     scale = math.log1p(len(context.corpus.collection.document_ids))
     weights = [1.0, scale * _MEMORY_SHARE, scale * _POPULARITY_SHARE]

@@ -256,7 +256,7 @@ def test_too_few_judgements_serve_the_first_part(tmp_path: Path) -> None:
     table = trainer.compare(best)
     assert best.fitted.facts["weights"] == {"bm25": 1.0}
     assert table == []
-    assert "too few queries are judged" in log.getvalue()
+    assert "too few queries have judgements" in log.getvalue()
 
 
 def test_vectors_are_given_to_the_parts_that_can_start_at_them(tmp_path: Path) -> None:
