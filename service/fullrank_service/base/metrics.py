@@ -82,7 +82,7 @@ class Metrics:
         )
         self.loop_lag = self._histogram(
             "event_loop_lag_seconds",
-            "How much later than due the event loop ran, measured once a second",
+            "Delay of the event loop, measured once a second",
             _SECONDS,
         )
         name, about = RESTARTS
@@ -101,7 +101,7 @@ class Metrics:
         spent = "Time spent on cache lookups"
         self.cache_spent = Series(counter("cache_spent_seconds", spent, "result"))
         self.redis_passed = counter(
-            "redis_passed_over", "Lookups skipped because the text is short"
+            "redis_passed_over", "Redis lookups skipped because the text is short"
         )
         self.redis_errors = counter(
             "redis_errors", "Redis calls that failed, timed out or returned an invalid value"
@@ -115,32 +115,32 @@ class Metrics:
         self.writes = counter("writes", "Acknowledged writes of documents: put or delete", "kind")
         self.visible_s = self._histogram(
             "write_visible_seconds",
-            "Time from the acknowledgement of a write until the worker that took it serves it",
+            "Time from acknowledging a write until the same worker serves it",
             (*_SECONDS, 10.0, 30.0, 60.0),
         )
         self.backlog = each(
             "log_backlog", "Operations of the log that a loaded model does not contain yet"
         )
         self.skipped_writes = counter(
-            "writes_skipped", "Operations of the log that failed and were left out by a worker"
+            "writes_skipped", "Operations of the log that a worker skipped because they failed"
         )
-        about = "Failed rounds of work in the background, which is tried again, by thread"
+        about = "Failures of background tasks, each of which is tried again"
         self._background = Series(counter("background_failures", about, "task"))
         self.live_documents = each(
             "live_documents",
-            "Documents written since their bundle was made, over all models loaded",
+            "Documents written since their bundle was made, over all loaded models",
         )
         self.live_share = each(
             "live_documents_share",
-            "Live documents of the collection with the most, as a share of FULLRANK_MAX_LIVE_DOCUMENTS",
+            "Live documents as a share of FULLRANK_MAX_LIVE_DOCUMENTS, in the collection with the most",
         )
         self.live_memory = each(
             "live_memory_share",
-            "Memory of the live documents of the collection with the most, as a share of FULLRANK_MAX_LIVE_MB",
+            "Memory of live documents as a share of FULLRANK_MAX_LIVE_MB, in the collection with the most",
         )
         self.hidden_documents = each(
             "hidden_documents",
-            "Documents of bundles replaced or deleted since, over all models loaded",
+            "Bundle documents replaced or deleted since, over all loaded models",
         )
         self.log_position = each(
             "log_position", "Last operation of the log that all loaded models contain"
@@ -152,14 +152,18 @@ class Metrics:
             "event_fields_dropped", "Fields of reported events that are not stored"
         )
         self.lists = Series(
-            counter("served_lists", "Answers to log: written, or dropped for a reason", "outcome")
+            counter(
+                "served_lists",
+                "Answers written to the log of events, or dropped, by reason",
+                "outcome",
+            )
         )
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
-        about = "1 while the removal of events older than FULLRANK_EVENTS_DAYS waits a day: is the clock right?"
+        about = "1 while old events are kept for another day because the clock may be wrong"
         self.events_withheld = each("events_withheld", about)
         about = "When the log was read for completions and documents clicked together, in seconds since 1970"
         self.usage_read = each("usage_read_timestamp_seconds", about)
-        about = "1 while completions and documents clicked together lack a part of the log: its oldest days"
+        about = "1 while completions and documents clicked together do not cover the oldest days of the log"
         self.usage_incomplete = each("usage_incomplete", about)
         self.click_queries = each(
             "new_clicks_queries", "Queries with clicks that a loaded bundle has not learned yet"
@@ -175,19 +179,19 @@ class Metrics:
         self.documents = each("documents", "Documents of the active bundle")
         self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")
         each("worker_process_id", "Process id of the worker").set(os.getpid())
-        about = "Calls of replicas by a router: the first of a request to a shard, hedge or retry"
+        about = "Calls from a router to replicas: first, hedge or retry"
         self.shard_calls = Series(counter("shard_calls", about, "kind"))
         self.shard_failures = counter(
-            "shard_failures", "Calls of replicas that failed or timed out"
+            "shard_failures", "Calls to replicas that failed or timed out"
         )
         self.shards_missing = counter(
             "shards_missing", "Requests to a shard that no replica answered"
         )
         self.follow_failures = counter(
-            "follow_failures", "Times that a router could not follow the coordinator"
+            "follow_failures", "Failed attempts of a router to follow the coordinator"
         )
         self.shard_replicas = each(
-            "shard_replicas", "Replicas of all shards that the router may ask"
+            "shard_replicas", "Replicas that the router may call, over all shards"
         )
         self.shard_breakers_open = each(
             "shard_breakers_open", "Replicas whose circuit breaker is open"
