@@ -137,7 +137,6 @@ INTEGRATIONS := langchain llamaindex haystack mcp
 DEV_EXTRAS := client dev import postgresql qdrant ray rerank service site tracing
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
-	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(PIN) --upgrade $(addprefix --extra ,$(DEV_EXTRAS)) -o requirements/dev.txt pyproject.toml requirements/build.in >/dev/null
 	$(PIN) --extra service -c requirements/dev.txt -o requirements/service.txt pyproject.toml >/dev/null
 	$(PIN) --extra ray -c requirements/dev.txt -o requirements/fleet.txt pyproject.toml >/dev/null
