@@ -59,27 +59,28 @@ class Settings(BaseSettings):
 
     bundles: Path = Field(
         default=Path("bundles"),
-        description="folder of the bundles; also records the active version",
+        description="folder of the bundles and of `active.json`, which records the active version",
     )
     default_model: str | None = Field(
         default=None,
-        description="bundle name whose newest version serves until a version is activated; "
-        "unset: the newest bundle",
+        description="name of the bundle whose newest version serves until a version is activated; unset: the "
+        "newest bundle of any name",
     )
     preload: bool = Field(
-        default=True, description="load the newest version of every other bundle name at start"
+        default=True,
+        description="at start, also load the newest version of every other bundle name",
     )
     max_loaded: int = Field(
         default=8,
         ge=3,
-        description="most models kept loaded: the active and the previous one, "
-        "then the most recently loaded",
+        description="most versions kept loaded: active ones and their predecessors, then the most recently "
+        "loaded",
     )
     poll_ms: int = Field(default=50, ge=5, description="how often a worker checks for a swap")
     swap_timeout_s: float = Field(
         default=120,
         gt=0,
-        description="longest time until every worker has loaded and verified the bundle of a swap",
+        description="longest time for all workers to load and verify the version of a swap",
     )
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
@@ -90,34 +91,34 @@ class Settings(BaseSettings):
     anonymous: str | None = Field(
         default=None,
         description="scopes of callers without an API key, such as `search,events`, or `none`; unset: "
-        "`search,events` on loopback until there is a key file, else `none`",
+        "`search,events` on loopback until there is a key, else `none`",
     )
     docs: bool = Field(default=True, description="serve the OpenAPI document at /openapi.json")
     rank_threads: int = Field(
-        default=2, ge=1, description="threads of each worker that encode and rank"
+        default=2, ge=1, description="threads in each worker that encode and rank"
     )
     exact_budget_ms: float = Field(
         default=25,
         gt=0,
-        description="mode `auto` answers exactly while the mean time of an exact search is at most this; "
-        "above it in the fast mode, if the bundle has one",
+        description="mode `auto` searches exactly as long as exact searches take at most this on average; "
+        "above it, searches are fast if the bundle has a fast mode",
     )
     inline_ms: float = Field(
         default=2,
         ge=0,
-        description="a worker ranks on its event loop, without a thread, while the mean time of a plain "
-        "search is at most this; 0: never",
+        description="a worker ranks plain searches on its event loop, without a thread, as long as they take "
+        "at most this on average; 0: never",
     )
     max_queue: int = Field(
         default=64,
         ge=1,
-        description="most rankings that wait or run in a worker; the others are answered 503. Fewer if they "
-        "could not be answered within half of the deadline",
+        description="most rankings, waiting and running, in a worker; further ones are answered 503, as are "
+        "those that could not be answered within half of the deadline",
     )
     deadline_ms: int = Field(
         default=2_000,
         ge=1,
-        description="longest time from a complete ranking request to its answer; later ones are answered 503",
+        description="longest time from a complete ranking request to its answer; after that the answer is 503",
     )
     body_timeout_s: float = Field(
         default=30,
@@ -132,13 +133,14 @@ class Settings(BaseSettings):
     keep_alive_s: int = Field(
         default=75,
         ge=1,
-        description="how long an idle connection is kept open; 10 seconds at most before its first request",
+        description="how long an idle connection stays open; before its first request at most 10 seconds",
     )
     max_connections: int = Field(
         default=1_000,
         ge=1,
-        description="most open connections of a worker; the longest idle are closed to make room, and requests "
-        "beyond are answered 503, except /livez. A proxy in front should permit fewer",
+        description="most open connections of a worker. The longest idle ones are closed to make room; if "
+        "none is idle, requests are answered 503, except /livez. A proxy in front should permit "
+        "fewer",
     )
     drain_ms: int = Field(
         default=0,
@@ -149,17 +151,19 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         allow_inf_nan=False,
-        description="requests a second that a worker accepts from one client (an API key, else an "
-        "address); the others are answered 429; 0: no limit",
+        description="requests a second that a worker accepts from one client (an API key, or else an "
+        "address); further ones are answered 429; 0: no limit",
     )
     rate_burst: int = Field(
-        default=100, ge=1, description="requests that a client may send at once under a rate limit"
+        default=100,
+        ge=1,
+        description="requests that a client may send at once before the rate limit applies",
     )
     cache_entries: int = Field(
         default=4096, ge=0, description="embeddings cached in each worker; 0: none"
     )
     cache_mb: int = Field(
-        default=64, ge=1, description="most megabytes of these embeddings in each worker"
+        default=64, ge=1, description="most megabytes of cached embeddings in each worker"
     )
     filter_cache_mb: int = Field(
         default=64, ge=0, description="megabytes of filter results cached in each worker; 0: none"
@@ -172,12 +176,14 @@ class Settings(BaseSettings):
     redis_min_chars: int = Field(
         default=4_000,
         ge=0,
-        description="shortest text that is looked up in Redis: encoding a shorter one takes less time",
+        description="shortest text that is looked up in Redis, because encoding a shorter one takes less time",
     )
     cache_ttl_s: int = Field(default=86_400, ge=1, description="lifetime of an embedding in Redis")
     redis_timeout_ms: int = Field(default=20, ge=1, description="longest wait for Redis")
     redis_retry_ms: int = Field(
-        default=5_000, ge=1, description="pause of the calls to Redis after three net failures"
+        default=5_000,
+        ge=1,
+        description="how long a worker makes no calls to Redis after three net failures",
     )
     max_body_bytes: int = Field(
         default=1 << 20, ge=1024, description="largest request body, except of bulk requests"
@@ -188,8 +194,8 @@ class Settings(BaseSettings):
     )
     documents_url: Annotated[SecretStr, AfterValidator(_postgresql_url)] | None = Field(
         default=None,
-        description="PostgreSQL database of live documents and rules in place of that file, postgresql://…; a fleet "
-        "takes writes only with one",
+        description="PostgreSQL database for live documents and rules, in place of that file: postgresql://…;"
+        " a fleet needs one to accept writes",
     )
     documents_poll_ms: int = Field(
         default=50, ge=5, description="how often a worker checks for writes of other workers"
@@ -199,26 +205,29 @@ class Settings(BaseSettings):
         default=16 << 20, ge=1024, description="largest body of a bulk request"
     )
     max_bulk_lines: int = Field(
-        default=10_000, ge=1, description="most documents of one bulk request"
+        default=10_000, ge=1, description="most documents in one bulk request"
     )
     max_live_documents: int = Field(
         default=100_000,
         ge=1,
-        description="most live documents and deletions of a bundle name that wait for compaction",
+        description="most live documents and deletions of a bundle name before writes are refused until "
+        "compaction",
     )
     max_live_mb: int = Field(
         default=512,
         ge=1,
-        description="most megabytes of memory that the live documents of a bundle name take in each worker, estimated "
-        "for one loaded version",
+        description="most megabytes of memory that live documents of a bundle name take in each worker, "
+        "estimated for one loaded version",
     )
     min_seq_wait_ms: int = Field(
-        default=1_000, ge=0, description="longest wait for the writes up to `min_seq`"
+        default=1_000,
+        ge=0,
+        description="longest time that a search waits for the writes up to its `min_seq`",
     )
     events: bool = Field(
         default=True,
-        description="`on`: log what answers show and what clients report; `off`: nothing is logged, and the "
-        "endpoints of events answer 404",
+        description="`on`: log what answers show and what clients report; `off`: log nothing, and answer 404 "
+        "on the paths of events",
     )
     events_folder: Path | None = Field(
         default=None,
@@ -226,53 +235,56 @@ class Settings(BaseSettings):
     )
     events_key: Path | None = Field(
         default=None,
-        description="file of the key that replaces ids of people by pseudonyms and signs cursors, outside of "
-        "that folder; it is created if missing; unset: `.events.key` beside the file of live documents",
+        description="file of the key that turns ids of people into pseudonyms and signs cursors. It must be "
+        "outside of that folder, and is created if missing; unset: `.events.key` beside the file "
+        "of live documents",
     )
     events_days: int = Field(
-        default=DAYS, ge=1, description="days after which what was logged is removed"
+        default=DAYS, ge=1, description="days after which events and logged answers are removed"
     )
     events_mb: int = Field(
         default=MEGABYTES,
         ge=1,
-        description="most megabytes of the log of events; beyond them events are answered 507 and answers are "
+        description="most megabytes of the log of events; above it, events are answered 507 and answers are "
         "not logged",
     )
     usage_refresh_s: int = Field(
         default=300,
         ge=1,
-        description="how often a worker reads the log of events and the titles for completions, documents clicked "
-        "together and clicks on ads",
+        description="how often a worker reads the log of events and the titles, for completions, documents "
+        "clicked together and clicks on ads",
     )
     live_clicks: bool = Field(
-        default=True, description="count clicks in rankings within a minute, before any training"
+        default=True,
+        description="count new clicks in rankings within a minute, before the next training",
     )
     explore: float = Field(
         default=0,
         ge=0,
         le=0.25,
-        description="share of searches in which a coin decides the order of two neighbours, and of those that show a "
-        "document from further below, to learn from the clicks; 0: none",
+        description="share of searches in which a coin decides the order of two neighbours, and share of "
+        "searches that show a document from further below; both help to learn from clicks; 0: "
+        "none",
     )
     pages_mb: int = Field(
         default=256,
         ge=1,
-        description="limit in megabytes for the texts of pages that a match can name by `page.url` alone; above it the "
-        "oldest are removed, those of `PUT /v1/pages` last",
+        description="most megabytes of page texts that are kept so that a match can name a page by `page.url`"
+        " only; above it the oldest are removed, those of `PUT /v1/pages` last",
     )
     ad_taxonomy: Path | None = Field(
         default=None,
-        description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then includes "
-        "the categories below it; unset: the category alone",
+        description="file of lines `id<TAB>parent`: an ad category that a page blocks or allows then includes"
+        " the categories below it; unset: only the category itself",
     )
     ad_taxonomy_number: int = Field(
-        default=7, ge=1, description="which taxonomy that file is, numbered as `cattax` in OpenRTB"
+        default=7, ge=1, description="number of that taxonomy, as in `cattax` of OpenRTB"
     )
     allowed_hosts: Annotated[str, AfterValidator(_host_names)] | None = Field(
         default=None,
-        description="names that a request may have as its `Host`, such as `shop.example,search`, besides `localhost` "
-        "and addresses; `*`: any; unset: none while callers without a key are trusted because the service listens on "
-        "loopback, else any",
+        description="host names that the `Host` of a request may have, such as `shop.example,search`, besides"
+        " `localhost` and IP addresses; `*`: any; unset: any, but none while the service listens "
+        "on loopback and trusts callers without a key",
     )
     cors_origins: str | None = Field(
         default=None,
@@ -282,38 +294,43 @@ class Settings(BaseSettings):
     max_query_chars: int = Field(
         default=2_000,
         ge=1,
-        description="characters of the longest query, before and after Unicode's normalisation NFKC",
+        description="most characters of a query, before and after Unicode normalisation (NFKC)",
     )
     max_page_chars: int = Field(
         default=200_000,
         ge=1,
-        description="characters of the longest page text for /v1/match, counted the same way",
+        description="most characters of a page text for /v1/match, counted the same way",
     )
     max_words: int = Field(
         default=50_000,
         ge=1,
         description="most words of a query or page; in scripts without spaces, most letters",
     )
-    max_batch: int = Field(default=32, ge=1, description="most searches of /v1/search:batch")
-    max_limit: int = Field(default=100, ge=1, description="most hits in one response")
+    max_batch: int = Field(
+        default=32, ge=1, description="most searches in a request to /v1/search:batch"
+    )
+    max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
     max_answer_bytes: int = Field(
         default=16 << 20,
         ge=1024,
-        description="largest answer with hits or a document, of a batch together; larger ones are answered 422",
+        description="largest answer with hits or a document, or of a whole batch; larger ones are answered "
+        "422",
     )
-    max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
+    max_offset: int = Field(default=10_000, ge=0, description="largest `offset` of a search")
     metrics_folder: Path | None = Field(
         default=None,
-        description="folder where several workers share their metrics, emptied at each start; "
-        "unset: a temporary one in /dev/shm",
+        description="folder in which several workers share their metrics, emptied at each start; unset: a "
+        "temporary one in /dev/shm",
     )
     log_level: str = Field(
-        default="info", pattern="^(debug|info|warning|error)$", description="least severe log line"
+        default="info",
+        pattern="^(debug|info|warning|error)$",
+        description="least severe level that is logged: debug, info, warning or error",
     )
     log_format: str = Field(
         default="text",
         pattern="^(text|json)$",
-        description="log format: text lines or JSON objects",
+        description="format of the log: `text` lines or `json` objects",
     )
     tracing: bool = Field(
         default=False,
