@@ -43,13 +43,16 @@ EventsOption = Annotated[
     typer.Option(
         "--events",
         metavar="FOLDER",
-        help="Log of events; default: that of the service: .events in BUNDLES, or beside FULLRANK_DOCUMENTS.",
+        help="Log of events; default: .events in BUNDLES, or beside FULLRANK_DOCUMENTS.",
         envvar="FULLRANK_EVENTS_FOLDER",
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Refuse judgements of unknown queries or documents."),
+    typer.Option(
+        "--strict",
+        help="Refuse judgements of unknown queries or documents; by default they are skipped.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

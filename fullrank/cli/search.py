@@ -22,25 +22,28 @@ def search(
         list[str],
         typer.Argument(
             metavar="[BUNDLE] TEXT",
-            help="A version's folder, or BUNDLES/NAME for its newest version, unless --url is given; "
-            "then what to look for.",
+            help="What to search for; before it, unless --url is given, a version's folder, or BUNDLES/NAME for its "
+            "newest version.",
         ),
     ],
     limit: Annotated[int, typer.Option(help="Number of hits.", min=1, max=1000)] = 10,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the words that pulled each hit up.")
+        bool,
+        typer.Option(
+            "--explain", help="Show the parts of each score, and the words that contributed."
+        ),
     ] = False,
     only: Annotated[
         str | None,
         typer.Option(
-            "--filter", metavar="JSON", help='Which documents may be found: {"section": "net"}.'
+            "--filter", metavar="JSON", help='Find only documents that match: {"section": "net"}.'
         ),
     ] = None,
     match: Annotated[
         Literal["all", "any", "auto"] | None,
         typer.Option(
-            help="Which words a hit must have: all, any, or auto, which is all while that leaves a document; "
-            "default: as the bundle requires."
+            help="Which words of the query a hit must have: all, any, or auto (all, if a document has them all); "
+            "default: the bundle decides."
         ),
     ] = None,
     url: Annotated[

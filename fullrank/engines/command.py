@@ -25,7 +25,7 @@ def export(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Name in the engine; default: that of TARGET, or the bundle's."
+            "--name", help="Name in the engine; default: the name in TARGET, or that of the bundle."
         ),
     ] = None,
     json: Json = False,

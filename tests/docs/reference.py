@@ -69,14 +69,13 @@ def _command(command: Any, path: str) -> Iterator[str]:
             names = ", ".join(f"`{text}`" for text in [*one.opts, *one.secondary_opts])
             value = "" if one.is_flag else f" `{_value(one)}`"
             name = names + value
-        yield f"| {name} | {_default(one)} | {_cell(one.help or '')} |"
+        yield f"| {_cell(name)} | {_default(one)} | {_cell(one.help or '')} |"
     yield ""
 
 
 def _metavar(argument: Any) -> str:
-    name = (argument.metavar or argument.name.upper()).strip("[]")
-    name += "…" * (argument.nargs == -1)
-    return name if argument.required else f"[{name}]"
+    name = (argument.metavar or argument.name.upper()).replace("...", "…")
+    return name if argument.required else f"[{name.strip('[]')}]"
 
 
 def _value(option: Any) -> str:

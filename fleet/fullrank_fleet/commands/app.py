@@ -41,6 +41,6 @@ def scale(
 
 @app.command()
 def stop(bundles: Bundles, ray: Ray = "auto") -> None:
-    """Stop the coordinator and all replicas; stop the routers first, which answer 503 without them."""
+    """Stop the coordinator and all replicas; stop the routers first, because they answer 503 without replicas."""
     load("fleet.stop", FLEET)(bundles, address=ray)
     typer.echo("the fleet has stopped")

@@ -24,10 +24,11 @@ def backup(
     ],
     json: Json = False,
 ) -> None:
-    """Write all that a service owns into one archive, while it serves: bundles, live documents, rules, events, keys.
+    """Write everything that a service owns into one archive, while it runs: bundles, live documents, rules, events,
+    keys.
 
-    Settings that move some of these files are read from the environment, as the service reads them. A log of live
-    documents in PostgreSQL is not in the archive: copy that database first, with its own tools.
+    Run it with the environment of the service, because settings may move some of these files. Live documents in
+    PostgreSQL are not in the archive: dump that database first.
     """
     with needs("service"):
         from fullrank_service.backup import back_up
@@ -46,9 +47,9 @@ def restore(
     ],
     json: Json = False,
 ) -> None:
-    """Restore an archive, after all of it has been verified; if this is interrupted, run it again.
+    """Verify an archive and restore it; if this is interrupted, run it again.
 
-    Settings that move some of the files are read from the environment, as the service reads them.
+    Run it with the environment of the service, because settings may move some of the files.
     """
     with needs("service"):
         from fullrank_service.backup import restore as unpack

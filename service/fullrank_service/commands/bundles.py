@@ -47,9 +47,7 @@ Timeout = Annotated[
 
 InCollection = Annotated[
     bool,
-    typer.Option(
-        "--collection", help="Only for paths of its collection: /v1/collections/{name}/…."
-    ),
+    typer.Option("--collection", help="Change only what /v1/collections/{name}/… serves."),
 ]
 OfCollection = Annotated[
     str | None,
@@ -82,7 +80,7 @@ def activate(
     ray: RayOption = None,
     json: Json = False,
 ) -> None:
-    """Serve a bundle in every running worker and in those that start later.
+    """Serve a bundle in all workers, those that run and those that start later.
 
     If no worker runs, the bundle is verified and recorded as the active one.
     """
@@ -160,7 +158,10 @@ def compact(
     ],
     documents: DocumentsOption = None,
     activate: Annotated[
-        bool, typer.Option(help="Serve the new version if its parent is served.")
+        bool,
+        typer.Option(
+            help="Activate the new version if the version that it is made from is active."
+        ),
     ] = True,
     timeout: Annotated[
         float,
@@ -172,7 +173,7 @@ def compact(
             "--ray",
             metavar="ADDRESS",
             help="Compact a sharded bundle on this Ray cluster, and serve it from its fleet: auto, HOST:PORT or local. "
-            "Without it this process compacts, and serves nothing.",
+            "Without --ray, this process compacts the bundle and activates nothing.",
         ),
     ] = None,
     keep: KeepOption = None,
@@ -180,8 +181,8 @@ def compact(
 ) -> None:
     """Write a bundle's live documents into a new version of it, and serve that version.
 
-    A name means the version that is served, else the newest. Operations that every version on disk contains are removed
-    from the log.
+    BUNDLES/NAME means the version that serves, or else the newest. Operations that every version on disk contains are
+    removed from the log.
     """
     if ray is not None or is_sharded(bundle):
         if documents is not None:
@@ -245,7 +246,7 @@ KeepOption = Annotated[
     typer.Option(
         "--keep",
         metavar="N",
-        help="Then remove old versions, as `fullrank bundles prune` does; default: remove none.",
+        help="Then prune: keep this many of the newest versions; default: remove none.",
         min=1,
     ),
 ]
@@ -259,7 +260,9 @@ def prune(
     keep: Annotated[
         int, typer.Option(metavar="N", help="Newest versions of each name to keep.", min=1)
     ] = 5,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Remove old versions of bundles, and unfinished ones that killed commands left.

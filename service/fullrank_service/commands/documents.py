@@ -50,7 +50,7 @@ def list_(
     limit: Annotated[int, typer.Option(help="Most documents to list.", min=1)] = 20,
     json: Json = False,
 ) -> None:
-    """List the documents of the log that take most memory: operation, bytes, name of the model and id."""
+    """List the live documents that take the most memory, with operation, bytes, model and id."""
     with closing(_open(bundles, documents)) as log:
         found = log.largest(limit)
     if json:
@@ -67,9 +67,9 @@ def delete(
     bundles: BundlesOption = Path("bundles"),
     documents: DocumentsOption = None,
 ) -> None:
-    """Delete a document of the log, as DELETE /v1/documents/ID does; one of the bundle with this ID, too.
+    """Delete a document, live or in a bundle, as DELETE /v1/documents/ID does.
 
-    No service replays what was written to the document before.
+    No service replays earlier writes of the document.
     """
     with closing(_open(bundles, documents)) as log:
         seq = log.delete(name, id)

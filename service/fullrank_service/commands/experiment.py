@@ -24,7 +24,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="ADDRESS",
-        help="Of sharded bundles: the Ray cluster of the fleet that serves them: auto, or HOST:PORT.",
+        help="For sharded bundles: the Ray cluster of their fleet: auto, or HOST:PORT.",
     ),
 ]
 
@@ -139,11 +139,14 @@ def loop(
     judged: Annotated[
         Path | None,
         typer.Option(
-            "--with", metavar="COLLECTION", help="Judgements that are added to the clicks."
+            "--with",
+            metavar="COLLECTION",
+            help="Collection whose judgements are added to the clicks.",
         ),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Name or TOML file of a recipe; default: as of retrain.")
+        str | None,
+        typer.Option(help="Name or TOML file of a recipe; default: as for `fullrank retrain`."),
     ] = None,
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="Time limit of a training.")
@@ -151,7 +154,7 @@ def loop(
     keep: KeepOption = None,
     json: Json = False,
 ) -> None:
-    """Do what is due: follow the experiment, or train a candidate and begin one.
+    """Follow the current experiment; or, if it is time, train a candidate and begin an experiment.
 
     Call it every ten minutes, from cron. It may be killed at any moment.
     """

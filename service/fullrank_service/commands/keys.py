@@ -26,12 +26,12 @@ File = Annotated[
 Collections = Annotated[
     list[str] | None,
     typer.Option(
-        "--collection", metavar="NAME", help="The only collection it is for; may be repeated."
+        "--collection", metavar="NAME", help="Limit it to this collection; may be repeated."
     ),
 ]
 Filter = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="A filter, so that it sees only documents that match."),
+    typer.Option(metavar="JSON", help="Limit it to documents that match this filter."),
 ]
 
 
@@ -92,7 +92,7 @@ def create(
     file: File = None,
     json: Json = False,
 ) -> None:
-    """Create a key and print its token, which is shown only now.
+    """Create a key and print it. It cannot be shown again.
 
     Running services accept it within a second.
     """
@@ -119,16 +119,14 @@ def create(
 
 @app.command()
 def derive(
-    key: Annotated[
-        str, typer.Option(help="Token of a key with the scope search.", envvar="FULLRANK_KEY")
-    ],
+    key: Annotated[str, typer.Option(help="API key with the scope search.", envvar="FULLRANK_KEY")],
     collection: Collections = None,
     filter: Filter = None,
     days: Days = None,
 ) -> None:
-    """Derive the token of a tenant from that of a key, and print it. It needs neither the service nor its files.
+    """Derive a tenant's token from a key, and print it. This needs neither the service nor its files.
 
-    It may search within the bounds of both, until it expires or the key is revoked.
+    The token may search within its own bounds and those of the key, until it expires or the key is revoked.
     """
     with needs("service"):
         from fullrank_service.http.keys import derive_key
@@ -140,7 +138,7 @@ def derive(
 
 @app.command("list")
 def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Json = False) -> None:
-    """List the keys, without their tokens."""
+    """List the keys, without their secrets."""
     with needs("service"):
         from fullrank_service.http.keys import bounds_of, read_keys
 

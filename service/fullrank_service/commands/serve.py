@@ -15,15 +15,17 @@ def serve(
     bundles: Annotated[
         str | None,
         typer.Option(
-            "--bundles", metavar="BUNDLES", help="Folder of bundles; else FULLRANK_BUNDLES."
+            "--bundles", metavar="BUNDLES", help="Folder of bundles; default: FULLRANK_BUNDLES."
         ),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address; else FULLRANK_HOST.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; default: FULLRANK_HOST.")
+    ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port; else FULLRANK_PORT.", min=0, max=65535)
+        int | None, typer.Option(help="Port; default: FULLRANK_PORT.", min=0, max=65535)
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes; else FULLRANK_WORKERS.", min=1)
+        int | None, typer.Option(help="Worker processes; default: FULLRANK_WORKERS.", min=1)
     ] = None,
     ray: Annotated[
         str | None,
@@ -40,8 +42,7 @@ def serve(
     state: Annotated[
         Path,
         typer.Option(
-            help="With --ray: folder of what this machine writes: pages and events; "
-            "rules too where there is no PostgreSQL log.",
+            help="With --ray: folder for events and pages on this machine, and for rules without a PostgreSQL log.",
             metavar="FOLDER",
         ),
     ] = Path("fleet-state"),

@@ -29,7 +29,7 @@ def evaluate(
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Measure a bundle on a split, all documents as candidates.
+    """Measure how well a bundle ranks the answers of a split among all documents.
 
     A split with weights has clicks: its table shows them one by one, by whether training knew the query and the
     document, beside BM25 and BM25 with popularity.

@@ -112,7 +112,10 @@ def export_(
     recent: Annotated[
         float,
         typer.Option(
-            "--recent", help="Share of the clicks, the newest, for `recent`.", min=0, max=1
+            "--recent",
+            help="Share of the clicks, the newest, that become the split `recent`.",
+            min=0,
+            max=1,
         ),
     ] = 0.2,
     position_1: Annotated[
@@ -123,19 +126,22 @@ def export_(
     ] = False,
     dwell: Annotated[
         bool,
-        typer.Option("--dwell", help="Count a click in proportion if people left within 30 s."),
+        typer.Option(
+            "--dwell",
+            help="Count a click of less than 30 s in proportion to the time that people stayed.",
+        ),
     ] = False,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             metavar="NAME",
-            help="Leave out what other models than this one have answered.",
+            help="Use only answers of this model.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a collection of what people clicked, to train on."""
+    """Make a collection from what people clicked, to train on."""
     from fullrank.errors import require_new
     from fullrank_trainer.clicks import fit_propensities, rank_by_text, write_collection
     from fullrank_trainer.clicks.export import split_votes
@@ -211,7 +217,7 @@ def forget(
     key: KeyFile = None,
     json: Json = False,
 ) -> None:
-    """Hide from every reader what people did; `compact` removes it from the disk."""
+    """Hide the events of people from every reader; `fullrank events compact` removes them from the disk."""
     from fullrank.events.log import Pseudonyms, erase, read_key
     from fullrank.events.records import MAX_AHEAD_S
 
@@ -229,12 +235,12 @@ def compact(
     log: LogFolder,
     days: Annotated[
         int,
-        typer.Option(help="Remove what is older.", min=1, envvar="FULLRANK_EVENTS_DAYS"),
+        typer.Option(help="Remove events that are older.", min=1, envvar="FULLRANK_EVENTS_DAYS"),
     ] = DAYS,
     megabytes: Megabytes = MEGABYTES,
     json: Json = False,
 ) -> None:
-    """Remove from the disk what is too old, what is too much, and what erased people did."""
+    """Remove events from the disk: old ones, the oldest above the size limit, and those of erased people."""
     from fullrank.events.compaction import compact as compact_log
 
     folder = _existing(log)

@@ -41,7 +41,9 @@ def import_(
     ] = None,
     clicks: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Log of clicks, as `fullrank events import` reads it."),
+        typer.Option(
+            metavar="FILE", help="Log of clicks, in a format that `fullrank events import` reads."
+        ),
     ] = None,
     url: Annotated[
         str | None,
@@ -51,11 +53,13 @@ def import_(
         ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="What to select from a database.")
+        str | None, typer.Option(metavar="SQL", help="SELECT statement for a database.")
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="Encoding of the files; default: UTF-8, or UTF-16 with its mark."),
+        typer.Option(
+            help="Encoding of the files; default: UTF-8, or UTF-16 if a file has a byte order mark."
+        ),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write bad rows to skipped.jsonl and go on.")

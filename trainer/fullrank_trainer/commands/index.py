@@ -41,7 +41,7 @@ def index(
         str, typer.Option("--out", metavar="BUNDLES", help="Folder of bundles to write into.")
     ],
     name: Annotated[
-        str | None, typer.Option(help="Name of the model; default: as the bundle is named.")
+        str | None, typer.Option(help="Name of the model; default: that of BUNDLE.")
     ] = None,
     queries: Annotated[
         str | None,

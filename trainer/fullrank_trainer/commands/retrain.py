@@ -50,9 +50,10 @@ def retrain(
     """Train from the log of events, and publish the new version if it is not worse.
 
     Two candidates are trained: one counts clicks, the other weighs them by how likely a document answers its query.
-    The one that ranks the newest clicks of half of the people higher is compared with the active version by those of
-    the others, trained once more with these clicks, and published. Nothing serves it yet: with `fullrank experiment
-    start` people decide. The exit code is 1 if nothing was published, and 75 if another training of this model runs.
+    The newest clicks of half of the people choose between them, and those of the other half compare the chosen one with
+    the active version. If it is not worse, it is trained again with these clicks, and published. It does not serve yet:
+    start an experiment, and people decide. The exit code is 1 if nothing was published, and 75 if another training of
+    this model is running.
     """
     let_threads_sleep()
     with needs("trainer"):

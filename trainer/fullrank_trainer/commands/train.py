@@ -57,9 +57,8 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time for the whole command, from reading to the written bundle: 2m, 10m. Only the fits end "
-            "early: counting, parts of a blend without epochs and writing take what they need, about half a minute "
-            "for 30,000 queries. By default the fits take 150s, and as long as they need with --set auto.seconds=0.",
+            help="Time limit of the whole command: 2m, 10m. Only fits are cut short; the rest takes about half a "
+            "minute for 30,000 queries. Default: 150s for the fits; --set auto.seconds=0 removes that limit.",
         ),
     ] = None,
     memory: Annotated[
@@ -67,7 +66,7 @@ def train(
         typer.Option(
             "--memory",
             metavar="SIZE",
-            help="Memory limit: 500M, 4G. Trains smaller batches, or refuses, if it does not suffice.",
+            help="Memory limit: 500M, 4G. If it does not suffice, batches are smaller, or training is refused.",
         ),
     ] = None,
     init: Annotated[
@@ -82,7 +81,7 @@ def train(
         typer.Option(
             "--from",
             metavar="BUNDLE",
-            help="Go on from the weights of this bundle, by its recipe, in a few epochs.",
+            help="Continue from the weights of this bundle, with its recipe, for a few epochs.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 1,
@@ -103,7 +102,7 @@ def train(
     rerank: Annotated[
         bool | None,
         typer.Option(
-            help="Also train a second stage that reorders the first 100 hits; default: where it may gain.",
+            help="Also train a second stage that reorders the first 100 hits; default: if it may help.",
         ),
     ] = None,
     exported_from: ExportedFrom = None,
@@ -129,7 +128,7 @@ def train(
     rounds: Annotated[
         int | None,
         typer.Option(
-            "--rounds", help="With --ray: rounds an epoch; default: 1.", min=1, max=10_000
+            "--rounds", help="With --ray: rounds in each epoch; default: 1.", min=1, max=10_000
         ),
     ] = None,
     scratch: Annotated[
