@@ -18,7 +18,7 @@ from fullrank.measures import estimate
 
 STATEMENTS = {
     "supervision": "Supervised low rank models beat tf-idf and LSI",
-    "softmax": "UᵀV + I under the softmax loss beats tf-idf and the margin loss (ours, not the papers')",
+    "softmax": "UᵀV + I under the softmax loss beats tf-idf and the margin loss (our statement, not the papers')",
     "low-rank": "Low rank beats dense W",
     "diagonal": "W = D beats W = I",
     "sparsity": "Sparse W loses with fewer weights per row",
@@ -27,7 +27,7 @@ STATEMENTS = {
     "asymmetric-documents": "UᵀV at least equals UᵀU, document to document",
     "identity": "UᵀV + I beats UᵀV",
     "identity-lsi": "LSI mixed with tf-idf beats LSI",
-    "frequent": "Latent vectors for frequent words only beat those for all words",
+    "frequent": "Latent vectors only for frequent words beat latent vectors for all words",
     "dimension": "The latent dimension matters little (100 to 500)",
     "split": "Documents without training links are ranked alike",
     "cfh-all": "CFH beats the same model without it on all queries",
@@ -41,7 +41,7 @@ STATEMENTS = {
     "bltm-unigram": "BLTM-PR's NDCG@10 is above the unigram model's",
     "bltm-pr-1v": "BLTM-PR with one vocabulary at least equals BLTM-PR with two",
     "bltm-pr-translation": "BLTM-PR beats word translation",
-    "mixture": "The unigram model mixed with what clicks taught beats it alone",
+    "mixture": "The unigram model mixed with a model of clicks beats it alone",
     "s2net": "S2Net beats OPCA and CL-LSA",
     "dssm-linear": "DSSM beats linear projections",
     "data": "More training data helps",
