@@ -6,7 +6,7 @@
 
 The log lists clicks without what was shown. Its first 80 % teach and its last 20 % are predicted; with --part valid, on
 which settings are chosen, the first 64 % teach and the next 16 % are predicted. A click counts 1 / rank if its document
-is among the first five that a search answers, else 0; the figure is the mean over clicks (MAP@5 a click). "New queries"
+is among the first five that a search answers, else 0; the figure is the mean over clicks, MRR@5. "New queries"
 are clicks on queries that training never saw.
 
 The peers are bm25s over the same words, then with ln(1 + clicks of the document), then also with
@@ -87,7 +87,7 @@ class Shop:
     predicted: Sequence[Click]
 
     def figures(self, search: Search) -> dict[str, float]:
-        """Return the MAP@5 a click, of all and of those on new queries."""
+        """Return MRR@5, of all clicks and of those on new queries."""
         seen = {query_key(click.query) for click in self.learned}
         answers: dict[str, Sequence[str]] = {}
         everything, new = [], []
@@ -262,7 +262,7 @@ def first_clicks(folder: Path, count: int) -> Table:
         newest = replace(shop, predicted=whole.predicted)
         figures = [part.figures(found.__getitem__)["all"] for part in (shop, newest)]
         rows.append((f"{len(logged):,}", *(f"{figure:.3f}" for figure in figures)))
-    return Table("MAP@5 a click", ("clicks logged", "all later", "last fifth"), rows)
+    return Table("MRR@5 by clicks in the log", ("clicks logged", "all later", "last fifth"), rows)
 
 
 def log(folder: Path, clicks: Sequence[Click]) -> None:
@@ -335,7 +335,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fullrank-shop-") as folder:
         found = measure(shop, [int(seed) for seed in given.seeds.split(",")], Path(folder))
     table = Table(
-        f"{len(shop.learned):,} clicks teach, {len(shop.predicted):,} are predicted ({given.part})",
+        f"MRR@5 of {len(shop.predicted):,} later clicks, after {len(shop.learned):,} training clicks ({given.part})",
         ("system", "all", "new queries"),
         [(name, f"{f['all']:.3f}", f"{f['new']:.3f}") for name, f in found.items()],
     )
