@@ -120,7 +120,7 @@ def tables(corpora: Corpora, bars: Mapping[str, Any]) -> list[Table]:
     """Return all tables, the goals first."""
     title = f"What must hold, at {bars['documents']:,} documents if no other size is named"
     rows = [[b["bar"], _number(b["value"]), "yes" if b["held"] else "no"] for b in bars["bars"]]
-    made = [Table(title, ["bar", "found", "held"], rows)]
+    made = [Table(title, ["bar", "found", "met"], rows)]
     made += [cost_table(corpora), ratio_table(corpora), space_table(corpora)]
     for found in corpora.values():
         if points := found.get("curves", {}).get("share"):
