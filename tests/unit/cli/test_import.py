@@ -336,6 +336,7 @@ def test_a_folder_of_pages_becomes_documents_and_links(run: Run, tmp_path: Path)
             "title": "On Linux",
             "page": "Install",
             "text": "Use apt. Back to the start.\na\nb\nc\nx",
+            "page_context": "On Linux",
             "url": "https://docs.example/guide/install/#on-linux",
         },
         {
@@ -403,14 +404,16 @@ def test_anchors_of_html_and_front_matter_of_hugo(run: Run, tmp_path: Path) -> N
     """As Sphinx (sections), Hugo and GitHub (own links) and old pages (names) write anchors."""
     site = tmp_path / "site"
     site.mkdir()
-    body = """<title>Page</title><meta charset="cp1252"><h1 id="top">Page</h1><p>Café
+    body = """<title>Page - Site</title><meta charset="cp1252"><h1 id="top">Page</h1><p>Café
 <section id="setup"><h2>Set up<a class="headerlink" href="#setup">¶</a></h2><p>first</section>
 <h2 id="setup">Again</h2><p>under the same anchor
 <h3><a name="in-c"></a>In C#</h3>second <h2>No anchor</h2>third
 <h4>Use <a href="#use-it">#</a></h4>"""
     (site / "a.html").write_text(body, "cp1252")
+    (site / "404.html").write_text("<h1>Gone</h1>", "utf-8")
     (site / "b.md").write_text(
-        '+++\ntitle = "B"\ntags = ["x"]\ndescription = "All of B"\n+++\n## One {#eins}\n## Two\n## Two\n',
+        '+++\ntitle = "B"\ntags = ["x"]\ndescription = "All of B"\n+++\n## One {#eins}\n## Two\n## Two\n'
+        "## Three { #drei .wide }\n## Four {: .wide }\n## Set {a, b}\n",
         "utf-8",
     )
     assert run("import", site, tmp_path / "out").code == 0
@@ -424,12 +427,32 @@ def test_anchors_of_html_and_front_matter_of_hugo(run: Run, tmp_path: Path) -> N
         "b.md#eins": ("One", ""),
         "b.md#two": ("Two", ""),
         "b.md#two-1": ("Two", ""),
+        "b.md#drei": ("Three", ""),
+        "b.md#four": ("Four", ""),
+        "b.md#set-a-b": ("Set {a, b}", ""),
     }
     assert found["a.html"]["headings"] == ["Set up", "Again", "In C#", "No anchor", "Use"]
     assert found["b.md"]["description"] == "All of B"
     assert found["b.md#two"] == {
-        "_id": "b.md#two", "tags": ["x"], "title": "Two", "page": "B", "text": ""
+        "_id": "b.md#two", "tags": ["x"], "title": "Two", "page": "B", "text": "",
+        "page_context": "One\nTwo\nTwo\nThree\nFour\nSet {a, b}",
     }  # fmt: skip
+
+
+def test_each_passage_repeats_the_lead_and_the_headings_of_its_page(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "site").mkdir()
+    words, parts = [f"w{i}" for i in range(50)], [f"Part {i}" for i in range(50)]
+    page = "\n\n".join(["# Long", " ".join(words), *(f"## {part}\nText" for part in parts)])
+    (tmp_path / "site" / "long.md").write_text(page, "utf-8")
+    assert run("import", tmp_path / "site", tmp_path / "out").code == 0
+    first, *rest = documents(tmp_path / "out")
+    assert first["headings"] == parts
+    assert "page_context" not in first
+    assert {document["page_context"] for document in rest} == {
+        "\n".join([" ".join(words[:30]), *parts[:40]])
+    }
 
 
 SITEMAP = """<?xml version="1.0" encoding="UTF-8"?>

@@ -29,7 +29,10 @@ _INDEXES = frozenset({"index", "readme", "_index"})
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 _FRONT = re.compile(r"\A(---|\+\+\+)\r?\n(.*?)\r?\n\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _CHARSET = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.IGNORECASE)
-_OWN_ANCHOR = re.compile(r"\s*\{#([^\s{}]+)\}$")
+# Attributes of a heading in Pandoc, Python-Markdown and kramdown: {#id}, { #id .class }, {: #id key="value" }
+_ATTRIBUTES = re.compile(r"\s*\{:?\s*(?=[#.])([^{}]*)\}$")
+# What each passage repeats of its page. More headings would make long pages grow by their square.
+_LEAD_WORDS, _CONTEXT_HEADINGS = 30, 40
 # Parts of a page that every page of a site repeats, or that nobody reads.
 _OUTSIDE = frozenset(
     {"script", "style", "nav", "header", "footer", "aside", "template", "noscript", "svg"}
@@ -89,7 +92,9 @@ class Pages:
         # Place, page, address and date of each; a sitemap may list pages that are not saved.
         self._pages: list[tuple[str, str | None, str | None, str]]
         if source.is_dir():
-            self._pages = [(str(self._root / id), id, self._url(id), "") for id in ids]
+            self._pages = [
+                (str(self._root / id), id, self._url(id), "") for id in ids if id != "404.html"
+            ]
         else:
             self._pages = [*self._saved(_read_sitemap(source))]
         self.total = len(self._pages)
@@ -146,6 +151,10 @@ class Pages:
             yield Row(place, {"_id": id}, f"cannot be read: {' '.join(str(reason).split())}")
             return
         title = page.title or next(iter(page.headings), "") or Path(id).stem
+        headings = [heading for heading in page.headings if heading != title]
+        # Own headings are not left out, so a search for a heading still finds its passage first.
+        lead = " ".join(page.passages[0].text.split()[:_LEAD_WORDS])
+        context = "\n".join(filter(None, [lead, *headings[:_CONTEXT_HEADINGS]]))
         for passage in page.passages:
             name = f"{id}#{passage.anchor}" if passage.anchor else id
             if not id_problem(name):  # else it is no document
@@ -164,9 +173,10 @@ class Pages:
             own["text"] = passage.text
             if passage.anchor:
                 own.pop("description", None)
+                own["page_context"] = context
                 if "url" in own:
                     own["url"] = f"{own['url']}#{passage.anchor}"
-            elif headings := [heading for heading in page.headings if heading != title]:
+            elif headings:
                 own["headings"] = headings
             yield Row(str(path), {"_id": name} | own, is_part=bool(passage.anchor))
 
@@ -355,7 +365,12 @@ class _Reader(HTMLParser):
     def page(self) -> Page:
         part = next((part for part in reversed(self._parts) if part.close()), self._parts[0])
         fields = {"description": self._description} if self._description else {}
-        return Page(_line(self._title), part.headings, part.passages, fields)
+        title = _line(self._title)
+        # Generators add the name of the site: "Install - Manual", "Manual | Install".
+        heading = next(iter(part.headings), "")
+        if heading and (title.startswith(f"{heading} ") or title.endswith(f" {heading}")):
+            title = heading
+        return Page(title, part.headings, part.passages, fields)
 
 
 class _Part:
@@ -429,8 +444,9 @@ class _Part:
             return
         heading = _line(self._heading)
         anchor, self._heading, self._anchor = self._anchor, None, ""
-        if self._makes_anchors and (own := _OWN_ANCHOR.search(heading)):
-            heading, anchor = heading[: own.start()], own[1]
+        if self._makes_anchors and (own := _ATTRIBUTES.search(heading)):
+            heading = heading[: own.start()]
+            anchor = next((name[1:] for name in own[1].split() if name[0] == "#"), anchor)
         if not heading:
             return
         is_first = not self.headings

@@ -150,6 +150,8 @@ _FEWEST = 5  # fewer say nothing
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.*\w.*)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?]\s|\n")
 _DESCRIPTIONS = ("description", "summary")
+# What `fullrank import` writes on every passage of a page: it tells none of them from the others.
+_SHARED = frozenset({"page", "page_context"})
 _DESCRIBING_WORDS = 8
 _SPAN_WORDS = (2, 5)
 _LONG = 4  # letters; shorter words rarely say what a text is about
@@ -196,7 +198,7 @@ def _made(
         yield "title", " ".join(words)
     if len(words) > 1:
         yield "words", _span(words, (len(words) + 1) // 2, id)
-    text = field_text(fields, [name for name in sources if name not in titles])
+    text = field_text(fields, [name for name in sources if name not in {*titles, *_SHARED}])
     headings = _HEADING.findall(text)
     if headings:
         yield "heading", headings[_number(id, "heading") % len(headings)].strip()

@@ -505,6 +505,19 @@ def test_typed_queries_are_parts_of_documents_and_anchors_that_none_has(tmp_path
     assert again.texts == found.texts
 
 
+def test_what_passages_repeat_of_their_page_is_no_typed_query(tmp_path: Path) -> None:
+    shared = {"page": "Whole page", "page_context": "words that all passages of a page share"}
+    write_lines(tmp_path / "corpus.jsonl", [d | shared for d in DOCUMENTS])
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("p0", "p1"), ("p1", "p2")])
+    plain, passages = (
+        typed_queries(count_collection(found, processes=1))[0]
+        for found in (anchors_read(tmp_path / "plain"), read_collection(tmp_path))
+    )
+    assert plain is not None
+    assert passages is not None
+    assert passages.texts == plain.texts
+
+
 def test_a_name_is_asked_for_like_a_title(tmp_path: Path) -> None:
     documents = [{"_id": d["_id"], "name": d["title"], "text": d["text"]} for d in DOCUMENTS]
     write_lines(tmp_path / "corpus.jsonl", documents)
