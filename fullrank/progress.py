@@ -95,6 +95,13 @@ class Reporter:
         else:
             print(text, file=self._stream, flush=True)
 
+    def say(self, event: str, sentence: str) -> None:
+        """Report one event in a sentence, which is the ``reason`` of a JSON object."""
+        if self._as_json:
+            self.log(event, reason=sentence)
+        else:
+            self.log(f"{event}: {sentence}")
+
     @contextmanager
     def stage(self, name: str, total: int | None = None) -> Iterator[Stage]:
         """Show a bar while the block runs."""

@@ -29,6 +29,7 @@ from fullrank.progress import Reporter
 from fullrank_trainer.card import Sampled, model_card, newest_version
 from fullrank_trainer.collection import Collection, count_answered, read_collection
 from fullrank_trainer.collection.schema import field_uses
+from fullrank_trainer.compiled import announced
 from fullrank_trainer.plan import describe, make_plan
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of, validate
 from fullrank_trainer.training.checkpoint import training_folder
@@ -136,7 +137,7 @@ def train(
     if distribution is not None:
         distribution.validate(chosen)
     log_position = None if exported_from is None else log_position_of(exported_from, name)
-    with reporter or Reporter() as reporter:
+    with reporter or Reporter() as reporter, announced(reporter):
         threads = _set_threads(threads)
         source = read_collection(collection, strict=strict, fields=fields)
         sizes = {"documents": len(source.documents), "queries": len(source.query_ids)}
@@ -148,7 +149,7 @@ def train(
                 raise CollectionError(
                     f"{collection}: no judgement is left to learn from; {skipped}"
                 )
-            reporter.log("warning", reason=skipped)
+            reporter.say("warning", f"{skipped}; --strict refuses them")
         if rerank:
             from fullrank_trainer.rerank.decide import require_queries, require_unlearned
 
@@ -157,9 +158,7 @@ def train(
         elif rerank is None and start is None and seconds is None:
             rerank = _can_gain_by_reordering(source, chosen, reporter)
         if warm is not None and not warm.has_matrix:
-            reporter.log(
-                "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
-            )
+            reporter.say("warning", f"{warm.version} learned no matrix, so training starts anew")
             warm = None
         trainer = Trainer(
             source, reporter, Path(out), name, seed, threads, resume, warm, distribution
@@ -252,7 +251,10 @@ class Trainer:
         if not recipe.auto.trials:
             return self.fit(recipe, 0, 0.0)
         if self.valid(recipe) is None:
-            self.reporter.log("warning", reason="no split 'valid', so only the first trial is run")
+            self.reporter.say(
+                "warning",
+                "there is no qrels/valid.tsv to compare trials by, so only the first one is trained",
+            )
             return self.fit(recipe.override(recipe.auto.trials[0].split(",")), 0, 0.0)
         ends = time.monotonic() + recipe.auto.seconds
         best: Candidate | None = None
@@ -319,9 +321,10 @@ class Trainer:
         for row in table:
             self.reporter.log("measured", **row.as_dict())
             if row.measures["map"].mean > table[0].measures["map"].mean:
-                self.reporter.log(
+                self.reporter.say(
                     "warning",
-                    reason=f"{row.system} ranks better than {best.recipe.name} on validation",
+                    f"{row.system} ranks better than {best.recipe.name} on validation; "
+                    f"--recipe {row.system} trains it",
                 )
         return table
 

@@ -26,8 +26,10 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 def test_events_are_json_lines_on_request(stream: io.StringIO) -> None:
     with Reporter(stream, as_json=True) as report:
         report.log("epoch", epoch=3, loss=0.123456789, valid_map=None, name="é")
+        report.say("warning", "too few clicks")
     assert lines(stream) == [
-        {"event": "epoch", "epoch": 3, "loss": 0.12346, "valid_map": None, "name": "é"}
+        {"event": "epoch", "epoch": 3, "loss": 0.12346, "valid_map": None, "name": "é"},
+        {"event": "warning", "reason": "too few clicks"},
     ]
     assert stream.getvalue().startswith('{"event": "epoch"')
 
@@ -41,7 +43,9 @@ def test_without_a_terminal_that_redraws_events_are_lines_of_text(
     with Reporter(stream) as report, report.stage("training", 10) as stage:
         report.log("epoch", epoch=1, loss=0.123456, valid_map=None)
         stage.advance(4, loss=0.25)
-    first, second = stream.getvalue().splitlines()
+        report.say("warning", "too few clicks")
+    first, second, third = stream.getvalue().splitlines()
+    assert third == "warning: too few clicks"
     assert first == "epoch  epoch 1  loss 0.1235"
     assert second.startswith("training  done 4  total 10  left_s ")
 

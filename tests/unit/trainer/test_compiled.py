@@ -30,6 +30,7 @@ import sys
 sys.stderr.isatty = lambda: True
 from pathlib import Path
 from fullrank.kernels.compiler import INT64, kernel
+from fullrank.progress import Reporter
 from fullrank_trainer import compiled
 
 compiled.HELPERS = (Path("helpers.py"),)
@@ -43,8 +44,9 @@ def of_kernel(number):
 def of_loop(number):
     return plain(number)
 
-for found in (of_kernel, of_loop):
-    print(found(1), sum(found.stats.cache_hits.values()))
+with open("said.txt", "w") as said, compiled.announced(Reporter(said)):
+    for found in (of_kernel, of_loop):
+        print(found(1), sum(found.stats.cache_hits.values()))
 """
 
 
@@ -57,11 +59,14 @@ def test_code_is_compiled_again_when_a_helper_of_another_module_changes(tmp_path
         # Python itself takes a module of the same size and second for unchanged, so it keeps no bytecode here.
         command = [sys.executable, "-B", "program.py"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        found.append((done.stdout.split(), " ".join(done.stderr.split())))
+        said = (tmp_path / "said.txt").read_text().splitlines()
+        found.append((done.stdout.split(), " ".join(done.stderr.split()), said))
     cold, warm, changed = found
-    # People at a terminal learn why they wait.
-    assert cold == (["2", "0"] * 2, "fullrank compiles its kernels, once; about a minute")
-    assert warm == (["2", "1"] * 2, "")
+    # People at a terminal learn why they wait, and those who train.
+    [training] = cold[2]
+    assert training.startswith("compiling: the loops of training, once on this machine;")
+    assert cold[:2] == (["2", "0"] * 2, "fullrank compiles its kernels, once; about a minute")
+    assert warm == (["2", "1"] * 2, "", [])
     assert changed[0] == ["6", "0"] * 2
 
 

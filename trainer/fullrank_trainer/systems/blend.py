@@ -132,9 +132,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     if run.warm is not None:
         choice = _from_bundle(parts, recipe, run)
     elif not has_pairs:
-        choice = _first_alone(context, alone, run, "there are no judgements to learn from")
+        choice = _first_alone(
+            context, alone, run, "there are no clicks or judgements to learn from"
+        )
     elif not (held := hold_out(context.corpus, recipe.train.valid_queries)).is_measurable:
-        reason = "too few queries have judgements to compare a blend"
+        reason = "there are too few clicks or judgements to compare models by"
         choice = _first_alone(context, alone, run, reason)
     else:
         choice = _choose_by_trials(context, held, parts, recipe, run)
@@ -222,8 +224,11 @@ def _choose_by_trials(
     found = {part.name: round(float(w), 4) for part, w in zip(parts, weights, strict=True)}
     run.reporter.log("blend", **found, scaled=lift.factor, raised=round(lift.added, 4))
     if weights[0] == 1:
-        reason = f"nothing is better than {parts[0].name} by a standard error on validation, so it serves alone"
-        run.reporter.log("warning", reason=reason)
+        run.reporter.say(
+            "warning",
+            f"nothing ranks better than {parts[0].name} by a standard error on validation, so {parts[0].name} "
+            "serves alone; more clicks or judgements may change that",
+        )
     measured = [(scores, weights, lift) for scores in scored.measured]
     every = weights
     facts: dict[str, Any] = {}
@@ -308,7 +313,10 @@ def _first_alone(
 ) -> Choice:
     """Let the first part serve when it cannot be compared with a blend, and those that count clicks."""
     counts = "; clicks are counted, not learned" if parts[1:] else ""
-    run.reporter.log("warning", reason=f"{reason}, so {parts[0].name} serves{counts}")
+    run.reporter.say(
+        "warning",
+        f"{reason}, so {parts[0].name} serves{counts}. Train again when there are more",
+    )
     scale = math.log1p(len(context.corpus.collection.document_ids))
     weights = [1.0, scale * _MEMORY_SHARE, scale * _POPULARITY_SHARE]
     names = [part.name for part in parts]
@@ -405,8 +413,11 @@ def _left_out(
         if lacks:
             found.append(f"{final.part.name} {', '.join(lacks)}")
     if found:
-        reason = f"the time limit of {seconds:.0f} s left out: {'; '.join(found)}. A longer --time trains them"
-        run.reporter.log("warning", reason=reason)
+        run.reporter.say(
+            "warning",
+            f"the time limit of {seconds:.0f} s left out {'; '.join(found)}; the model may rank better with "
+            "a longer --time",
+        )
     return found
 
 

@@ -217,7 +217,7 @@ def second_collection(context: TrainingContext, folder: str | Path) -> Collectio
             f"train.monolingual: {folder} has other documents than {context.collection.path}"
         )
     if (skipped := collection.report.unknown_remark()) is not None:
-        context.reporter.log("warning", reason=f"{folder}: {skipped}")
+        context.reporter.say("warning", f"{folder}: {skipped}")
     return collection
 
 

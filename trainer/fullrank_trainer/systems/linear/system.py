@@ -272,7 +272,9 @@ def start_at_best_rate(
             # No name is bound to the learner: the next one must not start before its tables are dropped.
             found: float = trial.learn(learner_of(trial))["history"][-1]["valid_map"]
         except Diverged as error:
-            run.reporter.log("warning", reason=f"rate {rate:g}: {error}")
+            run.reporter.say(
+                "warning", f"the learning rate {rate:g} is too high and was left out: {error}"
+            )
             continue
         if found > highest:
             highest = found

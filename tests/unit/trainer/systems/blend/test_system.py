@@ -114,7 +114,7 @@ def test_the_plan_is_said_and_what_the_time_limit_left_out(tmp_path: Path) -> No
     (left_out,) = found.facts["left_out"]
     assert left_out.startswith("clicked ")
     assert "of 400 epochs of the trial" in left_out
-    assert "the time limit of 1 s left out: clicked" in " ".join(said.getvalue().split())
+    assert "warning: the time limit of 1 s left out clicked" in " ".join(said.getvalue().split())
     whole = trainer.search(blend(noise, CLICKED, more=("auto.seconds=0",))).fitted
     assert whole.facts["left_out"] == []
 
@@ -256,7 +256,7 @@ def test_too_few_judgements_serve_the_first_part(tmp_path: Path) -> None:
     table = trainer.compare(best)
     assert best.fitted.facts["weights"] == {"bm25": 1.0}
     assert table == []
-    assert "too few queries have judgements" in log.getvalue()
+    assert "warning: there are too few clicks or judgements" in log.getvalue()
 
 
 def test_vectors_are_given_to_the_parts_that_can_start_at_them(tmp_path: Path) -> None:
