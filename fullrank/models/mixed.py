@@ -142,7 +142,7 @@ class MixedModel(Model):
         """What each sparse feature of a known query adds to a document that has it, float32 (F,)."""
         found = np.zeros(self.n_sparse, np.float32)
         for model, place, weight in zip(self.models, self.places(), self.weights, strict=True):
-            if isinstance(model, MemoryModel) and not isinstance(model, LinkModel):
+            if weight and isinstance(model, MemoryModel) and not isinstance(model, LinkModel):
                 own = slice(place.sparse, place.sparse + place.n_sparse)
                 found[own] = self.lift.added / weight
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from fullrank.bundle import find_bundle
 from fullrank.errors import BundleNotFound
 from fullrank.models.contract import Model
+from fullrank.models.memory import MemoryModel
+from fullrank.models.mixed import MixedModel
 from fullrank.storage.encoding import Encoded
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evenly_chosen, query_texts
@@ -48,21 +50,29 @@ class Sampled:
         return texts[::2] + (self._typed.spread(TUNING // 2).texts or [])
 
     def floor(self, documents: Encoded) -> CalibratedFloor | None:
-        """Choose the evidence that a document needs to be found, by validation queries if there are any."""
+        """Choose the evidence that a document needs to be found, by validation queries if there are any.
+
+        Memory knows these queries, as it will not know those of people, so it is left aside.
+        """
+        model = self.model
+        if isinstance(model, MixedModel):
+            pairs = zip(model.models, model.weights, strict=True)
+            weights = [0.0 if isinstance(part, MemoryModel) else weight for part, weight in pairs]
+            model = replace(model, weights=weights)
         if self._typed is not None:
             typed = self._typed.spread(CALIBRATING)
-            return calibrate_floor(self.model, documents, typed.texts or [], typed.judgements)
+            return calibrate_floor(model, documents, typed.texts or [], typed.judgements)
         if self.valid is None:
             texts = self._texts(evenly_chosen(self.corpus.query_ids, CALIBRATING))
-            return calibrate_floor(self.model, documents, texts)
+            return calibrate_floor(model, documents, texts)
         judgements = self.valid.spread(CALIBRATING).judgements
         texts = self._texts([judgement.query for judgement in judgements])
-        found = calibrate_floor(self.model, documents, texts, judgements)
+        found = calibrate_floor(model, documents, texts, judgements)
         if found is None or (found.words is None and not self.model.n_dense):
             # No document has a word of these queries: by them, no word would ever be evidence.
             some = evenly_chosen(self.corpus.collection.documents, CALIBRATING)
             texts = [self.model.query_text(document.fields)[:MAX_CHARACTERS] for document in some]
-            found = calibrate_floor(self.model, documents, texts)
+            found = calibrate_floor(model, documents, texts)
         return found
 
     @cached_property

@@ -34,7 +34,7 @@ from fullrank_trainer.plan import describe, make_plan
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of, validate
 from fullrank_trainer.training.checkpoint import training_folder
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import BASELINES, FittedModel, ResultRow
+from fullrank_trainer.training.fitted import BASELINES, LEARNED_VALID, FittedModel, ResultRow
 from fullrank_trainer.training.loop import Distribution, TrainingRun
 from fullrank_trainer.training.validation import Validation, validation
 from fullrank_trainer.training.warm import WarmStart, settings_of
@@ -151,10 +151,10 @@ def train(
                 )
             reporter.say("warning", f"{skipped}; --strict refuses them")
         if rerank:
-            from fullrank_trainer.rerank.decide import require_queries, require_unlearned
+            from fullrank_trainer.rerank.decide import require_queries, unlearned
 
             require_queries(source)
-            require_unlearned(chosen)
+            chosen = unlearned(chosen, warm)
         elif rerank is None and start is None and seconds is None:
             rerank = _can_gain_by_reordering(source, chosen, reporter)
         if warm is not None and not warm.has_matrix:
@@ -178,7 +178,7 @@ def train(
 
 def _can_gain_by_reordering(collection: Collection, recipe: Recipe, reporter: Reporter) -> bool:
     system = system_of(recipe)
-    if not system.reorders or system.learns_valid(recipe) or collection.queries is None:
+    if not system.reorders or collection.queries is None:
         return False
     if collection.weights or "valid" not in collection.splits:
         return False  # where people decide by their clicks, the blend has the counts
@@ -264,7 +264,8 @@ class Trainer:
             if recipe.auto.seconds:
                 left = max(1.0, ends - time.monotonic()) / (len(recipe.auto.trials) - i)
             candidate = self.fit(recipe.override(overrides.split(",")), i, left, f"{overrides} ")
-            assert candidate.row is not None
+            if candidate.row is None:  # nothing can be compared, so the first trial stands
+                return candidate
             score = candidate.row.measures["map"].mean
             trials.append({"overrides": overrides, "map": score})
             self.reporter.log("trial", overrides=overrides, map=score)
@@ -295,8 +296,8 @@ class Trainer:
         if fitted.comparison:
             return Candidate(recipe, fitted, fitted.comparison[0])
         valid = self.valid(recipe)
-        if valid is None or (system_of(recipe).learns_valid(recipe) and self.warm is not None):
-            return Candidate(recipe, fitted, None)  # the bundle that it went on from learned them
+        if valid is None or fitted.facts.get(LEARNED_VALID):
+            return Candidate(recipe, fitted, None)
         row = ResultRow(
             recipe.name, valid.split, len(valid.judgements), valid.measure_fitted(fitted)
         )

@@ -40,11 +40,18 @@ def evaluate(
         from fullrank_trainer.collection import read_collection
         from fullrank_trainer.columns import measure_columns
         from fullrank_trainer.evaluation.evaluate import evaluate as run_evaluation
+        from fullrank_trainer.training.warm import knows_valid
 
     read = read_collection(collection, strict=strict)
     for remark in read.report.remarks():
         typer.echo(f"{collection}: {remark}", err=True)
     opened = open_bundle(bundle)
+    if split == "valid" and knows_valid(opened, read):
+        typer.echo(
+            f"{opened.version} has learned the clicks of valid, so it looks better than it is; "
+            "its model card has what it reached before",
+            err=True,
+        )
     with Reporter(as_json=json) as reporter:
         found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
         columns = measure_columns(opened, read, split, exclude_split or (), reporter)

@@ -25,6 +25,7 @@ from fullrank.storage.encoding import Float64, Int64
 from fullrank_trainer.clicks import Propensities, Votes
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evaluate, evenly_chosen
+from fullrank_trainer.training.warm import knows_valid
 
 MAX_LOSS = 0.02
 MAX_EMPTY = 0.005
@@ -68,7 +69,8 @@ def common_gates(
     limit = before + max(MAX_EMPTY, 1 / max(1, len(some))) + 1e-9  # 4/6 + 1/6 < 5/6
     reason = f"{after:.2%} of the queries find nothing, {before:.2%} before"
     gates = [Gate("empty", after <= limit, after, limit, reason)]
-    if judged is not None:
+    # An active version that has learned these clicks would win by that.
+    if judged is not None and "valid" in judged.splits and not knows_valid(active, judged):
         gates.append(_valid_gate(active, candidate, judged))
     if asked:
         before, after = slowest(active, candidate, evenly_chosen(asked, _TIMED_QUERIES))

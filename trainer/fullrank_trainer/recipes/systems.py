@@ -62,7 +62,6 @@ class System:
     hashes_words: Callable[[Any], bool] = lambda _: False
     linear_in_query: bool = True
     is_fixed: Callable[[Any], bool] = lambda _: False
-    learns_valid: Callable[[Any], bool] = lambda _: False
     reorders: bool = False
     cost: Callable[[Any, Any], Cost] = lambda *_: Cost()
 

@@ -21,11 +21,12 @@ from fullrank.storage.encoding import Encoded
 from fullrank_trainer.collection import Collection, count_answered
 from fullrank_trainer.evaluation.evaluate import query_texts
 from fullrank_trainer.features.corpus import Corpus
-from fullrank_trainer.recipes.recipe import Recipe, system_of
+from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.rerank.boosting import FOLDS, LEAVES, cross_fit
 from fullrank_trainer.rerank.candidates import Candidates, collect, document_facts, fact_settings
-from fullrank_trainer.training.fitted import FittedModel
+from fullrank_trainer.training.fitted import LEARNED_VALID, FittedModel
 from fullrank_trainer.training.validation import validation
+from fullrank_trainer.training.warm import WarmStart
 
 # The judged trees learn from four fifths of the queries, and so gain less than those of the bundle.
 MIN_GAIN = 0.005
@@ -65,13 +66,14 @@ class Decision:
     second: dict[str, Float64]
 
 
-def require_unlearned(recipe: Recipe) -> None:
-    """Raise RecipeError if a recipe learns the queries that a second stage would learn from."""
-    if system_of(recipe).learns_valid(recipe):
+def unlearned(recipe: Recipe, warm: WarmStart | None) -> Recipe:
+    """Leave the queries of valid to the second stage. Raises RecipeError if ``warm`` has learned them."""
+    if warm is not None and warm.facts.get(LEARNED_VALID):
         raise RecipeError(
-            "blend.learn_valid: the second stage needs validation queries that the model does not learn; "
-            "train without --rerank"
+            f"{warm.version} has learned the clicks of valid, which a second stage has to learn from; "
+            "train without --from, or without --rerank"
         )
+    return recipe.override(["blend.learn_valid=false"]) if "blend" in recipe.sections else recipe
 
 
 def require_queries(collection: Collection) -> None:

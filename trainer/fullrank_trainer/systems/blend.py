@@ -7,7 +7,7 @@
    documents.
 4. Refit the parts that have a weight on all judgements, with what validation chose. A part whose matrices read no
    judgement goes on from its trial if there is no time to start anew. With ``learn_valid`` these fits also learn the
-   queries of the validation split: the weights are chosen by then.
+   clicks of the validation split: the weights are chosen by then.
 5. Sum them up.
 
 After a warm start only the refits are made, with the weights of the bundle: it has learned the judgements that a choice
@@ -47,7 +47,13 @@ from fullrank_trainer.systems.memory import BESIDE_BM25, LINKS, MEMORY, POPULARI
 from fullrank_trainer.systems.mentions import MENTIONS
 from fullrank_trainer.systems.mixed import add_up, load_part, validate_parts
 from fullrank_trainer.training.context import TrainingContext
-from fullrank_trainer.training.fitted import BASELINES, FittedModel, Learned, ResultRow
+from fullrank_trainer.training.fitted import (
+    BASELINES,
+    LEARNED_VALID,
+    FittedModel,
+    Learned,
+    ResultRow,
+)
 from fullrank_trainer.training.loop import TrainingRun
 from fullrank_trainer.training.validation import CALIBRATING, HoldOut, Validation, hold_out
 
@@ -79,8 +85,9 @@ class BlendSettings:
     # learning rates of a part whose last fit can go on from the first: each is tried for an epoch, and the best
     # one on validation goes on; empty: the part's own
     linked_rates: tuple[float, ...] = setting((), high=1000)
-    # the last fit also learns the queries of valid, which have chosen by then, but for those that calibrate the floor
-    learn_valid: bool = setting(False)
+    # where judgements have weights, which are clicks: after the choice, memory and popularity also count the clicks of
+    # valid, and the other parts learn all but the 200 queries of it that calibrate the floor
+    learn_valid: bool = setting(True)
 
 
 def validate(recipe: Recipe) -> None:
@@ -125,8 +132,9 @@ class Choice:
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
     began = time.monotonic()
     parts, alone = _parts(context, recipe)
-    last = _last_context(context, recipe, run)
-    if last is not context:
+    last, counted = context, context
+    if learned := _learned_of_valid(context, recipe, run):
+        last, counted = (context.with_corpus(corpus) for corpus in learned)
         run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")
     has_pairs = len(context.corpus.pairs) > 0
     if run.warm is not None:
@@ -140,8 +148,10 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         choice = _first_alone(context, alone, run, reason)
     else:
         choice = _choose_by_trials(context, held, parts, recipe, run)
-    fitted = _refit(last, recipe, run, began, choice.finals)
+    fitted = _refit(last, counted, recipe, run, began, choice.finals)
     facts = choice.facts | {"parts": [final.facts for final in fitted]}
+    if learned:
+        facts[LEARNED_VALID] = len(counted.corpus.pairs.rows) - len(context.corpus.pairs.rows)
     if choice.comparison:
         facts["left_out"] = _left_out(choice.finals, fitted, recipe.auto.seconds, run)
     total = blend_of(fitted, facts, choice.lift, last.corpus.unjudged)
@@ -167,15 +177,23 @@ def _parts(context: TrainingContext, recipe: Recipe) -> tuple[list[Recipe], list
     return parts, alone
 
 
-def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> TrainingContext:
-    """Return what the last fits learn: with ``learn_valid``, validation queries too, but for those of the floor."""
-    if not recipe.own.learn_valid or run.valid is None:
-        return context
+def _learned_of_valid(
+    context: TrainingContext, recipe: Recipe, run: TrainingRun
+) -> tuple[Corpus, Corpus] | None:
+    """Return what the last fits learn and what memory and popularity count; None: only the training split.
+
+    Queries that calibrate the floor are only counted, because calibration leaves memory aside.
+    """
     corpus = context.corpus
-    learned = np.setdiff1d(run.valid.rows, run.valid.spread(CALIBRATING).rows)
+    if not recipe.own.learn_valid or run.valid is None or corpus.pairs.weights is None:
+        return None
     valid = relevant_pairs(corpus.collection, run.valid.split)
-    pairs = corpus.pairs.with_queries_of(valid.where(np.isin(valid.owners, learned)))
-    return context.with_corpus(replace(corpus, pairs=pairs, cache={}))
+    calibrates = np.isin(valid.owners, run.valid.spread(CALIBRATING).rows)
+    learned, counted = (
+        replace(corpus, pairs=corpus.pairs.with_queries_of(pairs), cache={})
+        for pairs in (valid.where(~calibrates), valid)
+    )
+    return learned, counted
 
 
 def _choose_by_trials(
@@ -373,12 +391,13 @@ def _settled(part: Recipe, model: Model) -> Recipe:
 
 def _refit(
     context: TrainingContext,
+    counted: TrainingContext,
     recipe: Recipe,
     run: TrainingRun,
     began: float,
     finals: Sequence[Final],
 ) -> list[FittedModel]:
-    """Fit the parts on all judgements; those that learn share the time that is left."""
+    """Fit the parts on all judgements; those that learn share the time that is left. Memory counts ``counted``."""
     found, learning = [], sum(learns(final.part) for final in finals)
     for final in finals:
         left = None
@@ -387,7 +406,8 @@ def _refit(
             learning -= 1
         own = replace(part_run(run, final.part, f"final-{final.number}"), valid=None)
         own = final.run(own, left)
-        fitted = context.fit(own.recipe, own)
+        of = counted if final.part.system == MEMORY.system else context
+        fitted = of.fit(own.recipe, own)
         found.append(replace(fitted, documents=context.files.put_encoded(fitted.documents)))
         del fitted
         context.files.release()
@@ -514,7 +534,4 @@ def cost(corpus: Corpus, recipe: Recipe) -> Cost:
     return Cost(scratch=2 * len(parts) * queries * documents * 4, fits=2)
 
 
-SYSTEM = System(
-    "blend", fit, validate, "blend", BlendSettings, parts_of, reorders=True, cost=cost,
-    learns_valid=lambda recipe: recipe.own.learn_valid,
-)  # fmt: skip
+SYSTEM = System("blend", fit, validate, "blend", BlendSettings, parts_of, reorders=True, cost=cost)

@@ -36,6 +36,8 @@ class Learned:
         return Learned(arrays.group("now."), arrays.group("state."), epochs)
 
 
+LEARNED_VALID = "learned_valid"
+"""Key of a training's facts: how many queries of valid the finished model knows, so that they cannot measure it."""
 BASELINES = ("tfidf", "bm25")
 """Recipes that the table shows beside the model."""
 

@@ -15,7 +15,9 @@ from fullrank.models.contract import Model
 from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.storage.encoding import Float32, Int64
+from fullrank_trainer.collection import Collection
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, stored_recipe, system_of
+from fullrank_trainer.training.fitted import LEARNED_VALID
 
 _LIMITS = {"train": ("seconds", "valid_queries"), "auto": ("seconds", "trials")}
 # Settings that say how long a training takes and what it measures, not what it learns.
@@ -25,6 +27,13 @@ def trained_card(bundle: Bundle) -> Mapping[str, Any]:
     """Return the card of a training; a version whose live documents were compacted keeps it within its own."""
     found: Mapping[str, Any] = bundle.card.get("trained", bundle.card)
     return found
+
+
+def knows_valid(bundle: Bundle, collection: Collection) -> bool:
+    """Return whether a bundle was trained on a collection and has learned the clicks of its split `valid`."""
+    card = trained_card(bundle)
+    source = card.get("collection", {}).get("fingerprint")
+    return bool(card.get("training", {}).get(LEARNED_VALID)) and source == collection.fingerprint
 
 
 @dataclass(frozen=True, eq=False)

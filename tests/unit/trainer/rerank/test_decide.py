@@ -17,6 +17,7 @@ from fullrank_trainer.collection import read_collection
 from fullrank_trainer.evaluation.evaluate import evaluate
 from fullrank_trainer.rerank.candidates import Candidates
 from tests.planted import write_lines, write_planted, write_qrels
+from tests.weighted import judged_pairs, write_values
 
 pytest.importorskip("tests.openmp", exc_type=ImportError)
 
@@ -140,11 +141,25 @@ def test_a_collection_without_a_validation_split_is_refused_first(tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-def test_queries_that_the_model_learns_cannot_teach_a_second_stage(tmp_path: Path) -> None:
+def test_queries_that_the_model_knows_cannot_teach_a_second_stage(tmp_path: Path) -> None:
     folder, out = write_clicked(tmp_path / "clicked"), tmp_path / "out"
-    with pytest.raises(RecipeError, match=r"^blend\.learn_valid: the second stage"):
-        train(folder, out, "mine", overrides=["blend.learn_valid=true"], rerank=True)
-    assert not out.exists()
+    for split in ("train", "valid"):
+        write_values(folder, "weights", split, dict.fromkeys(judged_pairs(folder, split), 1.0))
+    known, taught = (
+        train(
+            folder,
+            out / str(rerank),
+            "mine",
+            rerank=rerank,
+            threads=1,
+            overrides=["blend.recipes=bm25;tfidf"],
+        ).path
+        for rerank in (False, True)
+    )
+    assert open_bundle(known).card["training"]["learned_valid"] == 60
+    assert "learned_valid" not in open_bundle(taught).card["training"]
+    with pytest.raises(RecipeError, match="has learned the clicks of valid"):
+        train(folder, out, "mine", start=known, rerank=True)
 
 
 def test_too_few_validation_queries_are_refused(tmp_path: Path) -> None:

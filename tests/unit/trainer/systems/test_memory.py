@@ -19,7 +19,8 @@ from fullrank.progress import Reporter
 from fullrank.storage.strings import Lexicon
 from fullrank_trainer.indexing import index
 from fullrank_trainer.train import train
-from tests.planted import write_lines
+from tests.planted import write_lines, write_qrels
+from tests.weighted import write_values
 
 PRODUCTS = {
     "reach": "halo reach for the console",
@@ -70,6 +71,22 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
             reporter=Reporter(quiet=True),
         )  # fmt: skip
     return open_bundle(result.path)
+
+
+def test_clicks_that_validation_set_aside_are_remembered(tmp_path: Path) -> None:
+    """No figure of them is left, as the bundle knows the answers."""
+    folder = write_shop(tmp_path / "shop")
+    with (folder / "queries.jsonl").open("a") as queries:
+        queries.write('{"_id": "q-new", "text": "pilots"}\n')
+    write_qrels(folder / "qrels" / "valid.tsv", [("q-new", "skies")])
+    write_values(folder, "weights", "valid", {("q-new", "skies"): 3})
+    out, quiet = tmp_path / "out", Reporter(quiet=True)
+    result = train(folder, out, "shop", overrides=SMALL, threads=1, reporter=quiet)
+    bundle = open_bundle(result.path)
+    assert ranked(bundle, "pilots") == ["skies"]
+    [clicks] = [word for word in bundle.explain("pilots", "skies").words if word.word == "“pilots”"]
+    assert clicks.lexical > 0
+    assert result.table == []
 
 
 def ranked(bundle: Bundle, query: str) -> list[str]:

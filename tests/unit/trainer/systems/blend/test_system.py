@@ -17,8 +17,10 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank_trainer.collection import read_collection
 from fullrank_trainer.collection.store import Query
+from fullrank_trainer.commands.evaluate import evaluate as measure
 from fullrank_trainer.evaluation.evaluate import evaluate, judge, measure_rankings
 from fullrank_trainer.features.matrices import Features
+from fullrank_trainer.promotion.gates import common_gates
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, validate
 from fullrank_trainer.recipes.settings import ModelSettings
 from fullrank_trainer.systems.linear import warm as going_on
@@ -29,7 +31,7 @@ from fullrank_trainer.training.fitted import FittedModel
 from fullrank_trainer.training.loop import Diverged, Learner, TrainingRun
 from fullrank_trainer.training.warm import WarmStart
 from tests.planted import write_planted, write_planted_links, write_qrels
-from tests.weighted import judged_pairs
+from tests.weighted import judged_pairs, write_values
 
 QUIET = Reporter(quiet=True)
 FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
@@ -324,11 +326,20 @@ def test_recipes_that_cannot_be_blended_are_refused(parts: tuple[str, ...], mess
         validate(blend(*parts))
 
 
-def test_the_last_fit_learns_the_queries_that_have_chosen(
+def write_clicks(folder: Path) -> Path:
+    """Planted judgements as clicks: they have weights."""
+    write_planted(folder)
+    for split in ("train", "valid"):
+        write_values(folder, "weights", split, dict.fromkeys(judged_pairs(folder, split), 2.0))
+    return folder
+
+
+def test_once_clicks_of_valid_have_chosen_they_are_counted_and_most_are_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_trainer.systems.blend.CALIBRATING", 5)
-    trainer = trainer_of(write_planted(tmp_path / "planted"), tmp_path)
+    monkeypatch.setattr("fullrank_trainer.systems.blend.choose", lambda _: np.full(4, 0.25))
+    trainer = trainer_of(write_clicks(tmp_path / "clicks"), tmp_path)
     seen: list[tuple[str, TrainingContext]] = []
     plain = TrainingContext.fit
 
@@ -337,15 +348,18 @@ def test_the_last_fit_learns_the_queries_that_have_chosen(
         return plain(context, recipe, run)
 
     monkeypatch.setattr(TrainingContext, "fit", noting)
-    recipe = blend("bm25", CLICKED, more=("blend.learn_valid=true", "valid_queries=0"))
-    trainer.search(recipe)
+    recipe = blend("bm25", CLICKED, more=("blend.clicks=true", "valid_queries=0"))
+    found = trainer.search(recipe).fitted.facts
     valid = trainer.valid(recipe)
     assert valid is not None
     trained = set(trainer.corpus.pairs.rows.tolist())
     for label, context in seen:
         learned = set(context.corpus.pairs.rows.tolist())
         if label.startswith("final"):
-            assert learned == trained | (set(valid.rows) - set(valid.spread(5).rows))
+            calibrating = (
+                set() if label.endswith(("memory ", "popularity ")) else {*valid.spread(5).rows}
+            )
+            assert learned == trained | ({*valid.rows} - calibrating)
             answers = {q: set(rows) for q, rows in context.corpus.pairs.items() if q not in trained}
             judged = {
                 row: set(j.relevant) for row, j in zip(valid.rows, valid.judgements, strict=True)
@@ -353,7 +367,9 @@ def test_the_last_fit_learns_the_queries_that_have_chosen(
             assert answers == {q: judged[q] for q in answers}
         elif label.startswith("trial"):
             assert learned <= trained
-    assert any(label.startswith("final") for label, _ in seen)
+    finals = [label.split()[1] for label, _ in seen if label.startswith("final")]
+    assert {*finals} == {"bm25", "clicked", "memory", "popularity"}
+    assert found["learned_valid"] == len(valid.rows)
 
 
 SMALL = "dimension=5 epochs=2 batch=32 candidates=30 sampled_from=judged"
@@ -428,14 +444,29 @@ def test_biases_are_shared_out_and_documents_without_a_judgement_are_not_raised_
     assert not starts[0].bias.any()
 
 
-@pytest.mark.usefixtures("_weights")
 def test_queries_that_a_blend_has_learned_do_not_measure_it(
-    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fullrank_trainer.systems.blend.CALIBRATING", 1)
-    first = trained(planted, tmp_path, None, "blend.learn_valid=true")
+    """Figures and floor are those of a training that never sees them; after it, nothing measures."""
+    monkeypatch.setattr(
+        "fullrank_trainer.systems.blend.choose", lambda _: np.array([0.2, 0, 0.3, 0.2, 0.2, 0.1])
+    )
+    clicks = write_clicks(tmp_path / "clicks")
+    unseen, first = (
+        trained(clicks, tmp_path / name, None, f"blend.learn_valid={name}")
+        for name in ("false", "true")
+    )
+    assert first.card["training"]["learned_valid"]
     assert first.card["table"]
-    second = trained(planted, tmp_path, first.path)
+    assert first.card["table"] == unseen.card["table"]
+    assert first.card["floor"] == unseen.card["floor"]
+    judged = read_collection(clicks)
+    for active, known in ((unseen, False), (first, True)):
+        gates = [gate.name for gate in common_gates(active, first, ["name1n1"], judged)]
+        assert gates == ["empty", *([] if known else ["valid"]), "speed"]
+        measure(active.path, clicks, "valid")
+        assert ("has learned the clicks of valid" in capsys.readouterr().err) is known
+    second = trained(clicks, tmp_path / "true", first.path)
     assert second.card["recipe"]["blend"]["learn_valid"]
     assert second.card["table"] == []
 
