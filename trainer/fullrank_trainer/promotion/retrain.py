@@ -140,6 +140,7 @@ def retrain(
     """
     opened = open_bundle(active)
     card = trained_card(opened)
+    other = None if judged is None else _judgements(judged)
     votes = join(log.lists(), log.events(), opened.name)
     propensities = fit_propensities(votes.coins)
     clicks = int(votes.clicked.sum())
@@ -160,7 +161,6 @@ def retrain(
         corpus.mkdir(parents=True)
         with reporter() as report:
             write_corpus(opened, corpus / "corpus.jsonl", report)
-        other = None if judged is None else _judgements(judged)
 
         def ranked(learned: Votes) -> Votes:
             with reporter() as report:
@@ -215,9 +215,10 @@ def retrain(
 
 def _judgements(folder: Path) -> Collection:
     judged = read_collection(folder)
-    if "valid" not in judged.splits:
+    if judged.queries is None or "train" not in judged.splits:
+        missing = "queries.jsonl" if judged.queries is None else "qrels/train.tsv"
         raise CollectionError(
-            f"{folder}: --with needs qrels/valid.tsv, by which candidates are judged"
+            f"{folder}: --with needs judged queries, and there is no {missing}; add it, or leave out --with"
         )
     return judged
 
@@ -265,14 +266,8 @@ def add_judgements(
 
     Args:
         final: The clicks of `test` train, as for ``write_collection``.
-
-    Raises:
-        CollectionError: Documents are the queries of the collection, or it has no split `train`.
     """
-    if judged.queries is None:
-        raise CollectionError(
-            f"{judged.path}: its documents are its queries; --with needs queries.jsonl"
-        )
+    assert judged.queries is not None
     texts = {query.id: query.text for query in judged.queries}
     measuring = ("valid",) if final else ("valid", "test")
     count = 0

@@ -352,15 +352,24 @@ def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
     for split, document in (("train", "d01"), ("valid", "d02")):
         (judged / "qrels" / f"{split}.tsv").write_text(header + f"1\t{document}\t1\n1\tzz\t1\n")
     log = logged(tmp_path / "log", clicked(range(40)))
+    before = shutil.copytree(bundles, tmp_path / "before", symlinks=True)
     found = run(bundles, log, judged=judged)
     assert found.published is not None, found.gates
     assert open_bundle(found.published).search("number one", 1)[0].id == "d01"
+    assert "valid" in [gate.name for gate in found.gates]
+    (judged / "qrels" / "valid.tsv").unlink()
+    found = run(before, log, judged=judged)
+    assert found.published is not None, found.gates
+    assert "valid" not in [gate.name for gate in found.gates]
     (judged / "qrels" / "train.tsv").write_text(header + "1\tzz\t1\n")
     with pytest.raises(FullrankError, match="judges no document"):
         run(bundles, log, judged=judged)
-    (judged / "qrels" / "valid.tsv").unlink()
-    with pytest.raises(FullrankError, match=r"needs qrels/valid\.tsv"):
-        run(bundles, log, judged=judged)
+    for missing in ("qrels/train.tsv", "queries.jsonl"):
+        (judged / missing).unlink()
+        with pytest.raises(
+            FullrankError, match=f"there is no {missing}; add it, or leave out --with"
+        ):
+            run(bundles, log, judged=judged)
 
 
 def test_clicks_that_the_active_version_learned_from_do_not_judge(
@@ -393,15 +402,6 @@ def test_compaction_keeps_what_a_training_noted(learned: Learned, tmp_path: Path
     again = run(bundles, log)
     assert again.active == moved.name
     assert again.gates[0].reason.startswith("0 people")
-
-
-def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
-    lines = ['{"_id": "a", "title": "x"}', '{"_id": "b", "title": "y"}', ""]
-    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
-    with pytest.raises(FullrankError, match=r"queries\.jsonl"):
-        add_judgements(tmp_path, read_collection(tmp_path), frozenset(["b"]))
 
 
 def test_judged_queries_whose_clicks_measure_do_not_train(tmp_path: Path) -> None:
