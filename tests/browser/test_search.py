@@ -172,8 +172,9 @@ def test_documents_without_title_and_text_are_found_and_named(
         page.context.close()
 
 
-def test_the_page_has_no_inline_script_or_style() -> None:
+def test_the_page_has_a_description_and_no_inline_script_or_style() -> None:
     html = (
         Path(__file__).resolve().parents[2] / "service/fullrank_service/page/index.html"
     ).read_text()
+    assert '<meta name="description" content="Search' in html
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", html)

@@ -26,6 +26,10 @@ PAGES = sorted(
 )
 # Not of WCAG: the theme names two landmarks alike, and tables of names and texts need no header for the texts.
 THEME = {"landmark-unique", "empty-table-header"}
+VAGUE = re.compile(
+    "(click )?here|right here|go|start|this|(learn |read )?more|(more )?info(rmation)?", re.I
+)
+"""Texts of links that say nothing about the page they lead to, as Lighthouse lists them."""
 MAX_KB = 900
 """The largest size of a page with its styles and scripts, uncompressed."""
 
@@ -65,6 +69,8 @@ def test_a_page_fits_a_phone_and_is_accessible(browser: Browser, site: str, path
         assert 20 <= len(description or "") <= 150
         assert {re.match(r"https?://[^/]*", answer.url)[0] for answer in answers} == {site}  # type: ignore[index]
         assert sum(len(answer.body()) for answer in answers) <= MAX_KB * 1000
+        links = page.locator("a[href]:not([href^='#'])").all_inner_texts()
+        assert [text for text in links if VAGUE.fullmatch(text.strip())] == []
         assert [found for found in violations(page) if found[0] not in THEME] == []
 
 
