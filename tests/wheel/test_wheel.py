@@ -307,7 +307,7 @@ def test_a_runner_of_tools_runs_the_demo(
 
 
 @with_extra("service,client,langchain,llamaindex,haystack,mcp")
-def test_the_example_chains_of_other_frameworks_find_the_same_documents(
+def test_other_frameworks_find_the_same_documents_and_their_pages_run(
     installed: Installed,
 ) -> None:
     version = next((installed.folder / "bundles" / "planted").glob("*1z-*"))
@@ -331,6 +331,17 @@ def test_the_example_chains_of_other_frameworks_find_the_same_documents(
                     "haystack": [ids, ids],
                     "mcp": [ids],
                 }
+    pip(
+        installed.venv, "install", "--no-compile",
+        "--constraint", installed.venv / "constraints.txt",
+        "hypothesis", "pytest", "pytest-timeout", "pytest-xdist",
+    )  # fmt: skip
+    pages = ["tests/docs/test_pages.py", "-k", "langchain-and-others or mcp"]
+    done = subprocess.run(
+        [python, "-m", "pytest", *pages], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
 
 
 @with_extra("ray")
