@@ -115,8 +115,8 @@ def test_event_ids_do_not_pile_up_over_a_long_log(tmp_path: Path) -> None:
     assert sum(1 for _ in EventLog(tmp_path).events()) == 60 * len(ids)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # All 6,000 ids of 101 letters would take more.
-    assert peak < 500_000
+    # All 6,000 ids of 101 letters would take 900,000 bytes; Python 3.14 uses more memory than 3.13 besides.
+    assert peak < 750_000
 
 
 def test_a_reader_can_skip_the_past(tmp_path: Path) -> None:
