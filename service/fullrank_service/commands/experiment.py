@@ -141,7 +141,7 @@ def loop(
         typer.Option(
             "--with",
             metavar="COLLECTION",
-            help="Collection whose judgements are added to the clicks.",
+            help="Collection whose judgements or imported clicks are added to those of the log.",
         ),
     ] = None,
     recipe: Annotated[

@@ -29,7 +29,7 @@ def retrain(
         typer.Option(
             "--with",
             metavar="COLLECTION",
-            help="Collection whose judgements are added to the clicks.",
+            help="Collection whose judgements or imported clicks are added to those of the log.",
         ),
     ] = None,
     recipe: Annotated[

@@ -25,7 +25,6 @@ from fullrank.storage.encoding import Float64, Int64
 from fullrank_trainer.clicks import Propensities, Votes
 from fullrank_trainer.collection import Collection
 from fullrank_trainer.evaluation.evaluate import evaluate, evenly_chosen
-from fullrank_trainer.training.warm import knows_valid
 
 MAX_LOSS = 0.02
 MAX_EMPTY = 0.005
@@ -69,8 +68,8 @@ def common_gates(
     limit = before + max(MAX_EMPTY, 1 / max(1, len(some))) + 1e-9  # 4/6 + 1/6 < 5/6
     reason = f"{after:.2%} of the queries find nothing, {before:.2%} before"
     gates = [Gate("empty", after <= limit, after, limit, reason)]
-    # An active version that has learned these clicks would win by that.
-    if judged is not None and "valid" in judged.splits and not knows_valid(active, judged):
+    # Clicks of valid are learned when all choices are made, so they measure nothing afterwards.
+    if judged is not None and "valid" in judged.splits and "valid" not in judged.weights:
         gates.append(_valid_gate(active, candidate, judged))
     if asked:
         before, after = slowest(active, candidate, evenly_chosen(asked, _TIMED_QUERIES))
@@ -117,10 +116,8 @@ def clicks_gate(before: Float64, after: Float64, clicks: Clicks, seed: int) -> G
 
 def _valid_gate(active: Bundle, candidate: Bundle, judged: Collection) -> Gate:
     known = with_documents(judged, frozenset(active.documents.ids))
-    # Clicks repeat those of training; links shall be further ones.
-    excluded = () if "valid" in known.weights else ("train",)
     ranks = [
-        evaluate(bundle, known, "valid", excluded).per_query["mrr"]
+        evaluate(bundle, known, "valid", ("train",)).per_query["mrr"]
         for bundle in (active, candidate)
     ]
     change = ranks[1] - ranks[0]

@@ -6,15 +6,14 @@ is killed changes nothing, and the next one begins anew.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.bundle.bundle import write_corpus
@@ -27,8 +26,8 @@ from fullrank.storage.files import locked
 from fullrank_trainer.clicks import Votes, fit_propensities, join, rank_by_text, write_collection
 from fullrank_trainer.clicks.export import split_of, split_votes
 from fullrank_trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
-from fullrank_trainer.collection import Collection, read_collection, relevant
-from fullrank_trainer.collection.judgements import WEIGHTS
+from fullrank_trainer.collection import Collection, read_collection
+from fullrank_trainer.collection.judgements import PEOPLE, WEIGHTS
 from fullrank_trainer.promotion.gates import (
     Clicks,
     Gate,
@@ -260,33 +259,48 @@ def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
 def add_judgements(
     folder: Path, judged: Collection, documents: frozenset[str], *, final: bool = False
 ) -> int:
-    """Add the judgements of the split `train`; return their number.
+    """Add the judgements of the split `train`, and those of `valid` if they have weights, as clicks do.
 
-    Queries that people ask, too, are left out where their clicks measure: in the splits `valid` and `test`.
+    Returns their number. Queries that people ask, too, do not train where their clicks measure: in the splits `valid`
+    and `test`.
 
     Args:
         final: The clicks of `test` train, as for ``write_collection``.
     """
     assert judged.queries is not None
-    texts = {query.id: query.text for query in judged.queries}
+    queries, count = list(judged.queries), 0
     measuring = ("valid",) if final else ("valid", "test")
-    count = 0
-    with (
-        (folder / "queries.jsonl").open("ab") as queries,
-        (folder / "qrels" / "train.tsv").open("a", encoding="utf-8") as qrels,
-        (folder / WEIGHTS / "train.tsv").open("a", encoding="utf-8") as weights,
-    ):
-        for query, grades in judged.qrels("train").items():
-            if split_of(normalised(texts[query])) in measuring:
-                continue
-            found = [document for document in relevant(grades) if document in documents]
-            if not found:
-                continue
-            id = f"judged:{query}"
-            queries.write(orjson.dumps({"_id": id, "text": texts[query]}) + b"\n")
-            for document in found:
-                qrels.write(f"{id}\t{document}\t1\n")
-                # As without a file of weights.
-                weights.write(f"{id}\t{document}\t{len(found) ** -0.5:.6g}\n")
-            count += len(found)
+    for split in ("train", "valid") if "valid" in judged.weights else ("train",):
+        pairs = judged.judgements[split]
+        assert pairs.grades is not None
+        files = {kind: f"{kind}/{split}.tsv" for kind in ("qrels", WEIGHTS, PEOPLE)}
+        with ExitStack() as stack:
+            texts, qrels, weights, people = (
+                stack.enter_context((folder / name).open("a", encoding="utf-8"))
+                for name in ("queries.jsonl", *files.values())
+            )
+            for row in pairs.rows.tolist():
+                query = queries[row]
+                if split == "train" and split_of(normalised(query.text)) in measuring:
+                    continue
+                found = [
+                    (judged.document_ids[int(pairs.entries[place])], place)
+                    for place in range(*pairs.slice_of(row).indices(len(pairs)))
+                    if pairs.grades[place] > 0
+                ]
+                found = [(document, place) for document, place in found if document in documents]
+                if not found:
+                    continue
+                # A query may be in both splits.
+                id = f"judged:{split}:{query.id}"
+                texts.write(json.dumps({"_id": id, "text": query.text}) + "\n")
+                for document, place in found:
+                    name = f"{id}\t{document}"
+                    # The default is that of training without a file of weights.
+                    weight = len(found) ** -0.5 if pairs.weights is None else pairs.weights[place]
+                    qrels.write(f"{name}\t1\n")
+                    weights.write(f"{name}\t{weight:.6g}\n")
+                    if pairs.people is not None and pairs.people[place]:
+                        people.write(f"{name}\t{pairs.people[place]:.0f}\n")
+                count += len(found)
     return count

@@ -199,10 +199,10 @@ def test_judgements_may_be_missed_by_one_standard_error(
     assert passed(found) is passes
 
 
-def test_judged_clicks_count_where_training_has_them(
+def test_clicks_of_a_collection_are_no_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """People click the same document again; of links, only those that training lacks would be measured."""
+    """The candidate has learned those of valid, too."""
     monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
     one = bundle_with(tmp_path / "one", None)
     ids = list(one.documents.ids)
@@ -216,9 +216,7 @@ def test_judged_clicks_count_where_training_has_them(
             text = f"query-id\tcorpus-id\t{column}\nq\t{ids[0]}\t1\n"
             (tmp_path / name / f"{split}.tsv").write_text(text)
     found = common_gates(one, one, ["copy files"], read_collection(tmp_path))
-    [gate] = [gate for gate in found if gate.name == "valid"]
-    assert gate.passed
-    assert gate.reason.startswith("MRR of 1 validation queries")
+    assert "valid" not in [gate.name for gate in found]
 
 
 def _rows(count: int) -> list[str]:

@@ -410,6 +410,7 @@ def test_judged_queries_whose_clicks_measure_do_not_train(tmp_path: Path) -> Non
     for folder in (judged, clicks):
         (folder / "qrels").mkdir(parents=True)
         (folder / "weights").mkdir()
+        (folder / "people").mkdir()
         (folder / "corpus.jsonl").write_text('{"_id": "a", "title": "x"}\n')
     lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
     (judged / "queries.jsonl").write_text("".join(lines))
@@ -421,11 +422,37 @@ def test_judged_queries_whose_clicks_measure_do_not_train(tmp_path: Path) -> Non
         for path in (clicks / "queries.jsonl", clicks / "qrels" / "train.tsv"):
             path.write_text("")
         (clicks / "weights" / "train.tsv").write_text("")
-        wanted = [f"judged:{id}" for id in texts if split[id] not in measuring]
+        wanted = [f"judged:train:{id}" for id in texts if split[id] not in measuring]
         collection = read_collection(judged)
         assert add_judgements(clicks, collection, frozenset("a"), final=final) == len(wanted)
         written = (clicks / "qrels" / "train.tsv").read_text().splitlines()
         assert [line.split("\t")[0] for line in written] == wanted
+
+
+def test_imported_clicks_keep_their_weights_their_people_and_their_split(tmp_path: Path) -> None:
+    imported, clicks = tmp_path / "imported", tmp_path / "clicks"
+    for folder in (imported, clicks):
+        folder.mkdir()
+        (folder / "corpus.jsonl").write_text('{"_id": "a"}\n{"_id": "b"}\n')
+        (folder / "queries.jsonl").write_text('{"_id": "q", "text": "old"}\n')
+        for kind, column, values in (
+            ("qrels", "score", (1, 1)),
+            ("weights", "weight", (2.5, 7)),
+            ("people", "people", (2, 3)),
+        ):
+            (folder / kind).mkdir()
+            for split in ("train", "valid"):
+                lines = [f"query-id\tcorpus-id\t{column}"]
+                if folder == imported:
+                    lines += [f"q\t{id}\t{n}" for id, n in zip("ab", values, strict=True)]
+                (folder / kind / f"{split}.tsv").write_text("\n".join([*lines, ""]))
+    assert add_judgements(clicks, read_collection(imported), frozenset("ab"), final=True) == 4
+    found = read_collection(clicks)
+    for split in ("train", "valid"):
+        assert dict(found.weights[split]) == {f"judged:{split}:q": {"a": 2.5, "b": 7.0}}
+        pairs = found.judgements[split]
+        assert pairs.people is not None
+        assert pairs.people.tolist() == [2, 3]
 
 
 def test_two_versions_of_one_second_have_two_names(bundles: Path, tmp_path: Path) -> None:
