@@ -11,6 +11,7 @@ import pytest
 from benchmarks.experiments.claims import STATEMENTS, compare, findings_table
 from benchmarks.experiments.failures import failures, main
 from benchmarks.experiments.papers import summarise
+from benchmarks.experiments.site import QUESTIONS, SITE, read_questions
 from benchmarks.experiments.typed import categories, measure, names
 from benchmarks.harness.store import Result
 from fullrank import open_bundle as typed_open_bundle
@@ -162,3 +163,10 @@ def test_the_best_answer_counts_and_the_last_of_equals(
     bundle = typed_open_bundle(train(collection.path, tmp_path / "out", "b", recipe="bm25").path)
     found = measure(bundle, bundle.model, {"country": {"spain", "sea"}, "nowhere": {"sea"}})
     assert found.mean == pytest.approx((1 + 1 / 3) / 2)
+
+
+def test_the_pages_that_answer_questions_to_the_site_exist() -> None:
+    questions = read_questions(QUESTIONS)
+    assert len(questions) == 30
+    pages = set().union(*questions.values())
+    assert [page for page in pages if not (SITE / f"{page}.md").is_file()] == []
