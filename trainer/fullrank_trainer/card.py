@@ -64,10 +64,11 @@ class Sampled:
             return calibrate_floor(model, documents, typed.texts or [], typed.judgements)
         if self.valid is None:
             texts = self._texts(evenly_chosen(self.corpus.query_ids, CALIBRATING))
-            return calibrate_floor(model, documents, texts)
-        judgements = self.valid.spread(CALIBRATING).judgements
-        texts = self._texts([judgement.query for judgement in judgements])
-        found = calibrate_floor(model, documents, texts, judgements)
+            found = calibrate_floor(model, documents, texts)
+        else:
+            judgements = self.valid.spread(CALIBRATING).judgements
+            texts = self._texts([judgement.query for judgement in judgements])
+            found = calibrate_floor(model, documents, texts, judgements)
         if found is None or (found.words is None and not self.model.n_dense):
             # No document has a word of these queries: by them, no word would ever be evidence.
             some = evenly_chosen(self.corpus.collection.documents, CALIBRATING)
