@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUNDLES ?= bundles
 PORT_OPTION = $(if $(PORT),--port $(PORT))
-# A pytest worker for each processor; more threads in each would only compete with the other workers.
+# A pytest worker for each processor; more threads in each would only compete with the other workers. `make test` has half
+# as many again, because its tests often wait for a process or a second to pass.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # A worker that hangs where no signal reaches it is ended; another runs what is left.
 PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal -o faulthandler_exit_on_timeout=true
@@ -60,7 +61,7 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
 test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on all cores
-	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
+	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
 
 test-long: test-fleet test-faults test-sweeps ## fleets, faults, the whole API, killed commands, research recipes, databases, hundreds of random cases
 

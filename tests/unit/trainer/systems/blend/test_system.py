@@ -444,6 +444,7 @@ def test_biases_are_shared_out_and_documents_without_a_judgement_are_not_raised_
     assert not starts[0].bias.any()
 
 
+@pytest.mark.sweep
 def test_queries_that_a_blend_has_learned_do_not_measure_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
