@@ -29,7 +29,7 @@ from fullrank.progress import Reporter
 from fullrank_trainer.card import Sampled, model_card, newest_version
 from fullrank_trainer.collection import Collection, count_answered, read_collection
 from fullrank_trainer.collection.schema import field_uses
-from fullrank_trainer.compiled import announced
+from fullrank_trainer.compiled import announced, clock
 from fullrank_trainer.plan import describe, make_plan
 from fullrank_trainer.recipes.recipe import Recipe, load_recipe, system_of, validate
 from fullrank_trainer.training.checkpoint import training_folder
@@ -129,7 +129,7 @@ def train(
         >>> result.path
         PosixPath('bundles/shop/shop-20260102t030405z-1a2b3c4d')
     """
-    began = time.monotonic()
+    began, started = time.monotonic(), clock()
     # Refuse a bad name or recipe before reading the collection, which may take minutes.
     check_name(name)
     chosen, warm = settings_of(recipe, overrides, start)
@@ -164,7 +164,7 @@ def train(
             source, reporter, Path(out), name, seed, threads, resume, warm, distribution
         )
         with training_folder(trainer.checkpoints):
-            chosen = trainer.plan(chosen, began, seconds, memory)
+            chosen = trainer.plan(chosen, started, seconds, memory)
             best = trainer.search(chosen)
             table = trainer.compare(best)
             second = trainer.second_stage(best) if rerank else None
@@ -226,13 +226,16 @@ class Trainer:
         self._valid: dict[int, Validation | None] = {}
 
     def plan(
-        self, recipe: Recipe, began: float, seconds: float | None, memory: int | None
+        self, recipe: Recipe, started: float, seconds: float | None, memory: int | None
     ) -> Recipe:
-        """Fit a recipe into the limits of ``train``, and report what it takes. Raises TrainingError."""
-        left = None if seconds is None else seconds - (time.monotonic() - began)
+        """Fit a recipe into the limits of ``train``, and report what it takes. ``started`` is of ``clock``.
+
+        Raises TrainingError.
+        """
+        left = None if seconds is None else seconds - (clock() - started)
         found = make_plan(self.corpus, recipe, self.threads, left, memory)
         if found.limit:
-            self.ends = time.monotonic() + found.limit
+            self.ends = clock() + found.limit
         facts = dict(describe(found))
         if self.warm is not None:
             del facts["seconds"]  # of a training that starts anew
@@ -256,13 +259,13 @@ class Trainer:
                 "there is no qrels/valid.tsv to compare trials by, so only the first one is trained",
             )
             return self.fit(recipe.override(recipe.auto.trials[0].split(",")), 0, 0.0)
-        ends = time.monotonic() + recipe.auto.seconds
+        ends = clock() + recipe.auto.seconds
         best: Candidate | None = None
         trials = []
         for i, overrides in enumerate(recipe.auto.trials):
             left = 0.0
             if recipe.auto.seconds:
-                left = max(1.0, ends - time.monotonic()) / (len(recipe.auto.trials) - i)
+                left = max(1.0, ends - clock()) / (len(recipe.auto.trials) - i)
             candidate = self.fit(recipe.override(overrides.split(",")), i, left, f"{overrides} ")
             if candidate.row is None:  # nothing can be compared, so the first trial stands
                 return candidate

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from numba import njit
 
 from fullrank.kernels import arrays as prefetch
-from fullrank_trainer.compiled import HELPERS
+from fullrank_trainer.compiled import HELPERS, clock
 from fullrank_trainer.systems.linear import kernels
 
 _HELPERS = """
@@ -74,3 +76,13 @@ def test_the_modules_of_helpers_are_known() -> None:
     for module in (kernels, prefetch):
         path = Path(str(module.__file__))
         assert path in HELPERS or path.parent in HELPERS
+
+
+def test_the_clock_of_training_stands_still_while_a_loop_is_compiled() -> None:
+    inner = njit(lambda number: number + 1)
+    outer = njit(lambda number: inner(number) * 2)
+    began, wall = clock(), time.monotonic()
+    assert outer(1) == 4
+    assert clock() - began < (time.monotonic() - wall) / 2
+    time.sleep(0.05)
+    assert clock() - began >= 0.05

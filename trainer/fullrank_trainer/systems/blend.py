@@ -17,7 +17,6 @@ would have to hold out, so all learned parts would look better than they are.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +29,7 @@ from fullrank.measures import Float64
 from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
 from fullrank.models.mixed import NO_LIFT, Lift
+from fullrank_trainer.compiled import clock
 from fullrank_trainer.features.corpus import Corpus, relevant_pairs
 from fullrank_trainer.features.fields import titles_of
 from fullrank_trainer.recipes.recipe import Recipe, learns, load_recipe
@@ -130,7 +130,7 @@ class Choice:
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
-    began = time.monotonic()
+    began = clock()
     parts, alone = _parts(context, recipe)
     last, counted = context, context
     if learned := _learned_of_valid(context, recipe, run):
@@ -402,7 +402,7 @@ def _refit(
     for final in finals:
         left = None
         if recipe.auto.seconds and learns(final.part):
-            left = (recipe.auto.seconds - (time.monotonic() - began)) / learning
+            left = (recipe.auto.seconds - (clock() - began)) / learning
             learning -= 1
         own = replace(part_run(run, final.part, f"final-{final.number}"), valid=None)
         own = final.run(own, left)
@@ -503,7 +503,7 @@ def try_part(
     ``rates`` are chosen from if the last fit can go on from this one. ``seconds`` is the time limit of all parts that
     learn in epochs, over their number; 0: no limit.
     """
-    began = time.monotonic()
+    began = clock()
     part = run.recipe
     # Members of an average would all go on from the same fit.
     keeps_state = part.train.members == 1 and context.reads_no_judgement(part.model)
@@ -513,7 +513,7 @@ def try_part(
         recipe = part.with_train(seconds=share * seconds, members=1)
         run = replace(run, recipe=recipe, rates=tuple(rates) if keeps_state else ())
     fitted = context.fit(run.recipe, run)
-    part, taken = part.with_train(rate=fitted.facts.get("rate", part.train.rate)), time.monotonic()
+    part, taken = part.with_train(rate=fitted.facts.get("rate", part.train.rate)), clock()
     return Trial(part, fitted.facts, fitted.settled, fitted.learned, taken - began), fitted
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import signal
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -19,6 +18,7 @@ import numpy as np
 from fullrank.errors import INTERRUPTED, TrainingError
 from fullrank.progress import Reporter
 from fullrank.storage.checks import is_finite
+from fullrank_trainer.compiled import clock
 from fullrank_trainer.features.corpus import Counting
 from fullrank_trainer.recipes.recipe import Recipe
 from fullrank_trainer.training import checkpoint as checkpoints
@@ -180,7 +180,7 @@ class TrainingRun:
         """Return the figure of the time that all fits have left, seconds; empty without a limit."""
         if self.ends is None:
             return {}
-        return {"left_s": round(max(0.0, self.ends - time.monotonic()), 1)}
+        return {"left_s": round(max(0.0, self.ends - clock()), 1)}
 
 
 def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
@@ -235,13 +235,13 @@ def _epochs(
 ) -> None:
     """Run the remaining epochs; the learner then has the parameters of the best one."""
     train = run.recipe.train
-    began = saved = time.monotonic()
+    began = saved = clock()
     saved_epoch, planned = progress.epoch, train.epochs
     with run.reporter.stage(f"{run.label}training", train.epochs * learner.per_epoch) as stage:
         stage.advance(progress.epoch * learner.per_epoch)
         while not progress.finished and progress.epoch < train.epochs:
             total, seen = 0.0, 0
-            epoch_began = time.monotonic()
+            epoch_began = clock()
             if progress.best_measure is not None and progress.best_epoch == progress.epoch:
                 # Only a file is needed: the copy is read if no later epoch is better.
                 checkpoints.save_copy(_path_of_best(run, progress), learner.parameters())
@@ -259,11 +259,11 @@ def _epochs(
                 "epoch": progress.epoch,
                 "loss": total / max(seen, 1),
                 "valid_map": measured,
-                "seconds": time.monotonic() - epoch_began,
+                "seconds": clock() - epoch_began,
             }
             progress.history.append(line)
             run.reporter.log(f"{run.label}epoch", **line, **run.left())
-            left = train.seconds - (time.monotonic() - began) if train.seconds else math.inf
+            left = train.seconds - (clock() - began) if train.seconds else math.inf
             # Plan the rate by the clock only if time runs out before the epochs do.
             if left < line["seconds"] * (train.epochs - progress.epoch):
                 planned = progress.epoch + max(1, int(left / line["seconds"]))
@@ -271,9 +271,9 @@ def _epochs(
             progress.finished = is_over or _is_stale(run, progress)
             if progress.finished and progress.best_epoch != progress.epoch:
                 learner.restore(checkpoints.stored_arrays(_path_of_best(run, progress)), {})
-            if progress.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
+            if progress.finished or clock() - saved >= _CHECKPOINT_EVERY_S:
                 _save(run, learner, progress, identity)
-                saved, saved_epoch = time.monotonic(), progress.epoch
+                saved, saved_epoch = clock(), progress.epoch
             if interrupted.is_set():
                 if saved_epoch < progress.epoch:
                     _save(run, learner, progress, identity)

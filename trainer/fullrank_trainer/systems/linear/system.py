@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 from fullrank.storage.encoding import Float32
+from fullrank_trainer.compiled import clock
 from fullrank_trainer.features.corpus import Corpus
 from fullrank_trainer.features.matrices import Features
 from fullrank_trainer.features.sides import known_trigrams
@@ -262,7 +262,7 @@ def start_at_best_rate(
     Returns:
         The run that goes on from the best rate, an epoch and some time less; ``run`` itself if all diverge.
     """
-    began, highest, best = time.monotonic(), -math.inf, run
+    began, highest, best = clock(), -math.inf, run
     train = run.recipe.train
     for rate in run.rates:
         recipe = run.recipe.with_train(rate=rate, epochs=1)
@@ -282,7 +282,7 @@ def start_at_best_rate(
             best = replace(run, recipe=recipe, start=Learned.stored(path, epochs=1))
     if best is run or not train.seconds:
         return best
-    left = max(1e-3, train.seconds - (time.monotonic() - began))
+    left = max(1e-3, train.seconds - (clock() - began))
     return replace(best, recipe=best.recipe.with_train(seconds=left))
 
 
