@@ -32,7 +32,7 @@ _BASELINE, _LEARNED = "bm25", "demo"
 
 # Each of two processes compiles its half of the kernels, and loads the other half from disk.
 _FIRST_KERNELS = ("records", "words", "tokens", "joined", "encode")
-_OTHER_KERNELS = ("rows", "fast", "scoring")
+_OTHER_KERNELS = ("fast", "scoring")
 
 
 def demo(
