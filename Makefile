@@ -6,11 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUNDLES ?= bundles
 PORT_OPTION = $(if $(PORT),--port $(PORT))
-# A pytest worker for each processor; more threads in each would only compete with the other workers. `make test` has half
-# as many again, because its tests often wait for a process or a second to pass.
+# A pytest worker for each processor; more threads in each would only compete with the other workers.
+WORKERS = logical
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # A worker that hangs where no signal reaches it is ended; another runs what is left.
-PYTEST := $(TEST_THREADS) $(BIN)/pytest -n logical --dist worksteal -o faulthandler_exit_on_timeout=true
+PYTEST = $(TEST_THREADS) $(BIN)/pytest -n $(WORKERS) --dist worksteal -o faulthandler_exit_on_timeout=true
 # Otherwise each of the many processes that the tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 CODE := $(wildcard .ci fullrank trainer service fleet tests benchmarks examples)
@@ -60,8 +60,10 @@ demo: $(VENV)/.run-installed ## train on the installed numpy and scipy, then sea
 serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
+# Half as many workers again, because these tests often wait for a process or a second to pass.
+test: WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 test: $(VENV)/.dev-installed ## every promise once but those of check and test-long, on all cores
-	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
+	$(PYTEST) -m "not slow and not browser and not sweep and not server" --ignore tests/browser --ignore tests/walls $(addprefix --ignore ,$(LONG_TESTS))
 
 test-long: test-fleet test-faults test-sweeps ## fleets, faults, the whole API, killed commands, research recipes, databases, hundreds of random cases
 

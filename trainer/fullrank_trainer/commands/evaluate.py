@@ -48,8 +48,8 @@ def evaluate(
     opened = open_bundle(bundle)
     if split == "valid" and knows_valid(opened, read):
         typer.echo(
-            f"{opened.version} has learned the clicks of valid, so it looks better than it is; "
-            "its model card has what it reached before",
+            f"{opened.version} has learned the clicks of valid, so these figures are too high; "
+            "`fullrank bundles show` prints those from before it learned them",
             err=True,
         )
     with Reporter(as_json=json) as reporter:

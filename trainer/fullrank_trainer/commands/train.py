@@ -57,8 +57,9 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time limit of the whole command: 2m, 10m. Only fits are cut short; the rest takes about half a "
-            "minute for 30,000 queries. Default: 150s for the fits; --set auto.seconds=0 removes that limit.",
+            help="Time limit of the whole command, without compiling: 2m, 10m. Only fits are cut short; the rest "
+            "takes about half a minute for 30,000 queries. Default: 150s for the fits; --set auto.seconds=0 removes "
+            "that limit.",
         ),
     ] = None,
     memory: Annotated[

@@ -152,7 +152,7 @@ class Pages:
             return
         title = page.title or next(iter(page.headings), "") or Path(id).stem
         headings = [heading for heading in page.headings if heading != title]
-        # Own headings are not left out, so a search for a heading still finds its passage first.
+        # The passage's own heading is among them, or a search for it would find the other passages first.
         lead = " ".join(page.passages[0].text.split()[:_LEAD_WORDS])
         context = "\n".join(filter(None, [lead, *headings[:_CONTEXT_HEADINGS]]))
         for passage in page.passages:

@@ -28,6 +28,7 @@ from fullrank_trainer.clicks.export import split_of, split_votes
 from fullrank_trainer.clicks.weights import DEFAULT, Rule, has_only_clicks
 from fullrank_trainer.collection import Collection, read_collection
 from fullrank_trainer.collection.judgements import PEOPLE, WEIGHTS
+from fullrank_trainer.features.corpus import relevant_pairs
 from fullrank_trainer.promotion.gates import (
     Clicks,
     Gate,
@@ -36,6 +37,7 @@ from fullrank_trainer.promotion.gates import (
     passed,
     replay,
     weighted_mrr,
+    with_documents,
 )
 from fullrank_trainer.recipes.recipe import (
     Recipe,
@@ -269,38 +271,31 @@ def add_judgements(
     """
     assert judged.queries is not None
     queries, count = list(judged.queries), 0
+    judged = with_documents(judged, documents)
+    ids = judged.document_ids
     measuring = ("valid",) if final else ("valid", "test")
     for split in ("train", "valid") if "valid" in judged.weights else ("train",):
-        pairs = judged.judgements[split]
-        assert pairs.grades is not None
-        files = {kind: f"{kind}/{split}.tsv" for kind in ("qrels", WEIGHTS, PEOPLE)}
+        pairs = relevant_pairs(judged, split)
+        names = ("queries.jsonl", *(f"{kind}/{split}.tsv" for kind in ("qrels", WEIGHTS, PEOPLE)))
         with ExitStack() as stack:
             texts, qrels, weights, people = (
-                stack.enter_context((folder / name).open("a", encoding="utf-8"))
-                for name in ("queries.jsonl", *files.values())
+                stack.enter_context((folder / name).open("a", encoding="utf-8")) for name in names
             )
-            for row in pairs.rows.tolist():
+            for i, row in enumerate(pairs.rows.tolist()):
                 query = queries[row]
                 if split == "train" and split_of(normalised(query.text)) in measuring:
-                    continue
-                found = [
-                    (judged.document_ids[int(pairs.entries[place])], place)
-                    for place in range(*pairs.slice_of(row).indices(len(pairs)))
-                    if pairs.grades[place] > 0
-                ]
-                found = [(document, place) for document, place in found if document in documents]
-                if not found:
                     continue
                 # A query may be in both splits.
                 id = f"judged:{split}:{query.id}"
                 texts.write(json.dumps({"_id": id, "text": query.text}) + "\n")
-                for document, place in found:
-                    name = f"{id}\t{document}"
+                places = range(int(pairs.starts[i]), int(pairs.starts[i + 1]))
+                for place in places:
+                    name = f"{id}\t{ids[int(pairs.entries[place])]}"
                     # The default is that of training without a file of weights.
-                    weight = len(found) ** -0.5 if pairs.weights is None else pairs.weights[place]
+                    weight = len(places) ** -0.5 if pairs.weights is None else pairs.weights[place]
                     qrels.write(f"{name}\t1\n")
                     weights.write(f"{name}\t{weight:.6g}\n")
                     if pairs.people is not None and pairs.people[place]:
                         people.write(f"{name}\t{pairs.people[place]:.0f}\n")
-                count += len(found)
+                count += len(places)
     return count
